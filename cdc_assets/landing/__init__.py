@@ -1,10 +1,9 @@
 """Topics on their way: ranges of offsets in, rows and events of the landing table out.
 
 opening           settings -> a feed with its landing
-landing           look at the ends, read up to them, commit once
+landing           look at the ends, read up to them, commit once: read here, or by executors where there is much
   read
-ranges            what is to be read of each partition, and what of it is gone
-taking            ranges -> a batch, with commits on the way: read here, or by executors where they are large
+ranges            what is to be read of each partition, and what of it is gone; its messages in batches
 tasks             what one task of executors reads
 partition_reader  messages -> rows, marks, and what else they say, of partitions by themselves
   place

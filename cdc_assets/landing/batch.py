@@ -1,7 +1,7 @@
 """What was read of topics since the newest landing, and its one commit: rows by table, events, the newest marks.
 
-    LandingBatch.take(batch)    take messages, and keep of them what is new
-    LandingBatch.finish(range)  how far its partition is read
+    LandingBatch.take(…)        take what a reader found, and keep of it what is new
+    LandingBatch.take_result(…) the same of what a task found
     state_after(batch, ends)    what is landed once it is
     commit(…)                   land it, guarded by the offsets from which it was read
     KnownTables                 where tables begin, which events tell their columns, and what came back after a DROP
@@ -22,16 +22,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import Unreadable, database_of, first_words
+from cdc_assets.ddl import Unreadable, database_of, first_words, quote, rename_pairs
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind
 from cdc_assets.landing.events import digest_of, event_rows
-from cdc_assets.landing.files import Added, LandingStore, Spool
-from cdc_assets.landing.partition_reader import PartitionReader, Registered
+from cdc_assets.landing.files import REPEAT, Added, LandingStore, Spool
+from cdc_assets.landing.partition_reader import Dialects, Finding, PartitionReader, Registered
 from cdc_assets.landing.tables import Bounds, Schemas, bounds_of, first_columns, schema_event
-from cdc_assets.landing.tasks import ObservedTables, RangeResult, ReaderState, TaskResult, state_for_tasks
+from cdc_assets.landing.tasks import ObservedTables, RangeResult, TaskResult
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LogStart
-from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.model.offsets import Ends, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -49,14 +49,17 @@ _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
 
 @dataclass
-class LandingBatch(PartitionReader):
-    """What was read since the newest landing, whose state is `before`. Tasks brought rows of `brought_bytes`."""
+class LandingBatch:
+    """What `reader` found since the newest landing, and what of it is new. Tasks brought rows of `brought_bytes`."""
 
+    reader: PartitionReader
+    rows: list[pa.Table] = field(default_factory=list)
     events: list[LandedEvent] = field(default_factory=list)
+    stored_bytes: int = 0
     brought_bytes: int = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self.before, self.by_offset = self.reader.before, self.reader.options.by_offset
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
         self.last, self.ahead = self.before.last, self.before.ahead
         self.streams = dict(self.before.streams)
@@ -64,7 +67,8 @@ class LandingBatch(PartitionReader):
         self.barriers = dict(self.before.barriers)
         self.starts = dict(self.before.starts)
         self._begun = set(self.before.next)
-        self.tables = KnownTables(self.before, self._schemas, by_offset=self.options.by_offset)
+        self.tables = KnownTables(self.before, self.reader.schemas, by_offset=self.by_offset)
+        self._dialects = Dialects(self.before)
 
     def begin(self, ends: Ends) -> None:
         """Note where the log of each partition begins that is to be read for the first time."""
@@ -78,103 +82,136 @@ class LandingBatch(PartitionReader):
         """Return whether there is more to land than marks."""
         return bool(self.stored_bytes or self.brought_bytes or self.events)
 
-    def adds_more_than_marks(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
+    def adds_more_than_marks(self, batch: pa.RecordBatch, partition: Partition) -> bool:
         """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
-        spoken = self._codec.classify(self.whole(batch), self.options)
-        if pc.any(pc.equal(spoken.column("kind"), Kind.ROW.value)).as_py():
+        if self.reader.has_rows(batch):
             return True
-        self.take(batch, wanted)
+        self.take(self.reader.read(batch, partition))
         return self.more_than_marks
 
-    def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso) -> None:
-        """Take a message that could not be read before, whose `position` is that of a protocol by offset."""
-        spoken = self._spoken(batch)
-        rows = spoken.filter(pc.equal(spoken.column("kind"), Kind.ROW.value))
-        at = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
-        self._take_rows(batch, rows, {"position": at, "last_position": at} if self.options.by_offset else {})
-        for one in spoken.filter(pc.not_equal(spoken.column("kind"), Kind.ROW.value)).to_pylist():
-            given = position if self.options.by_offset else None
-            self._take_other(one, batch, partition, batch.column("offset")[0].as_py(), given)
+    def classify(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the lines of messages; schemas that they name are taken."""
+        lines, registered = self.reader.classify(batch)
+        self.take(registered)
+        if self.by_offset:
+            lines = self._dialects.parted(batch, lines)
+        return _by_renamed_table(lines) if self.reader.options.in_source_order else lines
 
-    # --- what tasks read ---
+    # --- what is new ---
 
-    @property
-    def standing(self) -> ReaderState:
-        """Where this stands, for tasks that read on from here."""
-        began, described = frozenset(self.tables.began), self.tables.described
-        return ReaderState(
-            state_for_tasks(self.before), self.options, self.proves_ends, dict(self.marks), dict(self.restarts),
-            dict(self.mark_at), self.late, frozenset(self.unknown), began, described,
-        )  # fmt: skip
+    def take(self, findings: Iterable[Finding]) -> None:
+        """Take what was found: rows, and events that are new."""
+        for finding in findings:
+            if isinstance(finding, LandedEvent):
+                self._take_event(finding)
+                continue
+            self.stored_bytes += finding.nbytes
+            self.rows.append(finding)
+            again = pc.equal(finding.column("kind"), REPEAT)
+            new = finding.filter(pc.invert(again)) if pc.any(again).as_py() else finding
+            self.events.extend(self.tables.seen(new))
+            rule = self.reader.codec.keys_alone
+            if rule is not None and new.num_rows:
+                self.events.extend(self.tables.contents(new, rule.show_columns))
 
-    def count(self, taken: TaskResult) -> None:
-        """Count what a task read."""
-        self.ignored.update(taken.ignored)
-        self.unknown |= taken.unknown
-        self.messages += taken.messages
-        self.brought_bytes += taken.stored_bytes
+    def _take_event(self, event: LandedEvent) -> None:
+        if event.kind is EventKind.DDL:
+            self.take_ddl(event)
+        else:
+            self.events.append(event)
 
-    def take_result(self, one: RangeResult, rows_again: RowsAgain) -> None:
-        """Take what a task noted of a range, as if it were read here: after the ranges before it."""
-        place = one.wanted.partition
-        for mark, what in one.noted:
-            if mark:
-                self.marks[place] = mark
-            self._take_noted(what, rows_again)
-        for known, found in ((self.marks, one.mark), (self.restarts, one.restart), (self.mark_at, one.mark_at)):
-            if found is not None:
-                known[place] = found
-        if one.newest is not None:
-            self.newest[place] = one.newest
-        self._note_least(place, one.least)
-        self.finish(one.wanted)
-
-    def _take_noted(self, what: LandedEvent | ObservedTables, rows_again: RowsAgain) -> None:
-        if isinstance(what, ObservedTables):
-            self.events.extend(
-                self.tables.noted(what.bounds.values(), lambda _: what.columns, partial(rows_again, what))
-            )
-        elif what.kind in (EventKind.DDL, EventKind.SCHEMA):
-            self._keep(what)
-        elif what.kind is not EventKind.REGISTERED:
-            if what.kind is EventKind.LATE:
-                self.late.note(what)
-            self._land(what)
-        elif what.shape not in self.options.registry:
-            self._know(what)
-
-    # --- what is new of it ---
-
-    def _land(self, event: LandedEvent) -> None:
-        self.events.append(event)
-
-    def _see(self, rows: pa.Table) -> None:
-        self.events.extend(self.tables.seen(rows))
-        if self._codec.keys_alone is not None and rows.num_rows:
-            self.events.extend(self.tables.contents(rows, self._codec.keys_alone.show_columns))
-
-    def _take_ddl(self, event: LandedEvent) -> None:
-        """Keep a DDL once, however many partitions it is sent to."""
+    def take_ddl(self, event: LandedEvent) -> bool:
+        """Take a DDL once, however many partitions it is sent to; return whether it is new."""
         if event.table is None:
             try:
                 event = replace(event, table=TableId(database_of(event.query)[0], ""))
             except Unreadable as problem:
                 reason = f"its DDL names no table ({problem}): {event.query[:200]}"
-                self._take_bad(replace(event, kind=EventKind.BAD, reason=reason))
-                return
+                self.events.append(self.reader.as_bad(replace(event, reason=reason)))
+                return True
         identity = self._identity(event)
-        if identity not in self._ddl:
-            self._ddl.add(identity)
-            self.tables.note_ddl(event)
-            self.events.append(event)
+        if identity in self._ddl:
+            return False
+        self._ddl.add(identity)
+        self.tables.note_ddl(event)
+        self.events.append(event)
+        return True
+
+    def has_ddl(self, place: str | None, source: str, table: TableId, query: str) -> bool:
+        """Return whether a DDL of a protocol by offset was landed before."""
+        return (place, source, table, query) in self._ddl
 
     def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
         """Return what is equal for a DDL that comes again, in another partition or after a restart.
 
-        One that takes a table out of its topic says in each partition of an archive that the table is complete there.
+        Of protocols by offset it is its place in the source's log. One that takes a table out of its topic says in each
+        partition of an archive that the table is complete there.
         """
-        place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
-        return event.position, event.table, event.query, place
+        if self.by_offset:
+            place = event.source_position or (event.partition, event.offset)
+            return place, event.source, event.table, event.query
+        alone = event.partition if not self.reader.proves_ends and _TAKES_A_NAME.search(event.query) else None
+        return event.position, event.table, event.query, alone
+
+    def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso) -> None:
+        """Take a message that could not be read before, whose `position` is that of a protocol by offset."""
+        lines = self.classify(batch)
+        rows = lines.filter(pc.equal(lines.column("kind"), Kind.ROW.value))
+        places = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
+        given = {"position": places, "last_position": places} if self.by_offset else {}
+        self.take(self.reader.rows(batch, rows, given))
+        for line in lines.filter(pc.not_equal(lines.column("kind"), Kind.ROW.value)).to_pylist():
+            own = position if self.by_offset else None
+            self.take(self.reader.other(line, batch, partition, batch.column("offset")[0].as_py(), own))
+
+    # --- what tasks read ---
+
+    def count(self, result: TaskResult) -> None:
+        """Count what a task read."""
+        self.reader.ignored.update(result.ignored)
+        self.reader.unknown |= result.unknown
+        self.reader.messages += result.messages
+        self.brought_bytes += result.stored_bytes
+
+    def take_result(self, result: RangeResult, rows_again: RowsAgain) -> None:
+        """Take what a task noted of a range, as if it were read here: after the ranges before it."""
+        reader, place = self.reader, result.wanted.partition
+        for mark, note in result.notes:
+            if mark:
+                reader.marks[place] = mark
+            if isinstance(note, ObservedTables):
+                self.events.extend(self.tables.noted(note.bounds.values(), note.shown, partial(rows_again, note)))
+            elif reader.is_new(note):
+                self._take_event(note)
+        reader.go_on(result.wanted, result.state)
+
+
+def _by_renamed_table(spoken: pa.RecordBatch) -> pa.RecordBatch:
+    """Return lines in which the DDL of a rename is that of the table that gets the name, as its text says.
+
+    Of a statement that renames several tables a connector for MySQL sends a record for each; all of them name all
+    tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`).
+    """
+    kinds, queries = spoken.column("kind"), spoken.column("query")
+    renames = pc.and_(pc.equal(kinds, Kind.DDL.value), pc.match_substring(queries, "RENAME", ignore_case=True))
+    if not pc.any(renames).as_py():
+        return spoken
+    lines = list[dict[str, Any]]()
+    for line in spoken.to_pylist():
+        is_ddl = line["kind"] == Kind.DDL.value and line["query"] is not None
+        pairs = rename_pairs(line["query"], line["schema"] or "") if is_ddl else ()
+        table = TableId(line["schema"] or "", line["table"] or "").folded
+        if not pairs or (len(pairs) == 1 and table in (pairs[0][0].folded, pairs[0][1].folded)):
+            lines.append(line)
+            continue
+        for old, new in pairs:
+            text = line["query"] if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
+            lines.append({**line, "schema": new.schema, "table": new.table, "query": text})
+    return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
+
+
+def _quoted(table: TableId) -> str:
+    return ".".join(quote(name) for name in (table.schema, table.table) if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,48 +227,48 @@ class Advanced:
         return Advanced(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
 
 
-def state_after(reading: LandingBatch, ends: Ends, proven: int) -> Landed:
-    """Return what is landed once a reading is, at these ends of the log."""
-    ignored = {**reading.before.ignored}
-    for reason, count in reading.ignored.items():
+def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
+    """Return what is landed once a batch is, at these ends of the log."""
+    reader, ignored = batch.reader, {**batch.before.ignored}
+    for reason, count in reader.ignored.items():
         ignored[reason] = ignored.get(reason, 0) + count
     return Landed(
-        reading.before.identity,
-        {**{partition: one.low for partition, one in ends.items()}, **reading.next},
-        dict(reading.marks),
+        batch.before.identity,
+        {**{partition: one.low for partition, one in ends.items()}, **reader.next},
+        dict(reader.marks),
         {partition: one.high for partition, one in ends.items()},
         proven,
         int(time.time() * 1000),
-        dict(reading.tables.began),
+        dict(batch.tables.began),
         ignored,
-        dict(reading.streams),
-        tuple(reading.sources),
-        dict(reading.barriers),
-        reading.before.topic_ids,
-        reading.before.expired,
-        dict(reading.restarts),
-        last=reading.last,
-        ahead=reading.ahead,
-        newest=dict(reading.newest),
-        firsts=reading.before.firsts,
-        starts={one: start.with_least(reading.least.get(one, 0)) for one, start in reading.starts.items()},
+        dict(batch.streams),
+        tuple(batch.sources),
+        dict(batch.barriers),
+        batch.before.topic_ids,
+        batch.before.expired,
+        dict(reader.restarts),
+        last=batch.last,
+        ahead=batch.ahead,
+        newest=dict(reader.newest),
+        firsts=batch.before.firsts,
+        starts={one: start.with_least(reader.least.get(one, 0)) for one, start in batch.starts.items()},
     )
 
 
-def commit(store: LandingStore, spool: Spool, reading: LandingBatch, state: Landed) -> int:
+def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed) -> int:
     """Land what was read, of which the spool has some rows, with the state after it; return how many rows.
 
     Raises TableMoved where others have landed since, BadSettings where no message is of the feed's protocol.
     """
-    _refuse_foreign(reading)
-    before = digest_of(reading.before.next) if reading.before.next else ""
-    spool.take(reading.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
+    _refuse_foreign(batch)
+    before = digest_of(batch.before.next) if batch.before.next else ""
+    spool.take(batch.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
     written = spool.finish()
-    events = event_rows(reading.events, state, written.splits, reading.before)
+    events = event_rows(batch.events, state, written.splits, batch.before)
     added = Added(written.files, (store.write_events(events),))
     try:
         after = digest_of(state.next) if state.next else ""
-        store.commit(added, before, after, _changed(reading.before, state))
+        store.commit(added, before, after, _changed(batch.before, state))
     except TableMoved as error:
         if not error.where.get("unsettled"):
             store.discard(added)
@@ -239,16 +276,16 @@ def commit(store: LandingStore, spool: Spool, reading: LandingBatch, state: Land
     return sum(split.rows for split in written.splits)
 
 
-def _refuse_foreign(reading: LandingBatch) -> None:
+def _refuse_foreign(batch: LandingBatch) -> None:
     """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
-    rows = reading.stored_bytes or reading.brought_bytes
-    begins = not (reading.before.next or rows or reading.marks or reading.ignored)
-    if begins and reading.events and all(event.kind is EventKind.BAD for event in reading.events):
-        first = reading.events[0]
+    rows = batch.stored_bytes or batch.brought_bytes
+    begins = not (batch.before.next or rows or batch.reader.marks or batch.reader.ignored)
+    if begins and batch.events and all(event.kind is EventKind.BAD for event in batch.events):
+        first = batch.events[0]
         raise BadSettings(
-            f"no message can be read by the protocol {reading.options.protocol}, of {len(reading.events):,} with which "
-            f"the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink URI and "
-            "the configuration exactly as the writer of the topics has them."
+            f"no message can be read by the protocol {batch.reader.options.protocol}, of {len(batch.events):,} with "
+            f"which the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink "
+            "URI and the configuration exactly as the writer of the topics has them."
         )
 
 

@@ -57,10 +57,10 @@ def release(
     """
     late: list[TableId] = []
 
-    def decided(reading: LandingBatch) -> None:
-        held = _held(reading.before, partition, offset)
-        late[:] = _read_again(reading, held, applied) if again else ()
-        reading.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", by))
+    def decided(batch: LandingBatch) -> None:
+        held = _held(batch.before, partition, offset)
+        late[:] = _read_again(batch, held, applied) if again else ()
+        batch.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", by))
 
     landing.decide(decided)
     return tuple(late)
@@ -87,24 +87,24 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
     raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {known}.")
 
 
-def _read_again(reading: LandingBatch, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
+def _read_again(batch: LandingBatch, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
     message = {"topic": held.partition.topic, "partition": held.partition.number, "offset": held.offset}
     row = {**dict.fromkeys(message_schema().names), **message, "key": held.key, "value": held.value, "headers": []}
-    events = len(reading.events)
-    reading.take_again(pa.RecordBatch.from_pylist([row], message_schema()), held.partition, held.position + 1)
-    for event in reading.events[events:]:
+    events = len(batch.events)
+    batch.take_again(pa.RecordBatch.from_pylist([row], message_schema()), held.partition, held.position + 1)
+    for event in batch.events[events:]:
         if event.kind is EventKind.BAD:
             raise MalformedData(
                 f"{held.place} still cannot be read: {event.reason} Nothing was decided. "
                 f"`{release_command(held.partition, held.offset)}` goes past it."
             )
     late = []
-    for rows in reading.rows:
+    for rows in batch.rows:
         for one in rows.select(["schema", "table", "position"]).to_pylist():
             table = TableId(one["schema"], one["table"])
             if one["position"] <= applied(table) and table not in late:
                 late.append(table)
-                reading.events.extend(reading.late.hold(held, table, one["position"]))
+                batch.events.extend(batch.reader.late.hold(held, table, one["position"]))
     return late
 
 
@@ -117,8 +117,8 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
     _refuse_there(landing, lost)
     given = _inclusive(lost)
 
-    def decided(reading: LandingBatch) -> None:
-        start, begun = reading.before.next.get(lost.partition, 0), reading.before.starts.get(lost.partition)
+    def decided(batch: LandingBatch) -> None:
+        start, begun = batch.before.next.get(lost.partition, 0), batch.before.starts.get(lost.partition)
         missed = begun is not None and lost.stop <= begun.offset
         if (lost.start < start and not missed) or not len(lost):
             raise BadSettings(
@@ -126,7 +126,7 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
             )
         what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
         one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, by.who, by.when)
-        reading.events.append(one.event)
+        batch.events.append(one.event)
 
     landing.decide(decided)
 
@@ -167,14 +167,14 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
             "declared dead, or one that has sent barriers."
         )
 
-    def decided(reading: LandingBatch) -> None:
-        start = reading.before.next.get(partition)
+    def decided(batch: LandingBatch) -> None:
+        start = batch.before.next.get(partition)
         if start is None:
-            known = ", ".join(str(one) for one in sorted(reading.before.next)) or "none"
+            known = ", ".join(str(one) for one in sorted(batch.before.next)) or "none"
             raise BadSettings(f"{partition} is not landed; known partitions are: {known}.")
-        end = max(start, reading.before.ends.get(partition, 0))
+        end = max(start, batch.before.ends.get(partition, 0))
         one = Decision(EventKind.DEAD, partition, start, end, "declared dead", by.who, by.when)
-        reading.events.append(one.event)
+        batch.events.append(one.event)
 
     landing.decide(decided)
 
@@ -186,15 +186,15 @@ def rebuilt(landing: Landing, tables: Collection[TableId], as_of: Landed, by: De
     """
     names = {table.folded for table in tables}
 
-    def decided(reading: LandingBatch) -> None:
-        still = reading.before.open_late
-        reading.events.extend(
+    def decided(batch: LandingBatch) -> None:
+        still = batch.before.open_late
+        batch.events.extend(
             _about(event, EventKind.REBUILT, f"{event.table} rebuilt", by)
             for event in as_of.open_late
             if event in still
             and event.table is not None
             and event.table.folded in names
-            and reading.before.next.get(event.partition) == as_of.next.get(event.partition)
+            and batch.before.next.get(event.partition) == as_of.next.get(event.partition)
         )
 
     landing.decide(decided)

@@ -14,24 +14,34 @@ A commit is guarded by the next offsets: who lands the same messages at the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.landing.batch import Advanced, LandingBatch, Registered, commit, state_after
+from cdc_assets.lake.staging.executors import refuse_unshared
+from cdc_assets.landing.batch import Advanced, LandingBatch, Registered, commit, rows_after, state_after
 from cdc_assets.landing.events import digest_of, read_event_rows
-from cdc_assets.landing.files import GROUP_BYTES, LandingStore, Spool
+from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles
+from cdc_assets.landing.partition_reader import PartitionReader
 from cdc_assets.landing.placement import OffsetBatch
-from cdc_assets.landing.ranges import created_anew, first_messages, ranges_to_read, refuse_another_log, refuse_missing
-from cdc_assets.landing.taking import Executors, RangeReader
+from cdc_assets.landing.ranges import created_anew, first_messages, ranges_to_read, read_range, refuse_another_log
+from cdc_assets.landing.tasks import ObservedTables, Shares, TaskResult, divided
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
 
 __all__ = ["Advanced", "Landing", "News", "landed_in"]
+
+_T = TypeVar("_T")
 
 _COMMIT_BYTES = 256 << 20
 """About how much is landed in one commit, and held in memory."""
@@ -41,6 +51,22 @@ _LOOKS = 2
 """How often the ends are asked again while nothing is proven yet: the first mark may come with the second answer."""
 _PEEKED = 20_000
 """The number of messages that are read to separate marks from news."""
+_MOST_AT_ONCE = 4
+"""Tasks for each core between two commits, where there are so many partitions: Spark may not know all cores yet."""
+
+
+class Executors(Protocol):
+    """Who reads large ranges."""
+
+    def worth(self, size: int) -> bool:
+        """Return whether so many bytes are read there and not here."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at the same time."""
+
+    def run(self, count: int, work: Callable[[int], _T]) -> list[_T]:
+        """Do tasks 0 … count-1, and return what they return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,72 +151,61 @@ class Landing:
         return News(behind, more_than_marks, behind > 0 and self._due(landed), digest_of(landed.next))
 
     def _has_more_than_marks(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
-        reading, log = self._reading(landed), self.log()
-        return any(reading.adds_more_than_marks(batch, one) for one in wanted for batch in log.read(one))
+        batch, log = self._batch(landed), self.log()
+        return any(batch.adds_more_than_marks(some, one.partition) for one in wanted for some in log.read(one))
 
     def decide(self, decided: Callable[[LandingBatch], object]) -> None:
-        """Land what a person decided: `decided` adds it to a reading of nothing, and may be asked again."""
-        for attempt in range(_ATTEMPTS):
+        """Land what a person decided: `decided` adds it to an empty batch, and may be asked again."""
+
+        def attempt() -> None:
             begun = self.landed()
-            reading = self._begun(begun)
-            decided(reading)
-            try:
-                self._commit(reading, replace(begun, **self._of_tables(reading)), Advanced())
-            except TableMoved:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(0.05 * 2**attempt)
-                continue
-            return
+            batch = self._batch(begun)
+            decided(batch)
+            state = replace(begun, began=dict(batch.tables.began), streams=dict(batch.streams))
+            self._commit(batch, state, Advanced())
 
-    def _of_tables(self, reading: LandingBatch) -> dict[str, Any]:
-        return {"began": dict(reading.tables.began), "streams": dict(reading.streams)}
-
-    def _begun(self, begun: Landed) -> LandingBatch:
-        if self.options.by_offset:
-            return OffsetBatch(begun, self.options, clock_ms=self.clock_ms(), **self._more)
-        return self._reading(begun)
+        self._undisturbed(attempt)
 
     # --- landing ---
 
     def advance(self) -> Advanced:
         """Land all that is there. Another run that lands at the same time only makes this one begin again."""
-        for attempt in range(_ATTEMPTS):
+        return self._undisturbed(self._advance_in_order if self.options.by_offset else self._advance_by_commit_ts)
+
+    def _undisturbed(self, attempt: Callable[[], _T]) -> _T:
+        """Return what an attempt returns, which begins again where others have landed meanwhile."""
+        for number in range(_ATTEMPTS):
             try:
-                return self._advance()
+                return attempt()
             except TableMoved:
-                if attempt == _ATTEMPTS - 1:
+                if number == _ATTEMPTS - 1:
                     raise
-                time.sleep(0.05 * 2**attempt)
+                time.sleep(0.05 * 2**number)
             finally:
                 self._spool.abandon()
         raise AssertionError("unreachable")
 
-    def _advance(self) -> Advanced:
-        return self._advance_in_order() if self.options.by_offset else self._advance_by_commit_ts()
-
     def _advance_by_commit_ts(self) -> Advanced:
         begun, log, ends = self.landed(), self.log(), self.ends()
         logs = self._known_logs(log, begun, ends)
-        taking = RangeReader(
-            log, self.store, self._spool, self._reading(begun), self._begin, self._commit, self._commit_bytes,
-            self.executors,
+        reader = RangeReader(
+            log, self.store, self._spool, self._batch(begun), self._begin, self._commit,
+            self._commit_bytes, self.executors,
         )  # fmt: skip
-        taking.take(ranges_to_read(begun, ends), ends)
+        reader.read(ranges_to_read(begun, ends), ends)
         proven = begun.proven
         for _ in range(_LOOKS if log.proves_ends else 0):
-            seen = max(taking.reading.marks.values(), default=0)
+            seen = max(reader.batch.reader.marks.values(), default=0)
             ends = self.ends()
-            taking.take(ranges_to_read(replace(begun, next=taking.reading.next), ends), ends)
+            reader.read(ranges_to_read(replace(begun, next=reader.batch.reader.next), ends), ends)
             proven = max(proven, seen)
             if proven:
                 break
-        reading, done = taking.reading, taking.done
-        state = replace(state_after(reading, ends, proven), **logs)
+        state = replace(state_after(reader.batch, ends, proven), **logs)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
-        if reading.more_than_marks or (news and self._due(begun)):
-            done = self._commit_all(reading, state, done)
-        return done
+        if reader.batch.more_than_marks or (news and self._due(begun)):
+            return self._commit_rest(reader.batch, state, reader.done)
+        return reader.done
 
     def _advance_in_order(self) -> Advanced:
         """Land messages that get their positions here, in turns of which each holds what is read in memory."""
@@ -198,41 +213,39 @@ class Landing:
         ends = self.ends()
         logs = self._known_logs(log, begun, ends)
         while True:
-            reading = OffsetBatch(begun, self.options, clock_ms=self.clock_ms(), **self._more)
-            reading.meet(ends)
-            reading.begin(ends)
-            done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading, ends)
+            offsets = OffsetBatch(self._batch(begun), self.clock_ms())
+            offsets.begin(ends)
+            unread, until = self._read_turn(log, ranges_to_read(begun, ends), offsets, ends)
             if not unread:
                 break
-            barrier = reading.common_barrier(ends)
-            through = reading.through(unread, barrier)
-            if barrier is not None and not reading.lands(through, barrier):
-                through = reading.through(unread)  # beyond the barrier
-            reading.settle(None if until is not None else through, until, barrier)
-            done = self._commit(reading, state_after(reading, ends, reading.proven), done)
+            barrier = offsets.common_barrier(ends)
+            through = offsets.through(unread, barrier)
+            if barrier is not None and not offsets.lands(through, barrier):
+                through = offsets.through(unread)  # beyond the barrier
+            offsets.settle(None if until is not None else through, until, barrier)
+            done = self._commit(offsets.batch, state_after(offsets.batch, ends, offsets.proven), done)
             begun = self.landed()
-        barrier = reading.common_barrier(ends)
+        barrier = offsets.common_barrier(ends)
         through_all = barrier.place if barrier else None
         if self.options.in_source_order:
-            through_all = reading.backlog.greatest() or None
+            through_all = offsets.backlog.greatest() or None
         elif barrier is None and log.proves_ends:
-            through_all = reading.newest_mark()
+            through_all = offsets.newest_mark()
         ends = self.ends()
-        reading.meet(ends)
-        reading.begin(ends)
-        more = ranges_to_read(replace(begun, next={**begun.next, **reading.backlog.reached}), ends)
-        done, _ = self._read_some(log, more, done, reading)
-        reading.settle(through_all, barrier=barrier)
-        state = replace(state_after(reading, ends, reading.proven), **logs)
+        offsets.begin(ends)
+        more = ranges_to_read(replace(begun, next={**begun.next, **offsets.backlog.reached}), ends)
+        self._read_some(log, more, offsets)
+        offsets.settle(through_all, barrier=barrier)
+        state = replace(state_after(offsets.batch, ends, offsets.proven), **logs)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
         shown = bool(begun.ahead) and state.proven != begun.proven
-        if reading.more_than_marks or shown or (news and self._due(begun)):
-            done = self._commit_all(reading, state, done)
+        if offsets.more_than_marks or shown or (news and self._due(begun)):
+            done = self._commit_rest(offsets.batch, state, done)
         return done
 
     def _read_turn(
-        self, log: LogReader, ranges: Sequence[OffsetRange], done: Advanced, reading: OffsetBatch, ends: Ends
-    ) -> tuple[Advanced, Sequence[OffsetRange], int | None]:
+        self, log: LogReader, ranges: Sequence[OffsetRange], offsets: OffsetBatch, ends: Ends
+    ) -> tuple[Sequence[OffsetRange], int | None]:
         """Read ranges, of each about as much as its share of a commit.
 
         Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
@@ -241,67 +254,63 @@ class Landing:
         or a time are read one after the other, before other topics.
         """
         share = self._commit_bytes // max(1, len(ranges))
-        done, unread = self._read_some(log, ranges, done, reading, share)
-        alone = reading.with_offsets_alone()
+        unread = self._read_some(log, ranges, offsets, share)
+        alone = offsets.with_offsets_alone()
         if any(one.partition.topic in alone for one in unread):
-            reading.backlog.clear()
+            offsets.backlog.clear()
             mine = [one for one in ranges if one.partition.topic in alone]
-            done, left = self._read_some(log, mine, done, reading, self._commit_bytes, together=True)
-            return done, [*left, *(one for one in ranges if one not in mine)], None
+            left = self._read_some(log, mine, offsets, self._commit_bytes, together=True)
+            return [*left, *(one for one in ranges if one not in mine)], None
         while unread:
-            enough, until = reading.backlog.bytes >= _MOST_COMMITS * self._commit_bytes, None
+            enough, until = offsets.backlog.bytes >= _MOST_COMMITS * self._commit_bytes, None
             if self.options.sends_by_table:
-                until = reading.backlog.until([one.partition for one in unread])
-                enough &= not reading.backlog.has_ddl
+                until = offsets.backlog.until([one.partition for one in unread])
+                enough &= not offsets.backlog.has_ddl
             else:
-                barrier = reading.common_barrier(ends)
-                if reading.lands(reading.through(unread, barrier), barrier):
+                barrier = offsets.common_barrier(ends)
+                if offsets.lands(offsets.through(unread, barrier), barrier):
                     break
             if until is not None or enough:
-                return done, unread, until
-            done, unread = self._read_some(log, unread, done, reading, share)
-        return done, unread, None
+                return unread, until
+            unread = self._read_some(log, unread, offsets, share)
+        return unread, None
 
     def _read_some(
         self,
         log: LogReader,
         ranges: Sequence[OffsetRange],
-        done: Advanced,
-        reading: OffsetBatch,
+        offsets: OffsetBatch,
         share: int | None = None,
         *,
         together: bool = False,
-    ) -> tuple[Advanced, list[OffsetRange]]:
+    ) -> list[OffsetRange]:
         """Read ranges, of each or all `together` no more than a share in bytes; return what is left of them."""
         unread, size = [], 0
         for wanted in ranges:
             if together and share is not None and size >= share:
                 unread.append(wanted)
                 continue
-            at, size = wanted.start, size if together else 0
-            for batch in log.read(wanted):
-                if batch.num_rows:
-                    at = refuse_missing(log, reading.before, wanted, at, batch)
-                    reading.take(batch, wanted)
+            size = size if together else 0
+            with closing(read_range(log, offsets.before, wanted)) as batches:
+                for batch, behind in batches:
+                    offsets.take(batch, wanted.partition)
                     size += batch.nbytes
-                if share is not None and size >= share and at < wanted.stop:
-                    unread.append(OffsetRange(wanted.partition, at, wanted.stop))
-                    break
-            else:
-                if at < wanted.stop:
-                    refuse_missing(log, reading.before, wanted, at)
-                reading.finish(wanted)
-        return done, unread
+                    if share is not None and size >= share and behind < wanted.stop:
+                        unread.append(OffsetRange(wanted.partition, behind, wanted.stop))
+                        break
+                else:
+                    offsets.backlog.finish(wanted)
+        return unread
 
-    def _commit_all(self, reading: LandingBatch, state: Landed, done: Advanced) -> Advanced:
+    def _commit_rest(self, batch: LandingBatch, state: Landed, done: Advanced) -> Advanced:
         """Land the rest of what was read. Raises InputError for a topic that was made anew since the reading began."""
         self._topic_ids(self.log(), state, state.ends)
-        return self._commit(reading, state, done)
+        return self._commit(batch, state, done)
 
     def _known_logs(self, log: LogReader, begun: Landed, ends: Ends) -> dict[str, Any]:
         """Return by what in the state a log is known. Raises InputError where another log has that name by now."""
         found = {"topic_ids": self._topic_ids(log, begun, ends), "firsts": first_messages(log, begun, ends)}
-        refuse_another_log(log, begun, ends, ranges_to_read(begun, ends), self._reading(begun).whole)
+        refuse_another_log(log, begun, ends, ranges_to_read(begun, ends), self._batch(begun).reader.whole)
         return found
 
     def _topic_ids(self, log: LogReader, begun: Landed, ends: Iterable[Partition]) -> Mapping[str, str]:
@@ -319,14 +328,137 @@ class Landing:
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
     def _begin(self) -> LandingBatch:
-        return self._reading(self.landed())
+        return self._batch(self.landed())
 
-    def _reading(self, before: Landed) -> LandingBatch:
-        return LandingBatch(before, self.options, proves_ends=self.log().proves_ends, **self._more)
+    def _batch(self, before: Landed) -> LandingBatch:
+        return LandingBatch(PartitionReader(before, self.options, proves_ends=self.log().proves_ends, **self._more))
 
-    def _commit(self, reading: LandingBatch, state: Landed, done: Advanced) -> Advanced:
-        rows = commit(self.store, self._spool, reading, state)
-        return done + Advanced(reading.messages, rows, 1)
+    def _commit(self, batch: LandingBatch, state: Landed, done: Advanced) -> Advanced:
+        rows = commit(self.store, self._spool, batch, state)
+        return done + Advanced(batch.reader.messages, rows, 1)
+
+
+@dataclass
+class RangeReader:
+    """Reads ranges of a log into a batch, with commits on the way where they are too much for one.
+
+    The driver reads on until it knows how many bytes a message has; then it knows how many are left, and whether
+    executors would bring them sooner. A small landing starts no Spark. `batch` is what is not committed, `done` what
+    is. `begin` returns an empty batch, `commit` lands one with the state after it.
+    """
+
+    log: LogReader
+    store: LandingStore
+    spool: Spool
+    batch: LandingBatch
+    begin: Callable[[], LandingBatch]
+    commit: Callable[[LandingBatch, Landed, Advanced], Advanced]
+    commit_bytes: int
+    executors: Executors | None = None
+    done: Advanced = field(default_factory=Advanced)
+
+    def __post_init__(self) -> None:
+        self._ends: Ends = {}
+        self._bytes = self._messages = 0
+
+    def read(self, ranges: Sequence[OffsetRange], ends: Ends) -> None:
+        """Read ranges to their ends; what is too much for one commit is committed on the way, without a proof."""
+        self._ends = ends
+        self.batch.begin(ends)
+        while ranges:
+            ranges = self._read_there(ranges) if self._is_large(ranges) else self._read_here(ranges)
+
+    def _is_large(self, ranges: Sequence[OffsetRange]) -> bool:
+        """Return whether executors read ranges, by the bytes of the messages that were read so far."""
+        if self.executors is None or not self._messages:
+            return False
+        return self.executors.worth(self._size(ranges))
+
+    def _size(self, ranges: Sequence[OffsetRange]) -> int:
+        """Return about how many bytes of messages are in ranges."""
+        return self._bytes * sum(map(len, ranges)) // self._messages
+
+    def _commit_so_far(self) -> None:
+        late = self.batch.reader.late
+        state = state_after(self.batch, self._ends, self.batch.before.proven)
+        state = replace(state, unawaited=late.unawaited(self._ends))
+        self.done = self.commit(self.batch, state, self.done)
+        self.batch = self.begin()
+        self.batch.reader.late = late
+        if self.batch.before.next != state.next:
+            raise TableMoved("another run has landed messages meanwhile. Look again.")
+
+    def _read_here(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        """Read ranges one after the other; return what is left of them once it is known to be large."""
+        for number, wanted in enumerate(ranges):
+            if number and self._is_large(ranges[number:]):
+                return ranges[number:]
+            with closing(read_range(self.log, self.batch.before, wanted)) as batches:
+                for batch, behind in batches:
+                    self.batch.take(self.batch.reader.read(batch, wanted.partition))
+                    self.spool.take_ahead(self.batch.rows, self.batch.stored_bytes)
+                    self._bytes, self._messages = self._bytes + batch.nbytes, self._messages + batch.num_rows
+                    if self.batch.stored_bytes >= self.commit_bytes:
+                        self._commit_so_far()
+                    left = (OffsetRange(wanted.partition, behind, wanted.stop), *ranges[number + 1 :])
+                    if behind < wanted.stop and self._is_large(left):
+                        return left
+            self.batch.reader.finish(wanted)
+        return ()
+
+    def _read_there(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        """Let executors read as much of ranges as one task may hold; return what is left of them."""
+        assert self.executors is not None
+        tables = self.batch.tables
+        tasks = min(self._size(ranges) // self.commit_bytes, _MOST_AT_ONCE * self.executors.cores)
+        shares = divided(ranges, max(tasks, self.executors.cores))
+        work = Shares(
+            shares, self.log, self.store.elsewhere(), self.batch.reader.fork(), frozenset(tables.began),
+            tables.described, self.spool.group_bytes, self.commit_bytes,
+        )  # fmt: skip
+        results = self.executors.run(len(shares), work)
+        for result in results:
+            self.spool.join(result.written)
+        for result in results:
+            if result.error is not None:
+                raise result.error
+            for name, _ in result.written.files:
+                refuse_unshared(name)
+        reached = self._take(results)
+        left = [
+            OffsetRange(one.partition, reached.get(one.partition, one.start), one.stop)
+            for one in ranges
+            if reached.get(one.partition, one.start) < one.stop
+        ]
+        if left:
+            self._commit_so_far()
+        return left
+
+    def _take(self, results: Sequence[TaskResult]) -> Mapping[Partition, int]:
+        """Take what tasks read as if it were read here: by topics, partitions and offsets; return how far that is."""
+        for result in results:
+            self.batch.count(result)
+            self._bytes, self._messages = self._bytes + result.read_bytes, self._messages + result.messages
+        ranges = [(one.wanted, one, result.written) for result in results for one in result.ranges]
+        for wanted, one, written in sorted(ranges, key=lambda some: some[0]):
+            self.batch.take_result(one, partial(self._rows_again, written, wanted.partition))
+        return {wanted.partition: wanted.stop for wanted, _, _ in ranges}
+
+    def _rows_again(
+        self, written: SpooledFiles, partition: Partition, seen: ObservedTables, table: TableId, position: Tso
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a table beyond a position, by the batches they came in, out of the file of a task."""
+        pieces = [LANDED.empty_table()]
+        for split in written.splits:
+            if (split.table, split.partition) == (table, partition) and split.high > position:
+                rows = self.store.fetch(split.file, split.group).cast(LANDED)
+                pieces.append(rows_after(rows, table, position))
+        rows = pa.concat_tables(pieces).sort_by("offset")
+        offsets = rows.column("offset").to_numpy()
+        for first, last in seen.pieces:
+            start, stop = np.searchsorted(offsets, [first, last + 1]).tolist()
+            if stop > start:
+                yield rows.slice(start, stop - start)
 
 
 def landed_in(store: LandingStore) -> Landed:

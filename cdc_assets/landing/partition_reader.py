@@ -1,13 +1,13 @@
-"""Batches of messages -> rows by table, and what else they say; the marks of each partition.
+"""Batches of messages -> rows by table, and events for what else they say; the marks of each partition.
 
-    PartitionReader.take(batch)    classify, fetch what lies elsewhere, part rows from events
+    PartitionReader.read(batch)    classify, fetch what lies elsewhere, part rows from events
     PartitionReader.finish(range)  how far its partition is read
     whole_message(…)               the file that a large message names -> the message that is in it
     LateRows                       tables that are held for rows that came too late
     Dialects                       which kind of database the messages of a topic and of a table come from
 
-Nothing here knows of other partitions, so that a task can do it: who goes on from it says what becomes of a DDL
-(`_take_ddl`), of any other event (`_land`), and of what rows show of their tables (`_see`).
+Nothing here knows of other partitions, so that a task can do it: what comes out is yielded in the order of the messages
+as a `Finding`, and who goes on from it decides what of that is new.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +29,30 @@ from cdc_assets.errors import BadSettings, InputError, MalformedData, SetupError
 from cdc_assets.formats.message_codecs import MessageCodec, codec_of
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, dialect_of, read_claim
-from cdc_assets.landing.files import LANDED, PART, ROW
+from cdc_assets.landing.files import LANDED, PART
 from cdc_assets.landing.ranges import as_landed
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Claims", "Dialects", "LateRows", "PartitionReader", "Registered", "whole_message"]
+__all__ = [
+    "Claims",
+    "Dialects",
+    "Finding",
+    "LateRows",
+    "PartitionReader",
+    "PartitionState",
+    "Registered",
+    "whole_message",
+]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
 Places = npt.NDArray[np.int64]
+
+Finding: TypeAlias = LandedEvent | pa.Table
+"""An event, or rows of a partition with the columns of LANDED."""
 
 _LEAST_RUN = 64
 
@@ -56,12 +69,24 @@ def no_registry(schema_id: str) -> str | None:
     )
 
 
+class PartitionState(NamedTuple):
+    """The greatest mark of a partition and its offset, the offset of the mark at which its sender began anew, the
+    newest message, and the least position of what was read; None and 0 for none.
+    """
+
+    mark: Tso | None = None
+    restart: int | None = None
+    mark_at: int | None = None
+    newest: LandedMessage | None = None
+    least: Tso = 0
+
+
 @dataclass
 class PartitionReader:
-    """What is read of a feed's partitions since the newest landing, whose state is `before`.
+    """How far a feed's partitions are read since the newest landing, whose state is `before`.
 
-    `mark_at` has the offset of each partition's newest mark, `least` the least position of a row, DDL or mark in each,
-    `unknown` the schemas that the registry has not.
+    What it yields has to be taken to the end. `mark_at` has the offset of each partition's newest mark, `least` the
+    least position of a row, DDL or mark in each, `unknown` the schemas that the registry has not.
     """
 
     before: Landed
@@ -69,12 +94,10 @@ class PartitionReader:
     claims: Claims
     registry: Registered = no_registry
     proves_ends: bool = True
-    rows: list[pa.Table] = field(default_factory=list)
-    ignored: Counter[str] = field(default_factory=Counter)
-    stored_bytes: int = 0
-    messages: int = 0
 
     def __post_init__(self) -> None:
+        self.ignored: Counter[str] = Counter()
+        self.messages = 0
         self.next: dict[Partition, int] = dict(self.before.next)
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
         self.restarts: dict[Partition, int] = dict(self.before.restarts)
@@ -85,46 +108,49 @@ class PartitionReader:
         self.late = LateRows(self.before, proves_ends=self.proves_ends)
         self.unknown = set[str]()
         self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
-        self._codec = codec_of(self.options)
+        self.codec = codec_of(self.options)
 
-    # --- who goes on from here ---
+    def fork(self) -> PartitionReader:
+        """Return one that reads on from here by itself, wherever a task runs: picklable, with nothing counted.
 
-    def _land(self, event: LandedEvent) -> None:
-        """Take an event as it is to be landed."""
-        raise NotImplementedError
-
-    def _take_ddl(self, event: LandedEvent) -> None:
-        """Take a DDL, which may have come in another partition too."""
-        raise NotImplementedError
-
-    def _see(self, rows: pa.Table) -> None:
-        """Take what rows show of their tables."""
-        raise NotImplementedError
+        Of the state before it has what a task needs: how far is landed, and which losses are accepted.
+        """
+        lost = tuple(event for event in self.before.events if event.kind is EventKind.LOST)
+        before = Landed(self.before.identity, self.before.next, proven=self.before.proven, events=lost)
+        made = PartitionReader(before, self.options, self.claims, self.registry, self.proves_ends)
+        made.marks, made.restarts, made.mark_at = dict(self.marks), dict(self.restarts), dict(self.mark_at)
+        made.late, made.unknown = self.late.copy(), set(self.unknown)
+        return made
 
     # --- messages ---
 
-    def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
-        """Take some messages of a range, in the order of their offsets."""
+    def read(self, batch: pa.RecordBatch, partition: Partition) -> Iterator[Finding]:
+        """Yield what some messages of a partition hold, in the order of their offsets."""
         batch = self.whole(batch)
-        spoken = self._spoken(batch)
-        kinds = spoken.column("kind")
-        rows = spoken.filter(pc.equal(kinds, Kind.ROW.value))
-        self._take_rows(batch, rows, {"reason": self._deliveries(batch, spoken, rows, wanted)})
-        others = spoken.filter(pc.not_equal(kinds, Kind.ROW.value))
+        lines, registered = self.classify(batch)
+        yield from registered
+        kinds = lines.column("kind")
+        rows = lines.filter(pc.equal(kinds, Kind.ROW.value))
+        yield from self.rows(batch, rows, {"reason": self._deliveries(batch, lines, rows, partition)})
         offsets = batch.column("offset")
-        for one in others.to_pylist():
-            self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
+        for line in lines.filter(pc.not_equal(kinds, Kind.ROW.value)).to_pylist():
+            yield from self.other(line, batch, partition, offsets[line["message"]].as_py())
         self.messages += batch.num_rows
         if batch.num_rows:
-            self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
-            self.newest[wanted.partition] = as_landed(batch, batch.num_rows - 1)
+            self.next[partition] = max(self.next.get(partition, 0), offsets[-1].as_py() + 1)
+            self.newest[partition] = as_landed(batch, batch.num_rows - 1)
 
     def whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return messages that say by themselves what their headers say."""
-        return batch if self._codec.whole is None else self._codec.whole(batch)
+        return batch if self.codec.whole is None else self.codec.whole(batch)
+
+    def has_rows(self, batch: pa.RecordBatch) -> bool:
+        """Return whether rows are among messages; neither schemas nor what lies elsewhere is fetched."""
+        lines = self.codec.classify(self.whole(batch), self.options)
+        return bool(pc.any(pc.equal(lines.column("kind"), Kind.ROW.value)).as_py())
 
     def _deliveries(
-        self, batch: pa.RecordBatch, spoken: pa.RecordBatch, rows: pa.RecordBatch, wanted: OffsetRange
+        self, batch: pa.RecordBatch, lines: pa.RecordBatch, rows: pa.RecordBatch, partition: Partition
     ) -> pa.Array:
         """Return for each line of rows the offset of the mark that begins its delivery, as text; null where none does.
 
@@ -133,10 +159,9 @@ class PartitionReader:
         """
         if not batch.num_rows:
             return pa.nulls(0, pa.string())
-        partition = wanted.partition
         offsets = batch.column("offset").to_numpy()
         marks = np.full(batch.num_rows, -1, np.int64)
-        resolved = spoken.filter(pc.equal(spoken.column("kind"), Kind.RESOLVED.value))
+        resolved = lines.filter(pc.equal(lines.column("kind"), Kind.RESOLVED.value))
         marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
         through = _greatest_so_far(self.marks.get(partition, 0), marks)[:-1]
         last = self.mark_at.get(partition, offsets[0] - 1)
@@ -149,40 +174,74 @@ class PartitionReader:
         found = np.where(again, mark_at[mine], begun[mine])
         return pc.if_else(pa.array(found >= 0), pa.array(found).cast(pa.string()), pa.scalar(None, pa.string()))
 
-    def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Classify messages; schemas that they name and nobody has asked for yet are asked for, and kept."""
-        if self._codec.schema_ids is not None:
-            for name, message in self._codec.schema_ids(batch, self.options).items():
+    def classify(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[LandedEvent]]:
+        """Return the lines of messages, and the schemas that they name and nobody has asked for yet."""
+        registered = list[LandedEvent]()
+        if self.codec.schema_ids is not None:
+            for name, message in self.codec.schema_ids(batch, self.options).items():
                 if name not in self.options.registry and name not in self.unknown:
-                    self._register(name, batch.slice(message, 1).to_pylist()[0])
-        return self._codec.classify(batch, self.options)
+                    registered += self._register(name, batch.slice(message, 1).to_pylist()[0])
+        return self.codec.classify(batch, self.options), registered
 
-    def _register(self, name: str, first: Mapping[str, Any]) -> None:
+    def _register(self, name: str, first: Mapping[str, Any]) -> Iterator[LandedEvent]:
         text = self.registry(name)
         if text is None:
             self.unknown.add(name)
             return
         place = Partition(first["topic"], first["partition"])
-        self._know(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
+        event = LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name)
+        self._know(event)
+        yield event
 
     def _know(self, event: LandedEvent) -> None:
         """Take a schema that the registry has."""
         self.options = replace(self.options, registry={**self.options.registry, event.shape: event.query})
-        self._land(event)
 
-    def _schemas(self, batch: pa.RecordBatch) -> Iterable[SchemaEvent]:
-        return self._codec.schemas(batch, self.options)
+    def is_new(self, event: LandedEvent) -> bool:
+        """Note what was found by one that reads on from here; return whether it is not known here already."""
+        if event.kind is EventKind.REGISTERED:
+            known = event.shape in self.options.registry
+            self._know(event)
+            return not known
+        if event.kind is EventKind.LATE:
+            self.late.note(event)
+        return event.kind is not EventKind.SCHEMA or self._is_first_statement(event)
+
+    def schemas(self, batch: pa.RecordBatch) -> Iterable[SchemaEvent]:
+        """Return the columns that messages show."""
+        return self.codec.schemas(batch, self.options)
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""
         self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
 
+    def state(self, partition: Partition) -> PartitionState:
+        """Return where a partition is read to, for one that goes on from there."""
+        return PartitionState(
+            self.marks.get(partition),
+            self.restarts.get(partition),
+            self.mark_at.get(partition),
+            self.newest.get(partition),
+            self.least.get(partition, 0),
+        )
+
+    def go_on(self, wanted: OffsetRange, state: PartitionState) -> None:
+        """Go on behind a range that another one has read."""
+        place = wanted.partition
+        for known, value in ((self.marks, state.mark), (self.restarts, state.restart), (self.mark_at, state.mark_at)):
+            if value is not None:
+                known[place] = value
+        if state.newest is not None:
+            self.newest[place] = state.newest
+        self._note_least(place, state.least)
+        self.finish(wanted)
+
     # --- rows ---
 
-    def _take_rows(
+    def rows(
         self, batch: pa.RecordBatch, lines: pa.RecordBatch, given: Mapping[str, pa.Array] = MappingProxyType({})
-    ) -> None:
-        """Take the rows of some messages; `given` are columns in place of the messages' own."""
+    ) -> Iterator[Finding]:
+        """Yield the rows of some messages; `given` are columns in place of the messages' own."""
         if not lines.num_rows:
             return
         messages = lines.column("message").to_numpy()
@@ -198,23 +257,21 @@ class PartitionReader:
         arrays = [
             columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in LANDED
         ]
-        rows = self._with_claims(pa.Table.from_arrays(arrays, schema=LANDED))
+        rows = pa.Table.from_arrays(arrays, schema=LANDED)
+        if rows.column("claim").null_count < rows.num_rows:
+            rows, unread = self._with_claims(rows)
+            yield from unread
         if not rows.num_rows:
             return
         if not self.options.by_offset:
-            for event in self.late.among(rows):
-                self._land(event)
+            yield from self.late.among(rows)
         place = Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
         self._note_least(place, pc.min(rows.column("position")).as_py())
-        self.stored_bytes += rows.nbytes
-        self.rows.append(rows)
-        new = rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows
-        self._see(new)
+        yield rows
 
-    def _with_claims(self, rows: pa.Table) -> pa.Table:
-        """Put the message itself in place of one that only says where it lies."""
-        if rows.column("claim").null_count == rows.num_rows:
-            return rows
+    def _with_claims(self, rows: pa.Table) -> tuple[pa.Table, list[LandedEvent]]:
+        """Return rows with the message itself in place of one that only says where it lies, and those without any."""
+        unread = list[LandedEvent]()
         keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
         gone = np.zeros(rows.num_rows, bool)
         for place, location in enumerate(rows.column("claim").to_pylist()):
@@ -222,32 +279,30 @@ class PartitionReader:
                 continue
             row = rows.slice(place, 1).to_pylist()[0]
             try:
-                keys[place], values[place] = whole_message(self.claims(location), row, self._codec, self.options)
+                keys[place], values[place] = whole_message(self.claims(location), row, self.codec, self.options)
             except (InputError, SetupError, FileNotFoundError) as error:
                 gone[place] = True
-                self._hold_row(row, f"its value, at {location}, cannot be read: {error}")
+                unread.append(_unread(row, f"its value, at {location}, cannot be read: {error}"))
         for name, changed in (("key", keys), ("value", values)):
             at = LANDED.get_field_index(name)
             rows = rows.set_column(at, LANDED.field(at), pa.array(changed, pa.binary()))
-        return rows.filter(pa.array(~gone))
-
-    def _hold_row(self, row: Mapping[str, Any], reason: str) -> None:
-        """Keep a row as one that cannot be read: its table stops before it."""
-        place, table = Partition(row["topic"], row["partition"]), TableId(row["schema"], row["table"])
-        self._land(
-            LandedEvent(
-                EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
-                reason, row["source"] or "", row["source_position"] or "",
-            )
-        )  # fmt: skip
+        return rows.filter(pa.array(~gone)), unread
 
     # --- everything else ---
 
-    def _take_other(
-        self, one: Mapping[str, Any], batch: pa.RecordBatch, partition: Partition, offset: int, given: Tso | None = None
-    ) -> None:
-        """Take a message that is no row; `given` is its position where that is not its commit-ts."""
-        kind, ts = Kind(one["kind"]), one["commit_ts"] or 0
+    def other(
+        self,
+        line: Mapping[str, Any],
+        batch: pa.RecordBatch,
+        partition: Partition,
+        offset: int,
+        given: Tso | None = None,
+    ) -> Iterator[LandedEvent]:
+        """Yield the event of a message that is no row; `given` is its position where that is not its commit-ts.
+
+        A schema that is stated again and again is an event once.
+        """
+        kind, ts = Kind(line["kind"]), line["commit_ts"] or 0
         position = ts if given is None else given
         if kind in (Kind.RESOLVED, Kind.DDL) and not (self.options.by_offset and given is None):
             self._note_least(partition, position)
@@ -255,41 +310,47 @@ class PartitionReader:
             self.marks[partition] = max(position, self.marks.get(partition, 0))
             return
         if kind is Kind.IGNORED:
-            self.ignored[one["reason"] or "no reason"] += 1
+            self.ignored[line["reason"] or "no reason"] += 1
             return
-        table = None if one["schema"] is None else TableId(one["schema"], one["table"] or "")
-        key, value = (batch.column(name)[one["message"]].as_py() for name in ("key", "value"))
+        table = None if line["schema"] is None else TableId(line["schema"], line["table"] or "")
+        key, value = (batch.column(name)[line["message"]].as_py() for name in ("key", "value"))
         event = LandedEvent(
-            EventKind(kind.value), partition, offset, position, table, one["query"] or "", one["type"] or 0, key, value,
-            one["reason"] or "", one["source"] or "", one["source_position"] or "", commit_ts=ts,
+            EventKind(kind.value), partition, offset, position, table, line["query"] or "", line["type"] or 0, key,
+            value, line["reason"] or "", line["source"] or "", line["source_position"] or "", commit_ts=ts,
         )  # fmt: skip
-        self._keep(event)
+        if event.kind is EventKind.BAD:
+            yield self.as_bad(event)
+        elif event.kind is EventKind.DDL or self._is_first_statement(event):
+            yield event
 
     def _note_least(self, partition: Partition, position: Tso | None) -> None:
         if position:
             self.least[partition] = min(position, self.least.get(partition, position))
 
-    def _keep(self, event: LandedEvent) -> None:
-        """Take a message that is kept; a schema that is stated again and again is kept once."""
-        if event.kind is EventKind.DDL:
-            self._take_ddl(event)
-        elif event.kind is EventKind.BAD:
-            self._take_bad(event)
-        elif event.value not in self._statements:
-            self._statements.add(event.value)
-            self._land(event)
+    def _is_first_statement(self, event: LandedEvent) -> bool:
+        first = event.value not in self._statements
+        self._statements.add(event.value)
+        return first
 
-    def _take_bad(self, event: LandedEvent) -> None:
-        self._land(replace(event, kind=EventKind.BAD, position=self._position_of_bad(event)))
+    def as_bad(self, event: LandedEvent) -> LandedEvent:
+        """Return the event of a message that cannot be read, with the position through which all before is complete.
 
-    def _position_of_bad(self, event: LandedEvent) -> Tso:
-        """Return the position through which a message that cannot be read leaves its table, or the feed, complete.
-
-        That is the mark before it; partitions that were added to a broker's topic get none, but what was proven before.
+        For its table that is just before it. For the feed it is the mark before it; partitions that were added to a
+        broker's topic get none, but what was proven before.
         """
-        if event.position and event.table is not None:
-            return event.position - 1
-        return max(self.marks.get(event.partition, 0), self.before.proven if self.proves_ends else 0)
+        position = event.position - 1
+        if not self.options.by_offset and (event.table is None or not event.position):
+            position = max(self.marks.get(event.partition, 0), self.before.proven if self.proves_ends else 0)
+        return replace(event, kind=EventKind.BAD, position=position)
+
+
+def _unread(row: Mapping[str, Any], reason: str) -> LandedEvent:
+    """Return a row as one that cannot be read: its table stops before it."""
+    place, table = Partition(row["topic"], row["partition"]), TableId(row["schema"], row["table"])
+    return LandedEvent(
+        EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
+        reason, row["source"] or "", row["source_position"] or "",
+    )  # fmt: skip
 
 
 def _greatest_so_far(first: int, values: Places) -> Places:
@@ -369,6 +430,12 @@ class LateRows:
         self._topics = {partition.topic for partition in before.next}
         self._known = {*before.began, *(event.table for event in before.events if event.kind is EventKind.DDL)}
         self._held = {(event.table, event.partition) for event in before.open_late}
+
+    def copy(self) -> LateRows:
+        """Return the same, to which others may note what they hold."""
+        made = copy(self)
+        made._held = set(self._held)
+        return made
 
     def among(self, rows: pa.Table) -> Iterator[LandedEvent]:
         """Yield what holds tables that may be applied through where rows of a partition that nothing waited for are."""

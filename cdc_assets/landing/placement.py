@@ -17,21 +17,17 @@ Positions are the time of landing as a TSO, and grow: they are in what is landed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cdc_assets.ddl import quote, rename_pairs
 from cdc_assets.formats.messages import Kind, truncating
 from cdc_assets.landing.backlog import Backlog, Piece
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.files import REPEAT, ROW
 from cdc_assets.landing.order import Line, Scan, Snapshots, SourceOrder, place_text, same_statement
-from cdc_assets.landing.partition_reader import Dialects
 from cdc_assets.landing.ranges import as_landed
 from cdc_assets.landing.tables import Shapes
 from cdc_assets.model.landed import EventKind, LandedEvent
@@ -65,47 +61,42 @@ class CommonBarrier(NamedTuple):
     topics: frozenset[str]
 
 
-@dataclass
-class OffsetBatch(LandingBatch):
-    """What was read since the newest landing of a protocol by offset."""
+class OffsetBatch:
+    """What was read since the newest landing of a protocol by offset: a backlog, out of which `batch` is filled.
 
-    clock_ms: int = 0
+    `clock_ms` is the time of the landing.
+    """
+
+    def __init__(self, batch: LandingBatch, clock_ms: int) -> None:
+        self.batch, self.clock_ms = batch, clock_ms
+        self.before, self.options = batch.before, batch.reader.options
+        self.backlog, self.proven = Backlog(batch.sources), self.before.proven
+        self._shapes = Shapes(self.before)
+        self._order = SourceOrder(self.before, self.options, self.backlog, batch.sources, batch.streams, batch.barriers)
 
     @property
     def more_than_marks(self) -> bool:
         """Return whether there is more to land than marks."""
-        return super().more_than_marks or bool(self.backlog)
+        return self.batch.more_than_marks or bool(self.backlog)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.backlog, self.proven = Backlog(self.sources), self.before.proven
-        self._shapes, self._dialects = Shapes(self.before), Dialects(self.before)
-        self._order = SourceOrder(self.before, self.options, self.backlog, self.sources, self.streams, self.barriers)
-
-    def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
-        """Keep some messages of a range, in the order of their offsets."""
-        if not batch.num_rows:
-            return
-        batch = self.whole(batch)
-        self.backlog.add(Piece(wanted.partition, batch, self._spoken(batch)))
-
-    def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        spoken = self._dialects.parted(batch, super()._spoken(batch))
-        return _by_renamed_table(spoken) if self.options.in_source_order else spoken
-
-    def finish(self, wanted: OffsetRange) -> None:
-        """Note that a range was read to its end."""
-        self.backlog.finish(wanted)
+    def take(self, batch: pa.RecordBatch, partition: Partition) -> None:
+        """Keep some messages of a partition, in the order of their offsets."""
+        batch = self.batch.reader.whole(batch)
+        self.backlog.add(Piece(partition, batch, self.batch.classify(batch)))
 
     # --- how far ---
 
-    def meet(self, partitions: Iterable[Partition]) -> None:
-        """Take partitions that came later for complete through the barrier that their topic had before them."""
+    def begin(self, ends: Ends) -> None:
+        """Note where the logs of new partitions begin.
+
+        Those that came later count as complete through the barrier that their topic had before them.
+        """
+        self.batch.begin(ends)
         known = self.before.next.keys() - self.before.dead.keys()
-        for partition in () if self.options.sends_again else partitions:
+        for partition in () if self.options.sends_again else ends:
             before = (self.before.barriers.get(one, "") for one in known if one.topic == partition.topic)
             if partition not in self.before.next and (barrier := min(before, default="")):
-                self.barriers.setdefault(partition, barrier)
+                self.batch.barriers.setdefault(partition, barrier)
 
     def common_barrier(self, ends: Ends) -> CommonBarrier | None:
         """Return the place through which all partitions of topics that have barriers are complete, None without any.
@@ -115,7 +106,7 @@ class OffsetBatch(LandingBatch):
         """
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
-        newest, topics = {**self.barriers, **self.backlog.marks(self.before.barriers)}, dict[str, str]()
+        newest, topics = {**self.batch.barriers, **self.backlog.marks(self.before.barriers)}, dict[str, str]()
         for partition, end in ends.items():
             if end.high > self.before.dead.get(partition, -1):
                 at = newest.get(partition, "")
@@ -158,7 +149,7 @@ class OffsetBatch(LandingBatch):
         and no longer: marks may have been switched off.
         """
         read = self.backlog.marks(self.before.barriers) if self.options.sends_again else {}
-        self.barriers.update(read)
+        self.batch.barriers.update(read)
         mark = max(read.values(), default="")
         return mark if mark > max(self.before.barriers.values(), default="") else None
 
@@ -172,17 +163,17 @@ class OffsetBatch(LandingBatch):
         With `until` also before the first that was sent after that time. What is landed is seen, but while some of it
         is beyond the `barrier`.
         """
-        pieces, lines = list[Piece](), list[Line]()
+        reader, pieces, lines = self.batch.reader, list[Piece](), list[Line]()
         self._order.look_ahead()
         for partition, reached in sorted(self.backlog.reached.items()):
             landed, beyond = self._part(partition, through, until, barrier)
-            self.next[partition] = max(self.next.get(partition, 0), reached) if beyond is None else beyond
+            reader.next[partition] = max(reader.next.get(partition, 0), reached) if beyond is None else beyond
             for piece in landed:
                 offsets = piece.batch.column("offset").to_numpy()
                 count = len(offsets) if beyond is None else int(np.searchsorted(offsets, beyond))
-                self.messages += count
+                reader.messages += count
                 if count:
-                    self.newest[partition] = as_landed(piece.batch, count - 1)
+                    reader.newest[partition] = as_landed(piece.batch, count - 1)
                 lines += self._order.lines(piece, len(pieces), self._was_landed)
                 pieces.append(piece)
         self.backlog.clear()
@@ -190,9 +181,9 @@ class OffsetBatch(LandingBatch):
             lines = [
                 one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
             ]
-        self.ignored.update(self._order.doubtful)
+        reader.ignored.update(self._order.doubtful)
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
-        first = max(self.clock_ms << 18, self.last + _STEP)
+        first = max(self.clock_ms << 18, self.batch.last + _STEP)
         first += first % _STEP
         given: list[dict[int, Placement]] = [{} for _ in pieces]
         position, before = first - _STEP, None
@@ -210,11 +201,11 @@ class OffsetBatch(LandingBatch):
             self._land_others(piece, mine)
             self._land_rows(piece, mine)
         if lines:
-            self.last = position
+            self.batch.last = position
         waiting = (one.at for one in lines if barrier and pieces[one.piece].partition.topic in barrier.topics)
-        self.ahead = max(self.ahead, max(waiting, default=""))
-        if barrier is None or self.ahead <= barrier.place:
-            self.proven, self.ahead = self.last, ""
+        self.batch.ahead = max(self.batch.ahead, max(waiting, default=""))
+        if barrier is None or self.batch.ahead <= barrier.place:
+            self.proven, self.batch.ahead = self.batch.last, ""
 
     def _at_snapshot(self, scan: Scan, line: Line, piece: Piece, position: Tso) -> tuple[Line, Tso]:
         """Return the line of a row with which another snapshot of its table begins, and its position.
@@ -223,7 +214,7 @@ class OffsetBatch(LandingBatch):
         that, and the table is held.
         """
         table, source = scan.stream.table, scan.stream.source
-        mine = {one.partition for one in self.streams if (one.table, one.source) == (table, source)}
+        mine = {one.partition for one in self.batch.streams if (one.table, one.source) == (table, source)}
         if len(mine) > 1:
             return line._replace(late=_ANOTHER.format(place_text(line.at))), position
         return line, position + (_STEP if self._empty(scan, piece, line, position) else 0)
@@ -235,7 +226,7 @@ class OffsetBatch(LandingBatch):
         (_, table, source), place = line.scan.stream, line.scan.place
         for word in snapshots.shown(line.scan):
             offset = piece.batch.column("offset")[piece.spoken.column("message")[line.line].as_py()].as_py()
-            self.events.append(
+            self.batch.events.append(
                 LandedEvent(
                     EventKind.SNAPSHOT, piece.partition, offset, position, table, word.value, source=source,
                     source_position=place,
@@ -253,25 +244,14 @@ class OffsetBatch(LandingBatch):
             scan.stream.table, truncating(scan.stream.table), 11, source=scan.stream.source,
             source_position="" if scan.anew else scan.place, commit_ts=spoken["commit_ts"] or 0,
         )  # fmt: skip
-        if self._identity(event) in self._ddl:
-            return False
-        self._take_ddl(event)
-        return True
+        return self.batch.take_ddl(event)
 
     # --- landed ---
-
-    def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
-        """A DDL is the same where its place in the source's log is."""
-        place = event.source_position or (event.partition, event.offset)
-        return place, event.source, event.table, event.query
-
-    def _position_of_bad(self, event: LandedEvent) -> Tso:
-        return event.position - 1
 
     def _was_landed(self, piece: Piece, line: int) -> bool:
         one = piece.spoken.slice(line, 1).to_pylist()[0]
         table = TableId(one["schema"], one["table"])
-        return (one["source_position"], one["source"] or "", table, one["query"] or "") in self._ddl
+        return self.batch.has_ddl(one["source_position"], one["source"] or "", table, one["query"] or "")
 
     def _land_others(self, piece: Piece, given: Mapping[int, Placement]) -> None:
         """Land what is not a row, and rows that came too late, with the positions of their lines."""
@@ -282,7 +262,7 @@ class OffsetBatch(LandingBatch):
                 one = {**one, "kind": Kind.BAD.value, "reason": mine.late}
             if one["kind"] != Kind.ROW.value:
                 offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
-                self._take_other(one, piece.batch, piece.partition, offset, at)
+                self.batch.take(self.batch.reader.other(one, piece.batch, piece.partition, offset, at))
 
     def _land_rows(self, piece: Piece, given: Mapping[int, Placement]) -> None:
         kinds = piece.spoken.column("kind").to_pylist()
@@ -290,7 +270,8 @@ class OffsetBatch(LandingBatch):
         at = pa.array([given[line].position for line in lines], pa.int64())
         found = pa.array([REPEAT if given[line].repeated else ROW for line in lines], pa.string())
         spoken = piece.spoken.take(pa.array(lines, pa.int64()))
-        self._take_rows(piece.batch, spoken, {"position": at, "last_position": at, "kind": found})
+        given_columns = {"position": at, "last_position": at, "kind": found}
+        self.batch.take(self.batch.reader.rows(piece.batch, spoken, given_columns))
 
     def _note_shapes(
         self, pieces: Sequence[Piece], lines: Sequence[Line], given: Sequence[dict[int, Placement]]
@@ -300,49 +281,21 @@ class OffsetBatch(LandingBatch):
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
             for piece in pieces
         ]
-        first = {table: at for table, at in self.before.began.items() if table not in self.tables.with_ddl}
+        first = {table: at for table, at in self.before.began.items() if table not in self.batch.tables.with_ddl}
         for line in lines:
             kind, schema, table, shape, message = (column[line.line] for column in columns[line.piece])
             if kind != Kind.ROW.value or line.repeated or line.late:
                 continue
             name, position = TableId(schema, table), given[line.piece][line.line].position
-            since = position if name in self.tables.with_ddl else first.setdefault(name, position)
+            since = position if name in self.batch.tables.with_ddl else first.setdefault(name, position)
             if shape is None:
                 continue
             if self._shapes.knows(name, shape):
-                self.events.extend(self._shapes.again(name, shape, position, line.at))
+                self.batch.events.extend(self._shapes.again(name, shape, position, line.at))
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
-            for shown in self._schemas(batch):
+            for shown in self.batch.reader.schemas(batch):
                 # deletes without columns may come before the first row that does
-                at = position if shown.table in self.tables.with_schema else since
-                self.tables.with_schema.add(shown.table)
-                self.events.append(self._shapes.first(batch, shown, at, shape, line.at))
-
-
-def _by_renamed_table(spoken: pa.RecordBatch) -> pa.RecordBatch:
-    """Return lines in which the DDL of a rename is that of the table that gets the name, as its text says.
-
-    Of a statement that renames several tables a connector for MySQL sends a record for each; all of them name all
-    tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`).
-    """
-    kinds, queries = spoken.column("kind"), spoken.column("query")
-    renames = pc.and_(pc.equal(kinds, Kind.DDL.value), pc.match_substring(queries, "RENAME", ignore_case=True))
-    if not pc.any(renames).as_py():
-        return spoken
-    lines = list[dict[str, Any]]()
-    for line in spoken.to_pylist():
-        is_ddl = line["kind"] == Kind.DDL.value and line["query"] is not None
-        pairs = rename_pairs(line["query"], line["schema"] or "") if is_ddl else ()
-        table = TableId(line["schema"] or "", line["table"] or "").folded
-        if not pairs or (len(pairs) == 1 and table in (pairs[0][0].folded, pairs[0][1].folded)):
-            lines.append(line)
-            continue
-        for old, new in pairs:
-            text = line["query"] if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
-            lines.append({**line, "schema": new.schema, "table": new.table, "query": text})
-    return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
-
-
-def _quoted(table: TableId) -> str:
-    return ".".join(quote(name) for name in (table.schema, table.table) if name)
+                at = position if shown.table in self.batch.tables.with_schema else since
+                self.batch.tables.with_schema.add(shown.table)
+                self.batch.events.append(self._shapes.first(batch, shown, at, shape, line.at))

@@ -1,8 +1,7 @@
 """What is to be read of each partition, and what of it is gone: messages that expired, or vanished; topics anew.
 
     ranges_to_read(landed, ends)   what is there and not landed
-    read_ahead(batches)            batches, read in a thread of its own while those before them are landed
-    refuse_missing(…)              no message is missing between those that were read
+    read_range(log, …)             its messages in batches, read while those before them are landed; none is missing
 
 A loss stops the landing until a person brings the messages back, or accepts it.
 """
@@ -13,6 +12,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from typing import TypeVar
 
@@ -31,8 +31,8 @@ __all__ = [
     "first_messages",
     "ranges_to_read",
     "read_ahead",
+    "read_range",
     "refuse_another_log",
-    "refuse_missing",
 ]
 
 
@@ -140,25 +140,35 @@ def _lost(lost: OffsetRange) -> InputError:
     )
 
 
-def refuse_missing(
-    log: LogReader, landed: Landed, wanted: OffsetRange, at: int, batch: pa.RecordBatch | None = None
-) -> int:
-    """Return the offset behind some messages, the next ones from `at` on, or the range's end where there are none.
+def read_range(
+    log: LogReader, landed: Landed, wanted: OffsetRange
+) -> Generator[tuple[pa.RecordBatch, int], None, None]:
+    """Yield the messages of a range in batches, each with the offset behind it; those after it are read meanwhile.
 
-    Raises InputError where messages are missing between them.
+    Raises InputError where messages are missing in the range, and their loss is not accepted in what is `landed`.
     """
-    count = 0 if batch is None else batch.num_rows
-    behind = wanted.stop if batch is None else batch.column("offset")[count - 1].as_py() + 1
-    if behind - at != count:
-        offsets = [wanted.stop] if batch is None else batch.column("offset").to_pylist()
-        for before, offset in pairwise([at - 1, *offsets]):
-            lost = OffsetRange(wanted.partition, before + 1, offset)
-            left = landed.unaccepted(lost) if len(lost) else None
-            if left is not None:
-                if log.missing_because(wanted.partition.topic):
-                    break
-                raise _vanished(left)
-    return behind
+    at = wanted.start
+    with closing(read_ahead(log.read(wanted))) as batches:
+        for batch in batches:
+            if batch.num_rows:
+                behind = batch.column("offset")[-1].as_py() + 1
+                if behind - at != batch.num_rows:
+                    _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()])
+                at = behind
+                yield batch, at
+    if at < wanted.stop:
+        _refuse_missing(log, landed, wanted.partition, [at - 1, wanted.stop])
+
+
+def _refuse_missing(log: LogReader, landed: Landed, partition: Partition, offsets: Iterable[int]) -> None:
+    """Raise InputError where messages are missing between these offsets."""
+    for before, offset in pairwise(offsets):
+        lost = OffsetRange(partition, before + 1, offset)
+        left = landed.unaccepted(lost) if len(lost) else None
+        if left is not None:
+            if log.missing_because(partition.topic):
+                return
+            raise _vanished(left)
 
 
 def _the_messages(lost: OffsetRange) -> str:

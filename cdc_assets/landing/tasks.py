@@ -13,34 +13,24 @@ the order in which it would have read the same itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from cdc_assets.errors import CdcError
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.files import Files, Spool, SpooledFiles
-from cdc_assets.landing.partition_reader import Claims, LateRows, PartitionReader, Registered
-from cdc_assets.landing.ranges import read_ahead, refuse_missing
+from cdc_assets.landing.partition_reader import Finding, PartitionReader, PartitionState
+from cdc_assets.landing.ranges import read_range
 from cdc_assets.landing.tables import Bounds, bounds_of, first_columns
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
+from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
 
-__all__ = [
-    "Noted",
-    "ObservedTables",
-    "RangeResult",
-    "ReaderState",
-    "Shares",
-    "TaskResult",
-    "divided",
-    "state_for_tasks",
-]
+__all__ = ["Note", "ObservedTables", "RangeResult", "Shares", "TaskResult", "divided"]
 
 
 @dataclass(slots=True)
@@ -66,26 +56,26 @@ class ObservedTables:
             self.bounds[one.table] = Bounds(one.table, _of(min, known.first, one.first), _of(max, known.last, one.last))
         self.pieces.append(piece)
 
+    def shown(self, tables: Collection[TableId]) -> Iterable[LandedEvent]:
+        """Return the columns of tables, of those that were not known to the task."""
+        return (event for event in self.columns if event.table in tables)
+
 
 def _of(chosen: Callable[..., Tso], *positions: Tso | None) -> Tso | None:
     return chosen((one for one in positions if one is not None), default=None)
 
 
-Noted = tuple[Tso, "LandedEvent | ObservedTables"]
+Note = tuple[Tso, LandedEvent | ObservedTables]
 """The greatest mark of the partition when something was found, 0 for none, and what that was."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """A range that was read up to its stop. `mark` and all that follow are its partition's then."""
+    """A range that was read up to its stop, what was found in it, and the state of its partition then."""
 
     wanted: OffsetRange
-    noted: tuple[Noted, ...] = ()
-    mark: Tso | None = None
-    restart: int | None = None
-    mark_at: int | None = None
-    newest: LandedMessage | None = None
-    least: Tso = 0
+    notes: tuple[Note, ...]
+    state: PartitionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +92,6 @@ class TaskResult:
     error: CdcError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderState:
-    """Where the driver stands when tasks go on from there. `began` and `described` are the tables known by then."""
-
-    before: Landed
-    options: MessageOptions
-    proves_ends: bool
-    marks: Mapping[Partition, Tso]
-    restarts: Mapping[Partition, int]
-    mark_at: Mapping[Partition, int]
-    late: LateRows
-    unknown: frozenset[str]
-    began: frozenset[TableId]
-    described: frozenset[TableId]
-
-
-def state_for_tasks(before: Landed) -> Landed:
-    """Return the part of the state that a task needs: how far is landed, and which losses are accepted."""
-    lost = tuple(event for event in before.events if event.kind is EventKind.LOST)
-    return Landed(before.identity, before.next, proven=before.proven, events=lost)
-
-
 def divided(ranges: Iterable[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
     """Divide ranges into at most so many shares of about as many messages, each in the order of ranges."""
     shares: list[list[OffsetRange]] = [[] for _ in range(max(1, count))]
@@ -135,54 +103,55 @@ def divided(ranges: Iterable[OffsetRange], count: int) -> list[tuple[OffsetRange
     return [tuple(sorted(share)) for share in shares if share]
 
 
-class _TaskReader(PartitionReader):
-    """What one task reads. `noted` is what it leaves to the driver."""
+@dataclass
+class _TaskNotes:
+    """What a task leaves to the driver of what `reader` finds; `began` and `described` are the tables known by then."""
 
-    def stand(self, standing: ReaderState) -> None:
-        """Go on from where the driver stands."""
-        self.marks, self.restarts = dict(standing.marks), dict(standing.restarts)
-        self.mark_at, self.unknown = dict(standing.mark_at), set(standing.unknown)
-        self.late = standing.late
-        self.noted = list[Noted]()
-        self._began, self._described = set(standing.began), set(standing.described)
+    reader: PartitionReader
+    began: set[TableId]
+    described: set[TableId]
+    notes: list[Note] = field(default_factory=list)
 
-    def _note(self, partition: Partition, what: LandedEvent | ObservedTables) -> None:
-        self.noted.append((self.marks.get(partition, 0), what))
-
-    def _land(self, event: LandedEvent) -> None:
-        self._note(event.partition, event)
-
-    def _take_ddl(self, event: LandedEvent) -> None:
-        if event.table is not None:
-            self._described.add(event.table)
-        self._note(event.partition, event)
-
-    def _see(self, rows: pa.Table) -> None:
-        bounds = tuple(bounds_of(rows))
-        fresh = {one.table for one in bounds} - (self._began & self._described)
-        columns = tuple(first_columns(rows, fresh, self._schemas)) if fresh else ()
-        self._began |= {one.table for one in bounds if one.first is not None}
-        self._described |= {event.table for event in columns if event.table is not None}
-        ends = rows.slice(0, 1), rows.slice(rows.num_rows - 1, 1)
-        piece = ends[0].column("offset")[0].as_py(), ends[1].column("offset")[0].as_py()
-        newest = self.noted[-1][1] if self.noted else None
+    def add(self, finding: Finding, partition: Partition) -> None:
+        """Note an event, or what rows show of their tables."""
+        mark = self.reader.marks.get(partition, 0)
+        if isinstance(finding, LandedEvent):
+            if finding.kind is EventKind.DDL and finding.table is not None:
+                self.described.add(finding.table)
+            self.notes.append((mark, finding))
+            return
+        bounds = bounds_of(finding)
+        fresh = {one.table for one in bounds} - (self.began & self.described)
+        columns = tuple(first_columns(finding, fresh, self.reader.schemas)) if fresh else ()
+        self.began |= {one.table for one in bounds if one.first is not None}
+        self.described |= {event.table for event in columns if event.table is not None}
+        offsets = finding.column("offset")
+        piece = offsets[0].as_py(), offsets[-1].as_py()
+        newest = self.notes[-1][1] if self.notes else None
         if not columns and isinstance(newest, ObservedTables) and not newest.columns:
             newest.join(bounds, piece)
-            return
-        place = Partition(ends[0].column("topic")[0].as_py(), ends[0].column("partition")[0].as_py())
-        self._note(place, ObservedTables.of(bounds, columns, piece))
+        else:
+            self.notes.append((mark, ObservedTables.of(bounds, columns, piece)))
+
+    def taken(self) -> tuple[Note, ...]:
+        """Return what is noted, and forget it."""
+        notes, self.notes = tuple(self.notes), []
+        return notes
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Reads shares wherever a task runs: picklable. A row group holds `group_bytes`, a share about `share_bytes`."""
+    """Reads shares wherever a task runs: picklable. A row group holds `group_bytes`, a share about `share_bytes`.
+
+    Each task reads on from where `reader` is; `began` and `described` are the tables that are known by then.
+    """
 
     shares: Sequence[Sequence[OffsetRange]]
     log: LogReader
     files: Files
-    claims: Claims
-    registry: Registered
-    standing: ReaderState
+    reader: PartitionReader
+    began: frozenset[TableId]
+    described: frozenset[TableId]
     group_bytes: int
     share_bytes: int
 
@@ -190,49 +159,36 @@ class Shares:
         """Read a share; what stops it is in the result, so that the files of the others can be removed."""
         spool = Spool(self.files, self.group_bytes)
         try:
-            return self._taken(spool, self.shares[number])
+            return self._read(spool, self.shares[number])
         except CdcError as error:
             return TaskResult(error=error)
         finally:
             spool.abandon()
 
-    def _taken(self, spool: Spool, share: Sequence[OffsetRange]) -> TaskResult:
-        standing = self.standing
-        reader = _TaskReader(standing.before, standing.options, self.claims, self.registry, standing.proves_ends)
-        reader.stand(standing)
-        found, read = list[RangeResult](), 0
+    def _read(self, spool: Spool, share: Sequence[OffsetRange]) -> TaskResult:
+        reader = self.reader.fork()
+        notes = _TaskNotes(reader, set(self.began), set(self.described))
+        results, rows, read_bytes, stored_bytes = list[RangeResult](), list[pa.Table](), 0, 0
         for wanted in share:
-            at, size = self._read(reader, spool, wanted, self.share_bytes - read)
-            read += size
-            place = wanted.partition
-            found.append(
-                RangeResult(
-                    OffsetRange(place, wanted.start, at), tuple(reader.noted), reader.marks.get(place),
-                    reader.restarts.get(place), reader.mark_at.get(place),
-                    reader.newest.get(place), reader.least.get(place, 0),
-                )
-            )  # fmt: skip
-            reader.noted = []
-            if at < wanted.stop or max(read, reader.stored_bytes) >= self.share_bytes:
+            place, reached = wanted.partition, wanted.stop
+            with closing(read_range(self.log, self.reader.before, wanted)) as batches:
+                for batch, behind in batches:
+                    for finding in reader.read(batch, place):
+                        if isinstance(finding, pa.Table):
+                            rows.append(finding)
+                            stored_bytes += finding.nbytes
+                        notes.add(finding, place)
+                    spool.take_ahead(rows, stored_bytes)
+                    read_bytes += batch.nbytes
+                    if behind < wanted.stop and max(read_bytes, stored_bytes) >= self.share_bytes:
+                        reached = behind
+                        break
+            read = OffsetRange(place, wanted.start, reached)
+            results.append(RangeResult(read, notes.taken(), reader.state(place)))
+            if max(read_bytes, stored_bytes) >= self.share_bytes:
                 break
-        spool.take(reader.rows)
+        spool.take(rows)
         return TaskResult(
-            tuple(found), spool.finish(), reader.ignored, frozenset(reader.unknown), reader.messages, read,
-            reader.stored_bytes,
+            tuple(results), spool.finish(), reader.ignored, frozenset(reader.unknown), reader.messages, read_bytes,
+            stored_bytes,
         )  # fmt: skip
-
-    def _read(self, reader: _TaskReader, spool: Spool, wanted: OffsetRange, most: int) -> tuple[int, int]:
-        """Read a range up to about so many bytes; return the offset behind what was read, and its bytes."""
-        at, size, before = wanted.start, 0, self.standing.before
-        with closing(read_ahead(self.log.read(wanted))) as batches:
-            for batch in batches:
-                if batch.num_rows:
-                    at = refuse_missing(self.log, before, wanted, at, batch)
-                    reader.take(batch, wanted)
-                    spool.take_ahead(reader.rows, reader.stored_bytes)
-                    size += batch.nbytes
-                if at < wanted.stop and (size >= most or reader.stored_bytes >= self.share_bytes):
-                    return at, size
-        if at < wanted.stop:
-            refuse_missing(self.log, before, wanted, at)
-        return wanted.stop, size

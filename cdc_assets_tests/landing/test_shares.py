@@ -29,6 +29,7 @@ from cdc_assets.landing import opening
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.files import LANDED, LandedFiles
 from cdc_assets.landing.landing import landed_in
+from cdc_assets.landing.partition_reader import PartitionReader, PartitionState
 from cdc_assets.landing.tasks import RangeResult, Shares, divided
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.offsets import OffsetRange, Partition
@@ -195,7 +196,7 @@ def test_what_batches_show_of_known_tables_is_one_note(monkeypatch: pytest.Monke
     feeds = both_of()
     lines = [(number, *(row(101 + at, at, at) for at in range(40))) for number in range(3)]
     assert sent(feeds, (0, ddl(100)), *lines, (0, mark(500))) == []
-    assert {one.wanted.partition.number: len(one.noted) for one in found} == {0: 2, 1: 2, 2: 2}
+    assert {one.wanted.partition.number: len(one.notes) for one in found} == {0: 2, 1: 2, 2: 2}
 
 
 def test_a_ddl_of_all_partitions_is_landed_once() -> None:
@@ -264,23 +265,23 @@ def test_messages_that_cannot_be_read_keep_the_mark_before_them() -> None:
 
 def test_a_ddl_that_names_no_table_keeps_the_mark_that_its_task_had_seen() -> None:
     feed, place = TopicFeed.of(Broker(), sink_uri=URI), Partition("cdc", 0)
-    reading = feed.landing._reading(feed.landing.landed())
+    batch = feed.landing._batch(feed.landing.landed())
     event = LandedEvent(EventKind.DDL, place, 3, 130, None, "no DDL")
-    reading.take_result(RangeResult(OffsetRange(place, 0, 5), ((120, event),), 140), lambda *_: ())
-    assert [(one.kind, one.position) for one in reading.events] == [(EventKind.BAD, 120)]
-    assert reading.marks == {place: 140}
+    batch.take_result(RangeResult(OffsetRange(place, 0, 5), ((120, event),), PartitionState(140)), lambda *_: ())
+    assert [(one.kind, one.position) for one in batch.events] == [(EventKind.BAD, 120)]
+    assert batch.reader.marks == {place: 140}
 
 
 def test_schemas_that_several_tasks_had_from_the_registry_are_landed_once() -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI)
-    reading = feed.landing._reading(feed.landing.landed())
+    batch = feed.landing._batch(feed.landing.landed())
     for number in range(2):
         place = Partition("cdc", number)
         event = LandedEvent(EventKind.REGISTERED, place, 3, 0, query="{}", shape="7")
-        reading.take_result(RangeResult(OffsetRange(place, 0, 5), ((0, event),)), lambda *_: ())
-    assert [one.partition.number for one in reading.events] == [0]
-    assert reading.standing.options.registry == {"7": "{}"}
-    assert reading.next == {Partition("cdc", 0): 5, Partition("cdc", 1): 5}
+        batch.take_result(RangeResult(OffsetRange(place, 0, 5), ((0, event),), PartitionState()), lambda *_: ())
+    assert [one.partition.number for one in batch.events] == [0]
+    assert batch.reader.options.registry == {"7": "{}"}
+    assert batch.reader.next == {Partition("cdc", 0): 5, Partition("cdc", 1): 5}
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
@@ -434,12 +435,12 @@ def test_what_travels_to_a_task_shows_no_secret() -> None:
     source = settings.open_source()
     assert isinstance(source, TopicsSource)
     files = LandedFiles(RowFiles({"s3.secret-access-key": "s3cr3t"}, "s3://lake/x", LANDED))
-    reading = LandingBatch(Landed(), source.options.messages, lambda _: b"")
     claims = opening._Claims("s3://claims", {"secret": "s3cr3t"})
     registry = opening._registry(settings)
     assert registry is not None
-    work = Shares([], source.log, files, claims, registry, reading.standing, 1, 1)
+    reader = PartitionReader(Landed(), source.options.messages, claims, registry).fork()
+    work = Shares([], source.log, files, reader, frozenset(), frozenset(), 1, 1)
     assert "s3cr3t" not in repr(work)
     travelled = cloudpickle.loads(cloudpickle.dumps(work))  # type: ignore[no-untyped-call]
     assert travelled.log.options["sasl.password"] == "s3cr3t"
-    assert travelled.registry.options == registry.options  # type: ignore[attr-defined]
+    assert travelled.reader.registry.options == registry.options  # type: ignore[attr-defined]
