@@ -318,7 +318,7 @@ class SourceOrder:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if self.options.sends_by_table and known.newest:
+        if self.options.sends_by_table and not self.options.is_unordered and known.newest:
             end, repeated = self._follow_copies(known, row, end, repeated)
         elif place and self._begins_snapshot_anew(known, row):
             end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
@@ -357,9 +357,10 @@ class SourceOrder:
     def _follow_copies(self, known: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
         """Return how a stream of TiCDC's ends with a row, and whether it had come before, as `follow` has it or surer.
 
-        A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
-        also where nothing came between. A delete behind the end of a replay is taken though it may have come before:
-        nothing stands behind it that it could take away, and how many came is not known where a replay began with some.
+        Places are commit-ts here, so the rows at one are a transaction's (a millisecond may have several), and it
+        changes a row once: the first row at the end of a stream is a copy whenever it comes again, also where nothing
+        came between. A delete behind the end of a replay is taken though it may have come before: nothing stands behind
+        it that it could take away, and how many came is not known where a replay began with some.
         """
         if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
             return replace(known, again_at=1, again_after=0), True
