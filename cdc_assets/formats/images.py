@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import LINE, MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.mysql_types import (
@@ -35,7 +36,17 @@ from cdc_assets.types.mysql_types import (
     wire_type,
 )
 
-__all__ = ["Cells", "Faults", "Images", "changes_of", "in_lines", "patch_op", "side_by_side"]
+__all__ = [
+    "Cells",
+    "Faults",
+    "Images",
+    "RowSides",
+    "changes_of",
+    "in_lines",
+    "patch_op",
+    "row_images",
+    "side_by_side",
+]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -93,23 +104,77 @@ def side_by_side(parts: Sequence[Images]) -> Images:
     )
 
 
+def row_images(lines: Rows, commit_ts: Rows, after: Mask, before: Mask) -> Images:
+    """Return the images of rows of which these masks say what they have: all that come after first, then all before."""
+    new, old = np.flatnonzero(after), np.flatnonzero(before)
+    place = np.cumsum(after) - 1
+    pair = np.where(after[old], place[old], -1)
+    return Images(
+        np.concatenate([lines[new], lines[old]]),
+        np.repeat(np.array([Op.INSERT, Op.DELETE], np.int8), [len(new), len(old)]),
+        np.concatenate([commit_ts[new], commit_ts[old]]),
+        np.concatenate([np.full(len(new), -1, np.int64), pair]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RowSides:
+    """Images of rows, and in the same order the records and the member in which the columns of each are."""
+
+    images: Images
+    sides: tuple[tuple[Records, str], ...]
+
+    @classmethod
+    def of(cls, images: Sequence[Images], sides: Iterable[tuple[Records, str]]) -> RowSides:
+        """Put images one after the other."""
+        return cls(side_by_side(images), tuple(sides))
+
+    def absent(self, *path: str | int) -> Mask | None:
+        """Mark the images without a cell at a path within their member, None for none."""
+        kinds = np.concatenate([records.kinds(side, *path) for records, side in self.sides])
+        absent: Mask = kinds == CellKind.ABSENT
+        return absent if absent.any() else None
+
+    def column(self, *path: str | int) -> RecordColumn:
+        """Return the cells at a path within their member."""
+        return RecordColumn.joined([records.column(side, *path) for records, side in self.sides])
+
+    def whole_numbers(self, *path: str | int) -> npt.NDArray[np.uint64]:
+        """Return the cells that are whole numbers of at most 64 bits and not below zero, 0 for others."""
+        held = [records.whole_numbers(side, *path) for records, side in self.sides]
+        return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in held])
+
+
 @dataclass
 class Faults:
-    """Row events that are not applied, by line; the first reason counts. `raw` gives the bytes of a line."""
+    """Row events that are not applied, by line; the first reason counts. `raw` gives the bytes of a line.
+
+    `commit_ts` are those of all lines as far as they are known, 0 for others.
+    """
 
     path: str
     raw: Callable[[int], bytes]
+    commit_ts: Rows | None = None
     found: dict[int, Reject] = field(default_factory=dict)
 
     def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
         """Note why the row event of a line is not applied, unless a reason is known already."""
         if line not in self.found:
+            if commit_ts is None and self.commit_ts is not None:
+                commit_ts = int(self.commit_ts[line - 1]) or None
             self.found[line] = Reject(self.path, line, reason, self.raw(line), column, commit_ts)
 
     def mark(self, mask: Mask, images: Images, reason: Callable[[int], str], column: str = "") -> None:
         """Do so for images."""
         for image in np.flatnonzero(mask).tolist():
             self.add(int(images.lines[image]), reason(image), column, int(images.commit_ts[image]))
+
+    def refuse(self, records: Records, mask: Mask, column: str, reason: str, *shown: Path) -> None:
+        """Refuse records, whose messages are lines from 0, for a column; `{}` in the reason is a cell to be shown."""
+        for place in np.flatnonzero(records.sound & mask).tolist():
+            what = reason.format(*(records.shown(place, *path)[:80] for path in shown)) if shown else reason
+            self.add(int(records.messages[place]) + 1, what, column)
+            records.refuse(place, what)
 
     def in_order(self) -> tuple[Reject, ...]:
         """Return them by line."""

@@ -33,7 +33,6 @@ __all__ = [
     "mark_nulls",
     "marks_all_nulls",
     "parse",
-    "parse_each",
     "pieces",
     "refuse_half_pairs",
     "unmark_null",
@@ -214,21 +213,6 @@ def parse(body: bytes, schema: pa.Schema) -> pa.Table:
             raise
     whole = pa.json.ReadOptions(block_size=min(len(body) + 1, _LONGEST_BLOCK_BYTES))
     return pa.json.read_json(pa.BufferReader(body), whole, options)
-
-
-def parse_each(records: list[bytes], schema: pa.Schema) -> pa.Table | None:
-    """Parse objects, each by itself: a row for each, or None where any of them is not such an object."""
-    if not records:
-        return schema.empty_table()
-    body = b"\n".join([*records, b""])
-    alone = all(one[:1] == b"{" and one[-1:] == b"}" for one in records)
-    if not alone or b"\r" in body or body.count(b"\n") != len(records) or not is_utf8(body):
-        return None
-    try:
-        found = parse(body, schema)
-    except pa.ArrowInvalid:
-        return None
-    return found if found.num_rows == len(records) else None
 
 
 def loads(record: bytes) -> Any:

@@ -132,7 +132,8 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
         message(({"ts": 5}, event({"u": {**good, "id": "1"}}))),
     )
     assert found.changes.column("id").to_pylist() == [(1 << 64) - 1]
-    assert [(reject.line, reject.column) for reject in found.rejects] == [(2, "more"), (3, ""), (4, ""), (5, "id")]
+    places = [(reject.line, reject.column, reject.commit_ts) for reject in found.rejects]
+    assert places == [(2, "more", 2), (3, "", 3), (4, "", 4), (5, "id", 5)]
     assert found.rejects[2].raw == b"nonsense"
 
 

@@ -1,4 +1,5 @@
-"""TiCDC's Open Protocol: framed JSON, several row events a message, each column with its type and flags.
+"""TiCDC's Open Protocol: several row events a message, each column with MySQL's number of its type.
 
-messages   batches of messages -> what they speak of, and changes
+messages    batches of messages -> what they speak of, schemas, and changes
+rows        row events -> images and cells
 """

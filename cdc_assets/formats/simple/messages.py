@@ -37,7 +37,7 @@ from cdc_assets.formats.messages import (
 )
 from cdc_assets.formats.records import CellKind, Records, bits
 from cdc_assets.formats.simple.avro import read_head, read_message
-from cdc_assets.formats.simple.rows import KINDS, read_rows
+from cdc_assets.formats.simple.rows import KINDS, cells_of, read_rows
 from cdc_assets.formats.simple.schema import table_of, table_schema
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary
@@ -156,8 +156,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     values = unpacked_array(sent if len(owners) == len(sent) else sent.take(pa.array(owners)), options)
     binary: Binary = "raw" if options.encoding_format == "avro" else "base64"
     values = _marked(values, schema) if options.encoding_format == "json" else values
-    found = read_rows(_records(values, options, whole=True), table, schema, faults, binary)
-    return changes_of(found.images, found.cells, schema, options, faults)
+    sides = read_rows(_records(values, options, whole=True), table, schema, faults)
+    return changes_of(sides.images, lambda column: cells_of(sides, column, binary), schema, options, faults)
 
 
 def _marked(values: pa.BinaryArray, schema: TableSchema) -> pa.BinaryArray:
