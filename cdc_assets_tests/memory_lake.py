@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -66,7 +66,7 @@ class MemoryLake:
 
     def __init__(self) -> None:
         self.tables: dict[Life, _Table] = {}
-        self.kept: dict[tuple[str, int], QuarantinedRow] = {}
+        self.kept: dict[tuple[Life, str, int], QuarantinedRow] = {}
         self.decided: dict[tuple[Life, Tso], Release] = {}
         self.completed: dict[str, Completed] = {}
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
@@ -141,10 +141,16 @@ class MemoryLake:
                 quarantined_at=datetime.now(timezone.utc),
                 raw=row["raw"],
             )
-            self.kept.setdefault((kept.file, kept.line), kept)
+            self.kept.setdefault((step.life, kept.file, kept.line), kept)
 
     def quarantined(self) -> list[QuarantinedRow]:
         return [row for row in self.kept.values() if row.state == OPEN]
+
+    def bring_in(self, life: Life, lo: Tso, hi: Tso, left: Collection[tuple[str, int]] = ()) -> None:
+        """Close the records of a window (lo, hi] but for those that are left."""
+        for row in self.quarantined():
+            if row.life == life and row.is_within(lo, hi) and row.place not in left:
+                self.kept[row.life, row.file, row.line] = dataclasses.replace(row, state=REPLAYED)
 
     def quarantined_counts(self) -> Mapping[Life, int]:
         return Counter(row.life for row in self.quarantined())
@@ -162,7 +168,8 @@ class MemoryLake:
         for path, lines in replay.targets.items():
             for line in lines:
                 if (path, line) not in found.bad:
-                    self.kept[path, line] = dataclasses.replace(self.kept[path, line], state=REPLAYED)
+                    place = frame.life, path, line
+                    self.kept[place] = dataclasses.replace(self.kept[place], state=REPLAYED)
         return found
 
     def releases(self) -> Releases:
@@ -215,8 +222,8 @@ class MemoryLake:
         return True
 
     def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
-        changes = self.staged.pop(staged.path).changes
-        table = self.tables[step.life]
+        window = self.staged.pop(staged.path)
+        changes, table = window.changes, self.tables[step.life]
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
@@ -227,6 +234,7 @@ class MemoryLake:
         rows = _apply(table.rows, changes, step.schema, str(step.life))
         table.settings = step.settings_after(table.settings, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
+        self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
         if step.positions is not None:
             table.positions = step.positions
         if step.is_import:

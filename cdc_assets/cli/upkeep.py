@@ -40,7 +40,7 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
     """Rebuild each TABLE from its whole history, aside, and swap it in one commit.
 
     TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions are
-    rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records are in quarantine.
+    rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records do not fit.
     """
     from cdc_assets.lake.swap import Rebuilds
     from cdc_assets.operations.opening import open_pipeline

@@ -87,12 +87,13 @@ def publish(
 
     `rows` writes to the table in the step's session; `files` are data files of the table that are already written, with
     their bytes; `schema` is called with the transaction; `properties` that are None are removed. `mark` are properties
-    beside the label on the snapshot, if `rows` is not given. Main's snapshot afterwards has the table's new columns.
+    beside the label on the snapshot. Main's snapshot afterwards has the table's new columns.
     """
+    said = {**label.properties(), **(mark or {})}
     if rows is None:
         staged, work = None, target.session.iceberg.transaction(target.table)
     else:
-        mark_aside = _staged(target, label, rows)
+        mark_aside = _staged(target, said, rows)
         work = target.table.newTransaction()  # reads the table's newest state
         staged = _snapshot_of(work, mark_aside)
     refuse_moved(target, work.table())
@@ -106,7 +107,7 @@ def publish(
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     if staged is None or (before and columns_of(work.table()) != before):
         # Rows that were written aside have the old columns, and a reader as of a snapshot gets that snapshot's columns.
-        _mark(target, work, {**label.properties(), **(mark or {})}, files or {}, delete_all)
+        _mark(target, work, said, files or {}, delete_all)
     work.commitTransaction()
 
 
@@ -161,8 +162,8 @@ def _data_file(target: CommitTarget, table: Any, location: str, size: int) -> An
     return builder.withMetrics(metrics).build()
 
 
-def _staged(target: CommitTarget, label: Label, rows: Callable[[], None]) -> str:
-    """Write rows as a labelled snapshot beside main, and return its `wap.id`.
+def _staged(target: CommitTarget, said: Mapping[str, str], rows: Callable[[], None]) -> str:
+    """Write rows as a snapshot with these properties beside main, and return its `wap.id`.
 
     Raises TableHeld if main would get the rows at once.
     """
@@ -173,7 +174,7 @@ def _staged(target: CommitTarget, label: Label, rows: Callable[[], None]) -> str
             table=".".join(target.identifier),
         )
     mark = uuid.uuid4().hex
-    target.session.label(label.properties())
+    target.session.label(said)
     target.session.set("spark.wap.id", mark)
     rows()
     return mark

@@ -20,9 +20,15 @@ STAGED = "cdc.stage"
 
 
 def commit_stage(
-    target: CommitTarget, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
+    target: CommitTarget,
+    label: Label,
+    step: ApplyRows,
+    staged: Staged,
+    batch: Batch,
+    io: Mapping[str, str],
+    mark: Mapping[str, str],
 ) -> tuple[AlikeKeys, int]:
-    """Commit a staged window with its label.
+    """Commit a staged window with its label, and with the properties of `mark` beside it.
 
     Returns its keys that equal those of the table by collation only, and how many changes were passed over.
 
@@ -35,7 +41,7 @@ def commit_stage(
             alike = writer_of(step.schema).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
         passed: list[int] = []
         rows = (lambda: passed.append(_write(target, step, batch, io))) if staged.rows else None
-        publish(target, label, rows=rows, properties=_filled(step))
+        publish(target, label, rows=rows, properties=_filled(step), mark=mark)
         return alike, sum(passed)
     if not target.empty or target.schema_id != batch.schema_id:
         raise TableMoved(
@@ -44,7 +50,8 @@ def commit_stage(
             table=str(step.life),
         )
     files = dict(zip(batch.parts, batch.sizes, strict=True))
-    publish(target, label, files=files, mark={STAGED: name_of(staged.path)}, properties=_filled(step))
+    mark = {**mark, STAGED: name_of(staged.path)}
+    publish(target, label, files=files, mark=mark, properties=_filled(step))
     return AlikeKeys(), 0
 
 

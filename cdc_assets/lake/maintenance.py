@@ -20,8 +20,7 @@ from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
-from cdc_assets.lake.quarantine import Quarantine
-from cdc_assets.lake.replaying import REPLAY
+from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
 from cdc_assets.lake.swap import REBUILD, Rebuilds

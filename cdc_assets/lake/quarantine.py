@@ -1,7 +1,7 @@
 """The lake's table of records that did not fit: `_cdc.quarantine`, one event a row, appended without a JVM.
 
     quarantined   the record as it came, and why it does not fit; once more where that is another reason by now
-    replaying     a commit that adds it to its table is about to be made, and carries this token
+    replaying     a commit that brings it into its table is about to be made, and carries this token
     replayed      its table has it, or has no place for it any more
 
 A record is its table's life, file and line. It is open until it was replayed or its table was purged, in whatever order
@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from cdc_assets.lake.state import LakeState
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["EVENTS", "Quarantine", "identifier_of"]
+__all__ = ["EVENTS", "REPLAY", "Quarantine", "identifier_of"]
+
+REPLAY = "cdc.replay"
+"""Snapshot property: the token of records that the commit brought in."""
 
 _QUARANTINED, _REPLAYING, _REPLAYED = "quarantined", "replaying", "replayed"
 _WHEN = pa.timestamp("us", tz="UTC")
@@ -182,6 +186,30 @@ class Quarantine:
                     yield self._made(_QUARANTINED, step.life, rows.filter(pa.array(new)), constants)
 
         self._append(groups())
+
+    @contextmanager
+    def bringing_in(self, life: Life, lines: Sequence[tuple[str, int]]) -> Iterator[dict[str, str]]:
+        """Yield the properties of a commit that brings records into their table, and close the records after it.
+
+        That may be the window that an earlier run had set them aside from without committing it, or a rebuild. A table
+        may have equal rows, so a replay must not bring them in too, even if the run dies before it closes them.
+        """
+        if not lines:
+            yield {}
+            return
+        yield {REPLAY: self.begin_replay(life, lines)}
+        self.close(life, lines)
+
+    def fitting(self, step: ApplyRows, io: Mapping[str, str], files: Iterable[str]) -> list[tuple[str, int]]:
+        """Return the open records of a window, by an earlier try of it, that fit by now: all but those in `files`."""
+        if not self.counts().get(step.life):
+            return []
+        refused: set[tuple[str, int]] = set()
+        for file in files:
+            rows = read_rows(io, file)
+            refused.update(zip(*(rows.column(name).to_pylist() for name in ("file", "line")), strict=True))
+        rows = [row for row in self.read() if row.life == step.life and row.is_within(step.lo, step.hi)]
+        return [row.place for row in rows if row.place not in refused]
 
     def begin_replay(self, life: Life, lines: Iterable[tuple[str, int]]) -> str:
         """Record which rows a commit is about to add, under a token that the commit carries; return the token."""

@@ -21,7 +21,7 @@ from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit_stage import commit_stage
-from cdc_assets.lake.quarantine import Quarantine
+from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.lake.windows import discard_window
@@ -31,10 +31,7 @@ from cdc_assets.model.reports import Report, Staged
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["REPLAY", "replay_records"]
-
-REPLAY = "cdc.replay"
-"""Snapshot property: the token of a replay, which proves that it was committed."""
+__all__ = ["replay_records"]
 
 
 def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Found:
@@ -57,23 +54,18 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
     try:
         if staged.report.failed:
             raise rejected(replay.frame, staged.report)
-        if staged.rows and equal_rows:
-            token = quarantine.begin_replay(life, fitting)
+        mark = {REPLAY: quarantine.begin_replay(life, fitting)} if staged.rows and equal_rows else {}
         with bench.on(life) as work:
             if work.label.progress.tso != replay.frame.hi:
                 raise TableMoved(
                     f"{life} advanced to {work.label.progress.tso} meanwhile. Plan again.", table=str(life)
                 )
-            if staged.rows and equal_rows:
-                if _done(bench, quarantine, replay):
-                    raise TableMoved(
-                        f"{life}: another run has replayed records meanwhile. Plan again.", table=str(life)
-                    )
-                work.session.label({REPLAY: token})
+            if mark and _done(bench, quarantine, replay):
+                raise TableMoved(f"{life}: another run has replayed records meanwhile. Plan again.", table=str(life))
             if staged.rows:
                 io = bench.storage(work.lake_table)[1]
                 batch = stage.read_manifest(io, staged.path)
-                commit_stage(work.target, work.label, replay.frame, staged, batch, io)
+                commit_stage(work.target, work.label, replay.frame, staged, batch, io, mark)
     finally:
         discard_window(bench, staged)
     quarantine.close(life, fitting)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,10 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
-from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME, LakeTable, format_base
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import TABLE_PROPERTIES
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted
@@ -139,7 +139,7 @@ class Rebuilds:
         self.live.applied()
         if life not in self._state.tables():
             return self._create(theirs, token, started)
-        with self.live.workbench.on(life) as work:
+        with self.live.workbench.on(life) as work, self._marked(theirs, token) as mark:
             session, label = work.session, theirs.label
             if label.progress < work.label.progress or label.ddl < work.label.ddl:
                 raise TableMoved(
@@ -152,7 +152,6 @@ class Rebuilds:
             properties = {NAME: format_name(theirs.name), KEY: dict(source.properties()).get(KEY, "[]")}
             properties |= format_base(theirs.base)
             if columns_of(source) == columns_of(work.target.table):
-                session.label({REBUILD: token})
                 statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(
                     work.target,
@@ -160,10 +159,19 @@ class Rebuilds:
                     rows=lambda: overwrite(work.target, rows, statement),
                     schema=lambda transaction: _document(transaction, source),
                     properties=properties,
+                    mark=mark,
                 )
             else:
-                _replace(work.target, _documented(rows, source), label, token, properties)
+                _replace(work.target, _documented(rows, source), {**label.properties(), **mark}, properties)
             return self.live.workbench.result(work, started)
+
+    @contextmanager
+    def _marked(self, theirs: LakeTable, token: str) -> Iterator[dict[str, str]]:
+        """Yield the properties of a swap beside its label; the table has all quarantined records then."""
+        records, through = Quarantine(self._state), theirs.label.rows_from
+        lines = [row.place for row in records.read() if row.life == theirs.life and row.is_within(-1, through)]
+        with records.bringing_in(theirs.life, lines) as mark:
+            yield {REBUILD: token, **mark}
 
     def _create(self, theirs: LakeTable, token: str, started: float) -> StepResult:
         """Create a live table that did not exist, with its rows and its label at once."""
@@ -176,7 +184,11 @@ class Rebuilds:
         home = state.places.home(name)
         self.live.workbench.free(home, CreateTable(life, life.version, name, TableSchema(())))
         state.ensure_namespace(home[0])
-        with races(str(life)), self.live.workbench.sessions.step() as session:
+        with (
+            races(str(life)),
+            self.live.workbench.sessions.step() as session,
+            self._marked(theirs, token) as mark,
+        ):
             source = session.load(theirs.identifier)
             properties = {
                 **TABLE_PROPERTIES,
@@ -188,7 +200,7 @@ class Rebuilds:
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }
             rows = _documented(_rows(session, theirs), source)
-            _writer(rows, session.name(home), theirs.label, token, properties).create()
+            _writer(rows, session.name(home), {**theirs.label.properties(), **mark}, properties).create()
             statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
         lake_table = state.find(life)
         return StepResult(
@@ -271,18 +283,18 @@ def _documented(rows: DataFrame, source: Any) -> DataFrame:
     return rows.select(*columns)
 
 
-def _writer(rows: DataFrame, name: str, label: Label, token: str, properties: Mapping[str, str]) -> Any:
+def _writer(rows: DataFrame, name: str, said: Mapping[str, str], properties: Mapping[str, str]) -> Any:
     writer = rows.writeTo(name).using("iceberg")
     for key, value in properties.items():
         writer = writer.tableProperty(key, value)
-    for key, value in {**label.properties(), REBUILD: token}.items():
+    for key, value in said.items():
         writer = writer.option(f"snapshot-property.{key}", value)
     return writer
 
 
-def _replace(target: CommitTarget, rows: DataFrame, label: Label, token: str, properties: Mapping[str, str]) -> None:
+def _replace(target: CommitTarget, rows: DataFrame, said: Mapping[str, str], properties: Mapping[str, str]) -> None:
     """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
     kept = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))
-    _writer(rows, target.name, label, token, kept).replace()
+    _writer(rows, target.name, said, kept).replace()

@@ -196,8 +196,7 @@ class Lake:
         """Quarantine the records of a staged window that do not fit, before the window itself is committed."""
         if staged.report.quarantined:
             io = self.workbench.io_at(staged.path)
-            files = [f"{staged.path}/{name}" for name in stage.read_manifest(io, staged.path).rejects]
-            Quarantine(self.state).keep(step, io, files, run)
+            Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run)
 
     def quarantined(self, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""

@@ -13,6 +13,7 @@ from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.lake_table import landing_of, read_model
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
@@ -63,7 +64,9 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
                 io = bench.storage(work.lake_table)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
-                alike, passed = commit_stage(work.target, label, step, staged, batch, io)
+                records = Quarantine(bench.state)
+                with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
+                    alike, passed = commit_stage(work.target, label, step, staged, batch, io, mark)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
             result = bench.result(work, started, staged.report, batch.leaving)

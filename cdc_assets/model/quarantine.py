@@ -36,3 +36,12 @@ class QuarantinedRow:
     quarantined_at: dt.datetime
     state: str = OPEN
     raw: bytes = b""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and line."""
+        return self.file, self.line
+
+    def is_within(self, lo: Tso, hi: Tso) -> bool:
+        """Return whether it is of a window (lo, hi]; one of unknown commit-ts is of that in which it was set aside."""
+        return self.lo >= lo if self.commit_ts is None else lo < self.commit_ts <= hi

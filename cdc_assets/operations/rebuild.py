@@ -1,6 +1,6 @@
 """Tables rebuilt from the whole recorded history, aside, and swapped in one commit each.
 
-    refuse      a table that would be incomplete, files that are missing, holds, records in quarantine
+    refuse      a table that would be incomplete, files that are missing, holds, records that do not fit
     build       the pipeline, unchanged, into aside tables: plan, DDL, exchanges, renames, rows
     swap        the live table gets rows, columns, name and label of the aside table; readers see the old or the new
     clean up    the aside tables are removed, with their files
@@ -276,7 +276,7 @@ def _refuse(
 ) -> None:
     name, ledger = pipeline.settings.name, pipeline.ledger
     schema_files = sorted({path for path, _, _ in ledger.schema_files(name)})
-    seen = EarlierRuns(ledger.files(name), schema_files, applied, pipeline.lake.quarantined_counts())
+    seen = EarlierRuns(ledger.files(name), schema_files, applied)
     days = pipeline.settings.source_options.retention_days
     found = refusals(pipeline.source, listing, planned, lives, seen, days)
     if found:

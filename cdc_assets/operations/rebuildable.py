@@ -11,7 +11,7 @@ from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, seconds_between
-from cdc_assets.model.wording import counted, range_text
+from cdc_assets.model.wording import range_text
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
@@ -21,12 +21,11 @@ __all__ = ["EarlierRuns", "missing_files", "refusals"]
 
 @dataclass(frozen=True, slots=True)
 class EarlierRuns:
-    """Results of earlier runs: the ledger's files, the progress of live tables, records in quarantine."""
+    """Results of earlier runs: the ledger's files, the progress of live tables."""
 
     entries: Collection[FileEntry] = ()
     schema_files: Collection[str] = ()
     applied: Mapping[Life, Applied] = field(default_factory=dict)
-    quarantined: Mapping[Life, int] = field(default_factory=dict)
 
 
 def refusals(
@@ -59,12 +58,6 @@ def _refusals_of(life: Life, planned: Plan, seen: EarlierRuns, retention_days: i
         )
     if applied is not None and applied.ddl > begun and applied.ddl not in {event.at for event in table.events}:
         yield f"{life} has the schema of version {applied.ddl}, of which no schema file is left. Restore it."
-    if count := seen.quarantined.get(life):
-        yield (
-            f"{counted(count, f'record of {life} is', f'records of {life} are')} in quarantine. Replay what is there "
-            "(cdc-assets quarantine --replay), or correct what keeps them from fitting; a rebuild applies every record "
-            "or none."
-        )
     yield from (step.reason for step in planned.of(life) if isinstance(step, HoldTable))
 
 

@@ -72,7 +72,11 @@ def _living(planned: Plan, life: Life) -> TableHistory:
     """Return a table's history; raises TableHeld for one that is dropped."""
     table = planned.history.lives.get(life)
     if table is None or table.name is None:
-        raise TableHeld(f"{life} is dropped, so its quarantined records have no table to go to.", table=str(life))
+        raise TableHeld(
+            f"{life} is dropped, so its quarantined records have no table to go to. They go when it is purged: "
+            f"cdc-assets purge {life}.",
+            table=str(life),
+        )
     return table
 
 

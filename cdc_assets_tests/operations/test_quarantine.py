@@ -13,17 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from cdc_assets.errors import InputError
+from cdc_assets.errors import InputError, RebuildRefused
 from cdc_assets.lake import Lake
 from cdc_assets.lake.quarantine import Quarantine
+from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import Replayed, replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.schema_documents import document, write_schema
 
 ORDERS = TableId("shop", "orders")
@@ -331,16 +334,38 @@ def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, op
     assert lake.applied()[done.life].progress.tso == 300
 
 
+KEYLESS = [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]]
+WIDER = [*KEYLESS, {"ColumnName": "m", "ColumnType": "INT", "ColumnPrecision": "11"}]
+
+
+def keyless_row(ts: int, n: object, more: str = "") -> str:
+    return f'"I","orders","shop",{ts},false,1,{n}{more}'
+
+
+def broken(tmp_path: Path, lake: Any) -> Bucket:
+    """A table without key whose second row does not fit."""
+    bucket = Bucket(tmp_path / "feed", lake, extra=OLD_VALUES)
+    bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` INT)", 3, KEYLESS)
+    bucket.data(100, 1, keyless_row(110, 5), keyless_row(111, "x"))
+    return bucket
+
+
+def mend(bucket: Bucket) -> None:
+    """Make the second row equal to the first one."""
+    bucket.data(100, 1, keyless_row(110, 5), keyless_row(111, 5))
+
+
 def keyless(tmp_path: Path, lake: Lake) -> Bucket:
     """A table without key whose second row was kept aside, and is equal to the first one by now."""
-    bucket = Bucket(tmp_path / "feed", lake, extra=OLD_VALUES)
-    columns = [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]]
-    bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` INT)", 3, columns)
-    line = '"I","orders","shop",{},false,1,{}'.format
-    bucket.data(100, 1, line(110, 5), line(111, "x"))
+    bucket = broken(tmp_path, lake)
     bucket.apply(200)
-    bucket.data(100, 1, line(110, 5), line(111, 5))
+    mend(bucket)
     return bucket
+
+
+def dies_over_some(_: Quarantine, __: Life, lines: Sized) -> None:
+    if len(lines):
+        raise KeyboardInterrupt
 
 
 def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_again(
@@ -348,12 +373,8 @@ def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_a
 ) -> None:
     bucket = keyless(tmp_path, lake)
 
-    def crash(_: Quarantine, __: Life, lines: Sized) -> None:
-        if len(lines):
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Quarantine, "close", crash)
+        patch.setattr(Quarantine, "close", dies_over_some)
         with pytest.raises(KeyboardInterrupt):
             bucket.replay()
     assert bucket.rows() == [(1, 5), (1, 5)]
@@ -397,3 +418,83 @@ def test_records_of_a_table_that_was_purged_wait_no_longer(tmp_path: Path, lake:
     lake.purge(life)
     assert (bucket.kept(), dict(lake.quarantined_counts())) == ([], {})
     assert [record.state for record in lake.quarantined(closed=True)] == ["purged"]
+
+
+# --- records that another commit brings in ----------------------------------------------------------------------------
+
+
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def kept_and_not_committed(bucket: Bucket, patched: pytest.MonkeyPatch, commit: tuple[Any, str]) -> None:
+    """Apply, and die between the quarantine of a window's records and the commit of the window."""
+    with patched.context() as patch:
+        patch.setattr(*commit, dies)
+        with pytest.raises(KeyboardInterrupt):
+            bucket.apply(200)
+    assert len(bucket.kept()) == 1
+
+
+def test_a_record_that_fits_when_its_window_is_tried_again_is_not_replayed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = broken(tmp_path, MemoryLake())
+    kept_and_not_committed(bucket, monkeypatch, (bucket.lake, "commit"))
+    mend(bucket)
+    bucket.apply(200)
+    assert (bucket.rows(), bucket.kept(), bucket.replay()) == ([(1, 5), (1, 5)], [], ())
+
+
+def test_a_record_whose_window_is_not_applied_is_not_closed_by_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = broken(tmp_path, MemoryLake())
+    kept_and_not_committed(bucket, monkeypatch, (bucket.lake, "commit"))
+    (done,) = bucket.replay()
+    assert (done.rows, done.left) == (0, 1)
+    assert "Apply the changefeed first" in done.reason
+    assert [table.quarantined for table in bucket.apply(200).tables] == [1]
+
+
+def test_what_cannot_be_replayed_is_brought_in_by_a_rebuild(tmp_path: Path) -> None:
+    bucket = broken(tmp_path, MemoryLake())
+    bucket.apply(200)
+    bucket.schema(210, "ALTER TABLE `orders` ADD COLUMN `m` INT", 5, WIDER)
+    bucket.data(210, 1, keyless_row(220, 6, ",7"))
+    bucket.apply(300)
+    (done,) = bucket.replay()
+    assert "Rebuild the table" in done.reason
+    with pytest.raises(RebuildRefused, match='"x" is not INT'):
+        rebuild(bucket.pipeline(), MemoryRebuilds(bucket.lake))
+    mend(bucket)
+    rebuild(bucket.pipeline(), MemoryRebuilds(bucket.lake))
+    assert (bucket.rows(), bucket.kept()) == ([(1, 5, None), (1, 5, None), (1, 6, 7)], [])
+    assert [table.quarantined for table in bucket.apply(300).tables] == [0]
+
+
+def test_the_lake_brings_a_record_in_once_whatever_commit_does_it(
+    tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdc_assets.lake import tables
+
+    bucket = broken(tmp_path, lake)
+    kept_and_not_committed(bucket, monkeypatch, (tables, "commit_window"))
+    mend(bucket)
+    with monkeypatch.context() as patch:
+        patch.setattr(Quarantine, "close", dies_over_some)
+        with pytest.raises(KeyboardInterrupt):
+            bucket.apply(200)
+    assert (bucket.rows(), len(bucket.kept())) == ([(1, 5), (1, 5)], 1)
+    bucket.replay()
+    assert (bucket.rows(), bucket.kept()) == ([(1, 5), (1, 5)], [])
+    bucket.data(100, 2, keyless_row(210, 6), keyless_row(211, "x"))
+    bucket.apply(300)
+    bucket.data(100, 2, keyless_row(210, 6), keyless_row(211, 6))
+    with monkeypatch.context() as patch:
+        patch.setattr(Quarantine, "close", dies_over_some)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(bucket.pipeline(), Rebuilds(lake))
+    assert len(bucket.kept()) == 1
+    bucket.replay()
+    assert (bucket.rows(), bucket.kept()) == ([(1, 5), (1, 5), (1, 6), (1, 6)], [])

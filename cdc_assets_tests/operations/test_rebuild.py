@@ -61,6 +61,7 @@ class MemoryRebuilds:
             raise TableMoved(str(life))
         past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows)]
         self.live.tables[life] = dataclasses.replace(theirs, past=past)
+        self.live.bring_in(life, -1, theirs.progress.tso)
         self.made[life] = token
         return StepResult()
 
@@ -258,12 +259,6 @@ def test_a_schema_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: F
     path = max(file.path for file in listing.schema_files if file.table.table)
     (feed.directory / path).unlink()
     refused(feed, r"existed and is missing now|no schema file")
-
-
-def test_records_in_quarantine_are_refused_until_they_are_replayed(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    life = next(iter(feed.lake.tables))
-    monkeypatch.setattr(feed.lake, "quarantined_counts", lambda: {life: 3})
-    refused(feed, r"3 records of .* are in quarantine")
 
 
 def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Feed) -> None:

@@ -65,6 +65,7 @@ __all__ = [
     "read_batch",
     "read_manifest",
     "read_parts",
+    "rejects_of",
     "remove_files",
     "remove_stale",
     "shares",
@@ -351,6 +352,12 @@ def read_manifest(io: Mapping[str, str], path: str) -> Batch:
     ranges = {name: (int(low), int(high)) for name, (low, high) in fields["ranges"].items()}
     lists = {name: tuple(fields[name]) for name in ("parts", "sizes", "rejects")}
     return Batch(**{**fields, **lists, "ranges": ranges})
+
+
+def rejects_of(io: Mapping[str, str], staged: Staged) -> list[str]:
+    """Return the files of a stage that have the records for the quarantine."""
+    names = read_manifest(io, staged.path).rejects if staged.report.quarantined else ()
+    return [f"{staged.path}/{name}" for name in names]
 
 
 def name_of(path: str) -> str:
