@@ -200,7 +200,7 @@ class SourceOrder:
     _bare: dict[Stream, list[tuple[int, int]]] = field(default_factory=dict)
     _floors: dict[object, str] = field(default_factory=dict)
     _first_places: dict[Partition, str] = field(default_factory=dict)
-    _ddl_times: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
+    _ddl_made: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
     _ddl_places: dict[TableId, str] = field(default_factory=dict)
     _row_places: dict[TableId, str] = field(default_factory=dict)
     _snapshot_marks: dict[tuple[TableId, str, str, bool], Partition] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class SourceOrder:
                 if at:
                     self._first_places.setdefault(piece.partition, at)
                 if at and kind == Kind.DDL.value and table:
-                    self._ddl_times.setdefault(TableId(schema, table).folded, []).append((ts, at))
+                    self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
 
     def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
@@ -271,7 +271,7 @@ class SourceOrder:
         if end.newest:
             at = f"{self.sources.index(stream.source):06d}/{end.newest}"
         ddl = floors.get((partition, Kind.DDL), "") if row.stated == "" else ""
-        ddl = self._ddl_before(stream.table, row.ts) if row.stated is None else ddl
+        ddl = self._ddl_before(row) if row.stated is None else ddl
         if ddl and not repeated and ddl >= at:  # it comes behind the DDL in its partition, or of its table
             at, rank = ddl, _AFTER_DDL
         if row.stated == "" and not at:
@@ -299,10 +299,16 @@ class SourceOrder:
         end = self.streams[row.stream] = replace(end, after=max(0, end.after - len(bare)))
         return end
 
-    def _ddl_before(self, table: TableId, ts: Tso | None) -> str:
-        """Return the place of the newest DDL of a table that was made when a row was read, or before."""
-        times = self._ddl_times.get(table.folded, ()) if ts is not None else ()
-        return max((at for made, at in times if ts is not None and made <= ts), default="")
+    def _ddl_before(self, row: _Row) -> str:
+        """Return the place of the newest DDL of a row's table through which the log was read when the row was.
+
+        Where the row does not say how far that was, of those that were made by then; MySQL has only seconds of that.
+        """
+        made = self._ddl_made.get(row.stream.table.folded, ())
+        if row.read_at and row.stream.source in self.sources:
+            reached = f"{self.sources.index(row.stream.source):06d}/{row.read_at}"
+            return max((at for _, at in made if at <= reached), default="")
+        return max((at for ts, at in made if row.ts is not None and ts <= row.ts), default="")
 
     def _is_scanned(self, place: str | None, at: str) -> bool:
         """Return whether a row is of a snapshot, and stands in its place."""
@@ -318,7 +324,7 @@ class SourceOrder:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if self.options.sends_by_table and not self.options.is_unordered and known.newest:
+        if self.options.sends_by_table and known.newest:
             end, repeated = self._follow_copies(known, row, end, repeated)
         elif place and self._begins_snapshot_anew(known, row):
             end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
@@ -357,10 +363,9 @@ class SourceOrder:
     def _follow_copies(self, known: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
         """Return how a stream of TiCDC's ends with a row, and whether it had come before, as `follow` has it or surer.
 
-        Places are commit-ts here, so the rows at one are a transaction's (a millisecond may have several), and it
-        changes a row once: the first row at the end of a stream is a copy whenever it comes again, also where nothing
-        came between. A delete behind the end of a replay is taken though it may have come before: nothing stands behind
-        it that it could take away, and how many came is not known where a replay began with some.
+        A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
+        also where nothing came between. A delete behind the end of a replay is taken though it may have come before:
+        nothing stands behind it that it could take away, and how many came is not known where a replay began with some.
         """
         if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
             return replace(known, again_at=1, again_after=0), True
