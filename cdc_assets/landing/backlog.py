@@ -74,9 +74,16 @@ class Backlog:
 
     def places(self, piece: Piece) -> list[str]:
         """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
-        sources = piece.spoken.column("source").to_pylist()
+        return self._numbered(piece, piece.spoken.column("source_position"))
+
+    def _reaches(self, piece: Piece) -> list[str]:
+        """How far the source's log was at each line: its place, or where it was read where it has none."""
+        columns = (piece.spoken.column(name) for name in ("source_position", "read_at"))
+        return self._numbered(piece, pc.coalesce(*columns))
+
+    def _numbered(self, piece: Piece, column: pa.StringArray) -> list[str]:
         found = []
-        for source, at in zip(sources, piece.spoken.column("source_position").to_pylist(), strict=True):
+        for source, at in zip(piece.spoken.column("source").to_pylist(), column.to_pylist(), strict=True):
             name = source or ""
             if at and name not in self._sources:
                 self._sources.append(name)
@@ -87,8 +94,8 @@ class Backlog:
         """Return the greatest place in the source's log that was read, "" if there was none; of some, the least."""
         found = []
         for partition in self._pieces if partitions is None else partitions:
-            places = [at for piece in self._pieces.get(partition, ()) for at in self.places(piece) if at]
-            found.append(max(places, default=""))
+            reached = (at for piece in self._pieces.get(partition, ()) for at in self._reaches(piece))
+            found.append(max(reached, default=""))
         return (max if partitions is None else min)(found, default="")
 
     def marks(self, before: Mapping[Partition, str]) -> dict[Partition, str]:
@@ -158,7 +165,7 @@ class Backlog:
         """Return the first message of a piece that is not landed yet."""
         found = list[int]()
         if through is not None:
-            lines = (line for line, at in enumerate(self.places(piece)) if at and at > through)
+            lines = (line for line, at in enumerate(self._reaches(piece)) if at > through)
             found += [piece.spoken.column("message")[line].as_py() for line in islice(lines, 1)]
         if until is not None:
             late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))

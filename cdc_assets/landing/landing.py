@@ -250,8 +250,8 @@ class Landing:
 
         Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
         none, or nothing comes before the place through which all partitions are complete, more is read: for as long as
-        a DDL of TiCDC is among them, else up to a few commits. Partitions of a topic in which nothing has a place
-        or a time are read one after the other, before other topics.
+        a DDL of TiCDC is among them, else up to a few commits; of a connector first where nothing has a place yet.
+        Partitions of a topic in which nothing has a place or a time are read one after the other, before other topics.
         """
         share = self._commit_bytes // max(1, len(ranges))
         unread = self._read_some(log, ranges, offsets, share)
@@ -263,16 +263,18 @@ class Landing:
             return [*left, *(one for one in ranges if one not in mine)], None
         while unread:
             enough, until = offsets.backlog.bytes >= _MOST_COMMITS * self._commit_bytes, None
+            unplaced = offsets.unplaced(unread)
             if self.options.sends_by_table:
                 until = offsets.backlog.until([one.partition for one in unread])
                 enough &= not offsets.backlog.has_ddl
-            else:
+            elif not unplaced:
                 barrier = offsets.common_barrier(ends)
                 if offsets.lands(offsets.through(unread, barrier), barrier):
                     break
             if until is not None or enough:
                 return unread, until
-            unread = self._read_some(log, unread, offsets, share)
+            others = [one for one in unread if unplaced and one not in unplaced]
+            unread = [*self._read_some(log, unplaced or unread, offsets, share), *others]
         return unread, None
 
     def _read_some(

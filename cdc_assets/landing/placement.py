@@ -124,12 +124,24 @@ class OffsetBatch:
         placed = {piece.partition.topic for piece in self.backlog if any(self.backlog.places(piece))}
         return {partition.topic for partition in self.backlog.reached} - placed
 
+    def unplaced(self, unread: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Return the ranges of a connector that brought nothing with a place so far, though others did.
+
+        What comes next in them may stand before all that is read: of a topic of transactions or heartbeats nothing has
+        a place, and of a table's nothing may, as long as a table is read anew beside its changes.
+        """
+        if not self.options.in_source_order or not self.backlog.greatest():
+            return []
+        return [one for one in unread if not self.backlog.greatest([one.partition])]
+
     def through(self, unread: Sequence[OffsetRange], barrier: CommonBarrier | None = None) -> str | None:
         """Return the place through which all is read while some ranges are not read to their ends.
 
-        Where a barrier is given, none beyond that.
+        Where a barrier is given, none beyond that; before all places while a range is `unplaced`.
         """
         read = self.backlog.greatest([one.partition for one in unread])
+        if self.unplaced(unread):
+            return ""
         return min((at for at in (read, barrier.place if barrier else "") if at), default=None)
 
     def lands(self, through: str | None, barrier: CommonBarrier | None = None) -> bool:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
@@ -61,6 +63,40 @@ def landed(commit_bytes: int, *messages: Message) -> TopicFeed:
 def rows(feed: TopicFeed) -> list[tuple[int | None, ...]]:
     held = feed.lake.read(TABLE).drop_columns(["_cdc_commit_ts"]).to_pylist()
     return sorted(tuple(one.values()) for one in held)
+
+
+IN_TURNS = pytest.mark.parametrize("commit_bytes", [1, 1000, 4000, 1 << 28])
+
+
+@IN_TURNS
+def test_a_ddl_falls_between_rows_beside_a_topic_whose_messages_have_no_place(commit_bytes: int) -> None:
+    before = [row(10 + number, id=number, v=1) for number in range(20)]
+    after = [row(100 + number, id=number, v=2, w=3) for number in range(5)]
+    added = ddl(50, "ALTER TABLE `t` ADD COLUMN `w` INT DEFAULT 7")
+    feed = landed(commit_bytes, ddl(1, CREATE), *before, added, *after, *[TRANSACTION] * 40)
+    assert rows(feed) == [*((number, 2, 3) for number in range(5)), *((number, 1, 7) for number in range(5, 20))]
+
+
+@IN_TURNS
+def test_a_ddl_falls_between_rows_that_end_with_deletes(commit_bytes: int) -> None:
+    before = [row(10 + number, id=number, v=1) for number in range(8)]
+    gone = [message for number in range(8) for message in delete(30 + number, number)]
+    added = ddl(50, "ALTER TABLE `t` ADD COLUMN `w` INT")
+    feed = landed(commit_bytes, ddl(1, CREATE), *before, *gone, added, row(60, id=1, v=2, w=3))
+    assert rows(feed) == [(1, 2, 3)]
+
+
+@IN_TURNS
+def test_a_ddl_falls_between_rows_that_were_read_while_the_log_went_on(commit_bytes: int) -> None:
+    before = [read_again(10, id=number, v=1) for number in range(20)]
+    after = [read_again(60, id=number, v=2) for number in range(20, 40)]
+    changes = [ddl(place, f"ALTER TABLE `t` MODIFY COLUMN `v` INT COMMENT '{place}'") for place in range(11, 30)]
+    dropped = ddl(50, "ALTER TABLE `t` DROP COLUMN `w`")
+    first = [{**one, "after": {**one["after"], "w": 5}} for _, _, one in before if one is not None]
+    kept = [(topic, key, value) for (topic, key, _), value in zip(before, first, strict=True)]
+    added = ddl(5, "ALTER TABLE `t` ADD COLUMN `w` INT")
+    feed = landed(commit_bytes, ddl(1, CREATE), added, *kept, *changes, dropped, *after)
+    assert rows(feed) == [*((number, 1) for number in range(20)), *((number, 2) for number in range(20, 40))]
 
 
 def test_how_far_the_log_was_says_whether_a_row_was_read_before_a_ddl_of_the_same_second() -> None:
