@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cdc_assets.ddl.text import Cursor, Unreadable, ansi_tokens, render, split
+from cdc_assets.ddl.text import Cursor, Token, Unreadable, ansi_tokens, render, split
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 
@@ -39,15 +39,16 @@ _LINE = re.compile(r"(?P<indent>[ \t]*)(?P<name>\"[^\"]+\"|`[^`]+`|[^\s:][^:]*?)
 
 
 def described_tables(
-    text: str, where: str, read: ReadColumn, schema: str, *, nulls_in_key: bool = False
+    text: str, where: str, read: ReadColumn, schema: str, *, nulls_in_key: bool = False, folds_names: bool = False
 ) -> dict[TableId, TableSchema]:
     """Return the tables of a file. `schema` is that of a name without one; raises BadSettings.
 
-    With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL, as in YQL.
+    With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL, as in YQL. With `folds_names` a name
+    without quotes is in small letters, as in PostgreSQL (`downcase_identifier` in its `scansup.c`).
     """
     found = _TableTexts(read, schema, nulls_in_key)
     if _has_statements(text):
-        _each_statement(text, where, found.take)
+        _each_statement(text, where, found.take, folds_names=folds_names)
     else:
         found.take_lines(text)
     if not found.tables:
@@ -91,15 +92,22 @@ def _has_statements(text: str) -> bool:
     return _CREATES.search(_COMMENT.sub("", text)) is not None
 
 
-def _each_statement(text: str, where: str, take: Callable[[Cursor], None]) -> None:
+def _each_statement(text: str, where: str, take: Callable[[Cursor], None], *, folds_names: bool = False) -> None:
     try:
         for statement in split(ansi_tokens(_PSQL.sub("", text)), ";"):
             try:
-                take(Cursor(statement))
+                take(Cursor([_folded(token) for token in statement] if folds_names else statement))
             except Unreadable as problem:
                 raise Unreadable(f"{render(statement)[:80]}: {problem}") from None
     except Unreadable as problem:
         raise BadSettings(f"{where}: {problem}. Give CREATE TABLE statements, a semicolon after each.") from None
+
+
+def _folded(token: Token) -> Token:
+    """Return the token, a word in small letters: of a name in UTF-8 PostgreSQL folds those of ASCII only."""
+    if token.kind != "word":
+        return token
+    return replace(token, raw=re.sub("[A-Z]", lambda letter: letter[0].lower(), token.raw))
 
 
 @dataclass(slots=True)

@@ -61,12 +61,14 @@ def by_nothing(column: Column, options: MessageOptions) -> Mapping[str, object]:
 class SourceSql:
     """How CREATE TABLE texts of the source are read: its types, the schema of a name without one.
 
-    With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL.
+    With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL. With `folds_names` a name is in small
+    letters where it has no quotes.
     """
 
     types: Callable[[MessageOptions], ReadColumn]
     schema: str
     nulls_in_key: bool = False
+    folds_names: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

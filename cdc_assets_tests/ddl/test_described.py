@@ -17,7 +17,7 @@ def of_postgres(text: str) -> dict[TableId, TableSchema]:
     def read(name: str, declared: str, own: Mapping[str, str]) -> Column:
         return postgres_column(name, declared, {}, own)
 
-    return described_tables(text, "s.sql", read, "public")
+    return described_tables(text, "s.sql", read, "public", folds_names=True)
 
 
 def of_ydb(text: str) -> dict[TableId, TableSchema]:
@@ -45,6 +45,14 @@ POSTGRES = {
     "names in quotes": (
         'CREATE TABLE IF NOT EXISTS "s.x"."Or""ders" ("primary" int, "index" text, "a b" bytea);',
         {'s.x.Or"ders': {"primary": "int32", "index": "string", "a b": "bytes"}},
+    ),
+    "names without quotes, which are in small letters": (
+        'CREATE TABLE Public.Orders (ID bigint, "Total" Numeric(12,2), ÄMT int);'
+        'ALTER TABLE public.ORDERS ADD Note TEXT; CREATE TABLE "Orders" (id int);',
+        {
+            "public.orders": {"id": "int64", "Total": "Decimal", "Ämt": "int32", "note": "string"},
+            "public.Orders": {"id": "int32"},
+        },
     ),
     "types of their own": (
         "CREATE TYPE public.mood AS ENUM ('a', 'b');\nCREATE DOMAIN public.price AS numeric(12,2) CHECK (VALUE > 0);\n"

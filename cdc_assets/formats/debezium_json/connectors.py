@@ -508,6 +508,6 @@ CODEC = MessageCodec(
     classify=classify,
     decode=decode,
     schemas=schemas,
-    source_sql=SourceSql(types=_types, schema="public"),
+    source_sql=SourceSql(types=_types, schema="public", folds_names=True),
     read_by=_read_by,
 )

@@ -47,8 +47,8 @@ def landed_schema_files(
         return []
     places = {(one.position, one.query): one for one in reversed(statements)}
     shown = [_known(_typed(one, older.described), older, options) for one in _shown(landed, options)]
-    by_rows = {one.table for one in shown if one.grows}
-    rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
+    by_rows = {one.table.folded for one in shown if one.grows}
+    rest = {table: schema for table, schema in older.tables.items() if table.folded not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
     fillings = Fillings(landed, options, snapshots, _scanned(older, options))
     return [_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files)]
@@ -103,15 +103,20 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:
-    """Give columns that rows have without types the types that the setting `schemas` has for them."""
-    known = described.get(shown.table)
+    """Give columns that rows have without types the types that the setting `schemas` has for them.
+
+    A name that is written otherwise there but for the case of letters is the same: MySQL's names are not folded.
+    """
+    known = described.get(shown.table) or ByName(described).get(shown.table)
     if known is None or all(column.type for column in shown.schema.columns):
         return shown
     if shown.schema.key == _NAMELESS:
         return replace(shown, schema=known)
-    types = {column.name: column for column in known.columns}
+    types = {column.name.lower(): column for column in known.columns} | {one.name: one for one in known.columns}
     columns = tuple(
-        column if column.type or column.name not in types else replace(types[column.name], nullable=column.nullable)
+        replace(typed, name=column.name, nullable=column.nullable)
+        if not column.type and (typed := types.get(column.name) or types.get(column.name.lower())) is not None
+        else column
         for column in shown.schema.columns
     )
     return replace(shown, schema=replace(shown.schema, columns=columns))
@@ -167,4 +172,6 @@ def tables_by_text(text: str, where: str, options: MessageOptions) -> Mapping[Ta
     """Return the tables that a text describes in the words of the source; raises BadSettings."""
     sql = codec_of(options).source_sql
     assert sql is not None
-    return described_tables(text, where, sql.types(options), sql.schema, nulls_in_key=sql.nulls_in_key)
+    return described_tables(
+        text, where, sql.types(options), sql.schema, nulls_in_key=sql.nulls_in_key, folds_names=sql.folds_names
+    )
