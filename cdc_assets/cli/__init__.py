@@ -273,7 +273,7 @@ def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
 @click.option("--forget", multiple=True, metavar="PATH", help="Remove the entry of a file that vanished unread.")
 @common_options
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
-    """Show every data file that was read: rows, commit-ts, run, snapshot, time."""
+    """Show every data file that was read: rows, positions, run, snapshot, time."""
     from cdc_assets.operations.opening import read_ledger
     from cdc_assets.report.files import file_texts
     from cdc_assets.settings import config
@@ -287,7 +287,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     if as_json:
         show_json([dataclasses.asdict(entry) for entry in entries])
         return DONE
-    heads = "changefeed,path,table,rows,bytes,first commit-ts,last commit-ts,its time,run,snapshot,read at".split(",")
+    heads = "changefeed,path,table,rows,bytes,first position,last position,its time,run,snapshot,read at".split(",")
     show_grid(heads, [["" if cell is None else cell for cell in dataclasses.astuple(entry)] for entry in entries])
     return DONE
 

@@ -267,7 +267,7 @@ def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg
         numbers = ("rows_before", "inserted", "updated", "deleted", "rows_after")
         known = {name: getattr(last, name) for name in numbers}
         metadata = {name: dg.MetadataValue.int(number) for name, number in known.items() if number is not None}
-        metadata["window"] = f"{last.lo} < commit-ts <= {last.hi}"
+        metadata["window"] = f"{last.lo} < position <= {last.hi}"
     if wrong:
         metadata["windows that do not add up"] = _points(wrong)
     description = wrong[0] if wrong else "The rows of every window add up."

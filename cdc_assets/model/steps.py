@@ -125,7 +125,7 @@ class ExchangePartition:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRows:
-    """The rows of `files` with lo < commit-ts <= hi. `schemas` decodes them, by (root, version) of the file.
+    """The rows of `files` with lo < position <= hi. `schemas` decodes them, by (root, version) of the file.
 
     `names` are the (name, from, to) in which rows under that name belong to this life: from <= commit-ts < to.
     `ddl` is the newest schema version that this window includes.

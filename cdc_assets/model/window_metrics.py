@@ -112,7 +112,7 @@ class WindowMetrics:
         Rows before plus inserted minus deleted are the rows after; inserted plus updated are the rows that the window
         had to write.
         """
-        window = f"the window {self.lo} < commit-ts <= {self.hi} (snapshot {self.snapshot})"
+        window = f"the window {self.lo} < position <= {self.hi} (snapshot {self.snapshot})"
         if self.rows_before is not None and self.rows_after is not None:
             due = self.rows_before + self.inserted - self.deleted
             if due != self.rows_after:

@@ -17,15 +17,15 @@ __all__ = ["FileText", "file_texts"]
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A data file as it was last read. `rows` is None for one that vanished unread; `time` is `max_commit_ts`'s."""
+    """A data file as it was last read. `rows` is None for one that vanished unread; `time` is `last_position`'s."""
 
     changefeed: str
     path: str
     table: str
     rows: int | None
     file_bytes: int
-    min_commit_ts: Tso | None
-    max_commit_ts: Tso | None
+    first_position: Tso | None
+    last_position: Tso | None
     time: str
     run: str
     snapshot: int | None
@@ -33,7 +33,7 @@ class FileText:
 
 
 def file_texts(changefeed: str, entries: Iterable[FileEntry]) -> list[FileText]:
-    """Describe the ledger's files, ordered by the commit-ts of their last row."""
+    """Describe the ledger's files, ordered by the position of their last row."""
     ordered = sorted(entries, key=lambda entry: (entry.max_commit_ts or 0, entry.path))
     return [
         FileText(

@@ -143,7 +143,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
         case ApplyRows(_, lo, hi, files):
             cost = input_text(files)
-            window = f"commit-ts <= {hi}" if lo < 0 else f"{lo} < commit-ts <= {hi}"
+            window = f"position <= {hi}" if lo < 0 else f"{lo} < position <= {hi}"
             window = f"of {hi}, from {files[0].directory}" if step.is_import else window
             return "rows", window, cost, snapshot
     raise TypeError(step)

@@ -119,6 +119,7 @@ def test_topics_are_shown_by_offsets_and_never_as_files(feed: Feed) -> None:
     )
     assert re.search(r"cdc\[0\] +4 +150 ", inspected)
     assert "ranges of offsets" in inspected
+    assert re.search(r"rows: 99 < position <= 150", planned)
     assert re.search(r"cost   messages of cdc\[0\] 1\.\.2, [\d,]+ bytes", planned)
     assert "files" not in inspected + planned
 
