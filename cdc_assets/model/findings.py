@@ -21,11 +21,11 @@ INCOMPLETE = "incomplete"
 
 RULES = (
     "older-copy", "commit-ts", "decoding", "soft-delete", "members", "files-vanished", "files-missing",
-    "missing-files", "removed-files", "empty-files", "partition-separator", "listing", "required-acks", "zone",
-    "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "expired-unread", "empty-in-snapshot",
-    "undecided-rows",
-    "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over", "alike-keys", "timestamp-key", "text-key",
-    "keys", "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "files-changed",
+    "missing-files", "removed-files", "empty-files", "partition-separator", "listing", "required-acks",
+    "connector-settings", "zone", "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "expired-unread",
+    "empty-in-snapshot", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over",
+    "alike-keys", "timestamp-key", "text-key", "keys", "approximate-key", "changed-values", "inferred-columns",
+    "table-id-paths", "expiry", "files-changed",
 )  # fmt: skip
 """All rules, the most important first: what stops a feed, lost rows, wrong rows, approximations, the rest."""
 

@@ -27,6 +27,8 @@ def findings(
             f"required-acks is {options.required_acks}, so a broker may lose rows that it has confirmed, and a "
             "table would be called complete without them. Set required-acks to -1, which is TiCDC's default.",
         )
+    for setting, sentence in options.losses:
+        yield warning("connector-settings", sentence, detail=setting)
     yield from _unread(listing, history)
     yield from _without_ddl(listing, history, options)
     yield from _empty_in_snapshot(history, options)

@@ -25,7 +25,7 @@ LINES = re.findall(r"^cdc-assets .*$", PAGE, re.MULTILINE)
 MODES = {
     name: values
     for name, values in re.findall(r"^\| `([a-z.]+\.mode)` \| ([a-z, ]+) \|", PAGE, re.MULTILINE)
-    if name != "snapshot.mode"
+    if name not in ("snapshot.mode", "event.converting.failure.handling.mode")  # how values are read, they do not say
 }
 
 

@@ -98,6 +98,18 @@ def test_only_of_tidb_it_is_open_whether_texts_compare_by_their_collation(record
     assert not any("TiDB" in line or "TiCDC" in line for line in inspection_lines(found))
 
 
+@pytest.mark.parametrize("recording", recordings(), ids=str)
+def test_truncates_that_a_connector_leaves_out_are_told_from_its_configuration(recording: Any, tmp_path: Path) -> None:
+    archive_of(recording.lines[:40], tmp_path / "archive")
+    (tmp_path / "connector.json").write_text(json.dumps(dict(recording.connector)))
+    given: dict[str, Any] = {"sink_uri": "kafka://any:9092?protocol=debezium-json"}
+    given |= {"archive": {"uri": str(tmp_path / "archive"), "layout": "records"}}
+    found = inspect_changefeed(ChangefeedSettings(**given, changefeed_config=tmp_path / "connector.json"))
+    sentences = [one.sentence for one in found.findings if one.rule == "connector-settings"]
+    leaves_out = recording.connector.get("skipped.operations") != "none"
+    assert ["every TRUNCATE" in one for one in sentences] == [True] * leaves_out
+
+
 def test_topics_without_commit_ts_are_in_the_order_of_their_offsets_and_their_places_are_offsets(
     tmp_path: Path,
 ) -> None:

@@ -69,6 +69,45 @@ def test_another_delimiter_stands_between_the_prefix_and_the_tables(tmp_path: Pa
     assert options(tmp_path, json.dumps({**CONFIG, "topic.delimiter": "_"})).topics == ("shop", "shop_*")
 
 
+LOSSES: dict[str, tuple[dict[str, object], str]] = {
+    "truncates, by default": ({}, "skipped.operations = t, Debezium's default"),
+    "rows": ({"skipped.operations": "u, t"}, "skipped.operations = u, t"),
+    "columns": ({"column.exclude.list": "shop.orders.note"}, "column.exclude.list = shop.orders.note"),
+    "parts of values": ({"column.mask.hash.SHA-256.with.salt.topsecret": "shop.orders.note"}, "column.mask.…"),
+    "events": ({"event.processing.failure.handling.mode": "warn"}, "event.processing.failure.handling.mode = warn"),
+    "records": ({"errors.tolerance": "all"}, "errors.tolerance = all"),
+    "DDL": (
+        {"schema.history.internal.skip.unparseable.ddl": True},
+        "schema.history.internal.skip.unparseable.ddl = true",
+    ),
+    "names": ({"field.name.adjustment.mode": "avro"}, "field.name.adjustment.mode = avro"),
+    "what a transformation drops": ({"transforms": "filter"}, "transforms = filter"),
+    "what a converter changes": ({"converters": "own"}, "converters = own"),
+    "changes while it stands": ({"slot.drop.on.stop": "true"}, "slot.drop.on.stop = true"),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_what_messages_lack_by_a_setting_is_known_from_it(case: str, tmp_path: Path) -> None:
+    members, setting = LOSSES[case]
+    safe: dict[str, object] = {} if case == "truncates, by default" else {"skipped.operations": "none"}
+    found = options(tmp_path, json.dumps({**CONFIG, **safe, **members})).losses
+    assert [name for name, _ in found] == [setting]
+    assert "topsecret" not in str(found)
+
+
+def test_a_configuration_that_leaves_nothing_out_is_no_loss(tmp_path: Path) -> None:
+    safe = {
+        "skipped.operations": "none",
+        "event.processing.failure.handling.mode": "fail",
+        "errors.tolerance": "none",
+        "field.name.adjustment.mode": "none",
+        "slot.drop.on.stop": False,
+    }
+    assert options(tmp_path, json.dumps({**CONFIG, **safe})).losses == ()
+    assert options(tmp_path, json.dumps({"topic.prefix": "shop"})).losses == ()
+
+
 @pytest.mark.parametrize("recording", recordings(), ids=str)
 def test_a_recorded_configuration_is_read_as_the_uri_that_says_the_same(recording: Any, tmp_path: Path) -> None:
     config = {**recording.connector, "database.password": "topsecret"}

@@ -4,15 +4,16 @@
     kafka://host:port?protocol=debezium-json                   with the connector's file, which names the prefix
 
 The file is JSON as Kafka Connect's REST API takes and returns it (the members alone, or in `config` beside `name`), or
-the properties of a standalone worker. Parameters of the URI win. Of both only the members in `_KNOWN` are kept, so no
-password leaves this module; they have the names and defaults that Debezium's documentation of the connectors gives.
+the properties of a standalone worker. Parameters of the URI win. Of both only the members in `_KNOWN` are kept, and how
+the names in `_CHANGED` begin, so no password leaves this module; they have the names and defaults that Debezium's
+documentation of the connectors gives.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,38 @@ _WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_rec
 _CONVERTERS = ("key.converter", "value.converter")
 _JSON_CONVERTERS = ("JsonConverter", "Json")
 """Names of Kafka Connect's own converter to JSON, whose package may be left out."""
-_KNOWN = ("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *CONNECTOR_MODES, *_OF_SNAPSHOTS)
+_SKIPPED = "skipped.operations"
+_HIDDEN = ("column.include.list", "column.exclude.list")
+_CHANGED = ("column.mask.", "column.truncate.")
+"""How names begin of settings that change values; what follows may be a salt, and is shown to nobody."""
+_PASSED_OVER = (
+    *("event.processing.failure.handling.mode", "event.deserialization.failure.handling.mode"),
+    "event.converting.failure.handling.mode",
+    *("inconsistent.schema.handling.mode", "errors.tolerance"),
+    *("schema.history.internal.skip.unparseable.ddl", "database.history.skip.unparseable.ddl"),
+)
+_NAMES = ("field.name.adjustment.mode", "sanitize.field.names")
+_OTHERS = ("transforms", "converters", "slot.drop.on.stop")
+_HARMLESS = ("fail", "none", "false")
+_KNOWN = (
+    *("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *CONNECTOR_MODES, *_OF_SNAPSHOTS),
+    *(_SKIPPED, *_HIDDEN, *_PASSED_OVER, *_NAMES, *_OTHERS),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfiguration:
     """What a reader needs of it: `modes` are (name, value) of those that were given, `prefix` is "" for none.
 
-    `snapshots` says which rows of tables it sends that are older than its topics.
+    `snapshots` says which rows of tables it sends that are older than its topics. `losses` are settings with which its
+    messages lack something that they do not show, each with the sentence on it.
     """
 
     prefix: str = ""
     delimiter: str = "."
     modes: tuple[tuple[str, str], ...] = ()
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
+    losses: tuple[tuple[str, str], ...] = ()
 
     def topics(self, prefix: str) -> tuple[str, ...]:
         """Return the patterns of its topics: the one of schema changes, and one for each table."""
@@ -55,7 +74,8 @@ class ConnectorConfiguration:
 
 def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfiguration:
     """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
-    members = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value and name in _KNOWN}
+    given = (_read(file) | parameters(sink_uri)).items()
+    members = {name: value for name, value in given if value and (name in _KNOWN or name.startswith(_CHANGED))}
     for name, value in members.items():
         if CONNECTOR_MODES.get(name) and value not in CONNECTOR_MODES[name]:
             raise BadSettings(
@@ -72,7 +92,70 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
         members.get("topic.delimiter", "."),
         tuple(sorted((name, value) for name, value in members.items() if name in CONNECTOR_MODES)),
         _snapshots(members),
+        tuple(_losses(members)),
     )
+
+
+def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    skipped = members.get(_SKIPPED, "t" if "connector.class" in members else "none").lower()
+    if set(_listed(skipped)) & {"c", "u", "d"}:
+        yield (
+            f"{_SKIPPED} = {skipped}",
+            "the connector leaves out inserts, updates or deletes, so no table can be equal to its source. Set "
+            f"{_SKIPPED} to none, and let a new connector send a snapshot to new topics.",
+        )
+    elif "t" in _listed(skipped):
+        yield (
+            f"{_SKIPPED} = t" + ("" if _SKIPPED in members else ", Debezium's default"),
+            "the connector leaves out every TRUNCATE, so a table that is truncated keeps its rows here. Set "
+            f"{_SKIPPED} to none, and bring tables that were truncated by another snapshot.",
+        )
+    for name in _HIDDEN:
+        if name in members:
+            yield (
+                f"{name} = {members[name]}",
+                "the connector leaves out columns: they are missing in the tables, or NULL. Remove the setting, and "
+                "let a new connector send a snapshot, if they are wanted.",
+            )
+    for name in sorted({begin for name in members for begin in _CHANGED if name.startswith(begin)}):
+        yield (
+            f"{name}…",
+            "the connector masks or cuts values, and the tables have what is left of them. Remove the settings, and "
+            "let a new connector send a snapshot, if they are wanted whole.",
+        )
+    for name in _PASSED_OVER:
+        if members.get(name, "none").lower() not in _HARMLESS:
+            yield (
+                f"{name} = {members[name]}",
+                "the connector passes over what it cannot read or write, and no message says so: rows, values or DDL "
+                "may be missing. Let it fail instead (fail, none for errors.tolerance, false for the DDL's).",
+            )
+    for name in _NAMES:
+        if members.get(name, "none").lower() not in _HARMLESS:
+            yield (
+                f"{name} = {members[name]}",
+                "the connector writes other names for columns, so the tables have those, and two of them may become "
+                "one. Remove the setting, and let a new connector write to new topics.",
+            )
+    if "transforms" in members:
+        yield (
+            f"transforms = {members['transforms']}",
+            "messages are transformed before they are in the topics, and what that changes or leaves out cannot be "
+            "seen. Transformations of headers and of the names of topics do no harm; remove those that filter records "
+            "or change their fields.",
+        )
+    if "converters" in members:
+        yield (
+            f"converters = {members['converters']}",
+            "converters of its own write some of the connector's values: the tables have what these make of them. "
+            "Compare such columns with the source.",
+        )
+    if members.get("slot.drop.on.stop", "false").lower() == "true":
+        yield (
+            "slot.drop.on.stop = true",
+            "the connector drops its replication slot whenever it stops: what changes until it runs again never "
+            "arrives. Set it to false, and bring the tables by another snapshot.",
+        )
 
 
 def _snapshots(members: Mapping[str, str]) -> SnapshotOptions:

@@ -77,6 +77,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         topics=given.topics or (connector.topics(topic) if connector is not None else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
         snapshots=SnapshotOptions(_scans(sink_uri)) if connector is None else connector.snapshots,
+        losses=() if connector is None else connector.losses,
         required_acks=_acks(found.get("required-acks", -1)),
         claim_check_uri=str(found.get("claim-check-storage-uri") or ""),
         archive=_archive(given),

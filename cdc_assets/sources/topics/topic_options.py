@@ -57,7 +57,8 @@ class TopicOptions:
     `brokers` is `host:port,host:port`, `topic` the default topic, `rules` come in the order of the TOML. `topics` are
     the patterns of the setting of that name: where there are some, they alone say which topics are the feed's.
     `schemas` is the path of a file of CREATE TABLE statements, "" for none.
-    `snapshots` is what the writer sends of tables that are older than their topics.
+    `snapshots` is what the writer sends of tables that are older than their topics, `losses` are settings of it with
+    which messages lack something that they do not show, each with the sentence on it.
     `claim_check_uri` is where the values of large messages lie, `archive` where the topics do, None for a broker.
     `uri` is the sink URI without parameters and login, for messages.
     """
@@ -73,6 +74,7 @@ class TopicOptions:
     topics: tuple[str, ...] = ()
     schemas: str = ""
     snapshots: SnapshotOptions = SnapshotOptions()
+    losses: tuple[tuple[str, str], ...] = ()
     required_acks: int = -1
     claim_check_uri: str = ""
     archive: ArchiveOptions | None = None
