@@ -47,7 +47,7 @@ READ_BY_THEMSELVES = set(
     """
     avro/alike avro/columns avro/messages avro/wire canal_json/decode canal_json/ends
     canal_json/uniform craft/frame debezium_json/arrays debezium_json/connectors debezium_json/envelope
-    debezium_json/messages debezium_json/positions debezium_json/readings debezium_json/settings dialect dump/cutting
+    debezium_json/positions debezium_json/readings debezium_json/settings dialect dump/cutting
     dump/parquet dump/sql json_lines messages
     """.split()
 )
@@ -75,7 +75,7 @@ PLUGS = {
 
 SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "described", "dialect", "given", "images",
                    "json_lines", "json_records", "members", "message_codecs", "message_options", "messages",
-                   "records", "replicated", "sifting", "unchanged", "words")  # fmt: skip
+                   "records", "replicated", "sifting", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {

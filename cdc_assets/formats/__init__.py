@@ -22,6 +22,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     records           what messages hold, as columns by path, whoever read them
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
     words             bytes at many places of a buffer at once
+    values            values of messages by their types, column by column
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
     message_codecs    the functions of a protocol of messages

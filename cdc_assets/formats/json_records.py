@@ -543,7 +543,8 @@ class ParsedRecords(Records):
 
     def by_value(self, *path: str | int) -> Iterator[tuple[Marks, str | bytes | None]]:
         cells = self._at(path)
-        texts = {id(held): _TEXTS[type(held)](held) for held in cells}  # many may be the same value
+        values = {id(held): held for held in cells}  # many may be the same one
+        texts = {number: _TEXTS[type(held)](held) for number, held in values.items()}
         for text, mask in _equal(texts[id(held)] for held in cells):
             yield mask, text
 

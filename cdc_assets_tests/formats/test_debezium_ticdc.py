@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cdc_assets.formats import COMMIT_TS, OP, Decoded, Op
 from cdc_assets.formats.debezium_json.messages import classify, decode, schemas
-from cdc_assets.formats.debezium_json.values import DEFAULTED, ROUNDED, TOO_LARGE
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind
+from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of, topics
 
@@ -88,9 +88,9 @@ def test_a_decimal_that_a_double_may_have_rounded_is_none_in_a_key() -> None:
     ("value", "says"),
     [
         (b"", "it is not JSON"),
-        (b"[]", "of another kind"),
+        (b"[]", "it is not an object"),
         (b'{"payload":1}', "not an object"),
-        (message("c", None, {"id": 1})[:-1], "ends too early"),
+        (message("c", None, {"id": 1})[:-1], "it is not JSON"),
         (message("x"), 'op is "x"'),
         (message(None), "ddl"),
         (message("c", source={"connector": "mysql"}), "expected TiCDC"),

@@ -10,90 +10,105 @@ A NULL in a column with a default comes as that default, and a zero date as NULL
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats import Decoded
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.compression import unpacked
-from cdc_assets.formats.debezium_json.envelope import image_of
-from cdc_assets.formats.debezium_json.values import cells_of
-from cdc_assets.formats.images import Faults, Images, changes_of
-from cdc_assets.formats.json_lines import refuse_half_pairs
+from cdc_assets.formats.compression import unpacked_array
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, position_text, said
+from cdc_assets.formats.messages import (
+    Kind,
+    Said,
+    SchemaEvent,
+    in_order,
+    lines_of,
+    position_text,
+    position_texts,
+    said,
+    said_of_lone_rows,
+)
+from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
+from cdc_assets.formats.values.ticdc import cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
 
-_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
-_PAYLOAD = re.compile(r'\s*\{\s*"payload"\s*:\s*')
-_DECODER = json.JSONDecoder(parse_float=Decimal)
+Marks = npt.NDArray[np.bool_]
+
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, StopIteration)
+"""What a schema block or a key that is none raises."""
+_GREATEST_TS = np.uint64(1 << 63)
+_AFTER, _BEFORE = ("payload", "after"), ("payload", "before")
+_SIDES: Mapping[str, tuple[bool | None, bool]] = {"c": (False, True), "u": (None, True), "d": (True, False)}
+"""Whether a row event has the image before it and the one after it; None for either."""
+
+
+# --- what messages speak of -------------------------------------------------------------------------------------------
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN)."""
-    texts = unpacked(messages.column("value"), options)
-    return said(_one(message, value) for message, value in enumerate(texts))
+    values = unpacked_array(messages.column("value"), options)
+    return in_order(lines for records in json_records(values, "schema") for lines in _lines(records))
 
 
-def _one(message: int, value: bytes | None) -> Said:
-    try:
-        return _said(message, _payload(value))
-    except _TROUBLE as error:
-        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {explained(error)}")
+def _lines(records: Records) -> Iterator[pa.RecordBatch]:
+    """Yield what records speak of."""
+    schemas, tables, commit_ts = _require_source(records)
+    op, ddl = records.column("payload", "op"), records.column("payload", "ddl")
+    rows, marks = bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), bits(pc.equal(op.texts, "m"))
+    records.require(rows | marks | ~op.given, lambda place: f'its op is "{op.shown(place)}"')
+    records.require(rows | marks | ddl.are(CellKind.TEXT), "it has neither an op nor a ddl")
+    yield said(_bad(message, reason) for _, message, reason in records.refused())
+    others = list[Said]()
+    for place in np.flatnonzero(records.sound & ~rows).tolist():
+        message, ts = int(records.messages[place]), int(commit_ts[place])
+        if marks[place]:
+            others.append(Said(message, Kind.RESOLVED, commit_ts=ts))
+            continue
+        table, text = TableId(schemas[place].as_py(), tables[place].as_py()), ddl.texts[place].as_py()
+        others.append(Said(message, Kind.DDL, table, commit_ts=ts, query=text, source_position=position_text(ts)))
+    yield said(others)
+    mine = records.sound & rows
+    stamps, chosen = pa.array(commit_ts[mine]), pa.array(mine)
+    names = schemas.filter(chosen), tables.filter(chosen)
+    yield said_of_lone_rows(records.messages[mine], *names, stamps, source_position=position_texts(stamps))
 
 
-def _payload(value: bytes | None) -> Mapping[str, Any]:
-    """Parse what is in the envelope; the schema block behind it, which is most of a message, stays unread."""
-    if value is None:
-        raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
-    text = value.decode()
-    begin = _PAYLOAD.match(text)
-    if begin is None:
-        held = _DECODER.decode(text)["payload"]
-    else:
-        held, stop = _DECODER.raw_decode(text, begin.end())
-        if text[stop:].lstrip()[:1] not in (",", "}") or text.rstrip()[-1:] != "}":
-            raise ValueError("it ends too early")
-    if not isinstance(held, dict):
-        raise ValueError("its payload is not an object")
-    refuse_half_pairs(value, held)
-    return held
+def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, npt.NDArray[np.int64]]:
+    """Refuse what is no message of TiCDC; return the schemas, tables and commit-ts of the others."""
+    source = ("payload", "source")
+    schemas, tables, connectors = (records.column(*source, name) for name in ("db", "table", "connector"))
+    records.require(records.kinds("payload") != CellKind.ABSENT, "it lacks 'payload'")
+    records.require(records.are_objects("payload"), "its payload is not an object")
+    records.require(records.are_objects(*source), "it has no source that says where it is from")
+    records.require(
+        connectors.equal("TiCDC"),
+        lambda place: (
+            f'its connector is "{connectors.shown(place)}"; expected TiCDC. Give the protocol of that connector'
+        ),
+    )
+    records.require(schemas.are(CellKind.TEXT) & tables.are(CellKind.TEXT), "its db or table is not a text")
+    commit_ts, whole = records.whole_numbers(*source, "commit_ts")
+    whole &= commit_ts < _GREATEST_TS
+    records.require(whole, lambda place: f"its commit_ts {records.shown(place, *source, 'commit_ts')} is not a TSO")
+    return schemas.texts, tables.texts, np.where(whole, commit_ts, 0).astype(np.int64)
 
 
-def _source(held: Mapping[str, Any]) -> tuple[TableId, int]:
-    source = held["source"]
-    if source["connector"] != "TiCDC":
-        raise ValueError(
-            f'its connector is "{source["connector"]}"; expected TiCDC. Give the protocol of that connector'
-        )
-    table, ts = TableId(source["db"], source["table"]), source["commit_ts"]
-    if not isinstance(table.schema, str) or not isinstance(table.table, str):
-        raise ValueError("its db or table is not a text")
-    if type(ts) is not int or not 0 <= ts < 1 << 63:
-        raise ValueError(f"its commit_ts {ts} is not a TSO")
-    return table, ts
-
-
-def _said(message: int, held: Mapping[str, Any]) -> Said:
-    table, ts = _source(held)
-    kind = held.get("op")
-    if kind == "m":
-        return Said(message, Kind.RESOLVED, commit_ts=ts)
-    if kind in ("c", "u", "d"):
-        return Said(message, Kind.ROW, table, (0,), ts, source_position=position_text(ts))
-    if kind is not None or not isinstance(held["ddl"], str):
-        raise ValueError(f'its op is "{kind}"')
-    return Said(message, Kind.DDL, table, commit_ts=ts, query=held["ddl"], source_position=position_text(ts))
+def _bad(message: int, reason: str) -> Said:
+    if reason == NO_VALUE:
+        reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
+    return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {reason}")
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -105,55 +120,48 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
     owners, _ = lines_of(rows)
-    whole = rows.column("value")
-    faults = Faults(path, lambda line: whole[int(owners[line - 1])].as_py() or b"")
-    texts = unpacked(whole, options)
-    events: list[tuple[int, int, int, int]] = []
-    sides: list[Mapping[str, Any]] = []
-    names = {column.name for column in schema.stored}
-    for line, owner in enumerate(owners.tolist(), 1):
-        try:
-            before, after, ts = _row(_payload(texts[owner]), table, names)
-        except _TROUBLE as error:
-            faults.add(line, f"it is not a row of Debezium: {explained(error)}")
-            continue
-        place = -1
-        if after is not None:
-            place = len(events)
-            events.append((line, Op.INSERT, ts, -1))
-            sides.append(after)
-        if before is not None:
-            events.append((line, Op.DELETE, ts, place))
-            sides.append(before)
-    held = np.array(events, np.int64).reshape(-1, 4)
-    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3])
-    return changes_of(
-        images,
-        lambda column: cells_of(
-            [side.get(column.name) for side in sides], [column.name not in side for side in sides], column
-        ),
-        schema,
-        options,
-        faults,
+    sent = rows.column("value")
+    faults = Faults(path, lambda line: sent[int(owners[line - 1])].as_py() or b"")
+    values = unpacked_array(sent if len(owners) == len(sent) else sent.take(pa.array(owners)), options)
+    images, sides = list[Images](), list[tuple[Records, Path]]()
+    for records in json_records(values, "schema"):
+        commit_ts, before, after = _require_rows(records, table)
+        for side in (_BEFORE, _AFTER):
+            _require_columns(records, side, schema)
+        for _, message, reason in records.refused():
+            faults.add(message + 1, f"it is not a row of Debezium: {reason}")
+        sound = records.sound
+        some, before, after = records.among(sound), before[sound], after[sound]
+        images.append(row_images(some.messages + 1, commit_ts[sound], after, before))
+        sides += [(some.among(after), _AFTER), (some.among(before), _BEFORE)]
+
+    def cells(column: Column) -> Cells:
+        return cells_of(RecordColumn.joined([some.column(*side, column.name) for some, side in sides]), column)
+
+    return changes_of(side_by_side(images), cells, schema, options, faults)
+
+
+def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int64], Marks, Marks]:
+    """Refuse what is no row of a table; return commit-ts, and which records have the images before and after."""
+    schemas, tables, commit_ts = _require_source(records)
+    records.require(
+        bits(pc.and_(pc.equal(schemas, table.schema), pc.equal(tables, table.table))),
+        lambda place: f"it is a row of {schemas[place]}.{tables[place]}, not of {table}",
     )
+    before, after = (records.kinds(*side) > CellKind.NULL for side in (_BEFORE, _AFTER))
+    for name, side, there in (("before", _BEFORE, before), ("after", _AFTER, after)):
+        records.require(~there | records.are_objects(*side), f"its {name} is no row")
+    op, fit = records.column("payload", "op"), np.zeros(len(records), bool)
+    for kind, (has_before, has_after) in _SIDES.items():
+        fit |= op.equal(kind) & (after == has_after) & (True if has_before is None else before == has_before)
+    records.require(fit, lambda place: f'its op is "{op.shown(place)}", and before and after do not fit that')
+    return commit_ts, before, after
 
 
-def _row(
-    held: Mapping[str, Any], table: TableId, names: set[str]
-) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None, int]:
-    """Return the image before, the image after and the commit-ts of a row event."""
-    found, ts = _source(held)
-    if found != table:
-        raise ValueError(f"it is a row of {found}, not of {table}")
-    before, after = image_of(held, "before"), image_of(held, "after")
-    wanted = {"c": (False, True), "u": (before is not None, True), "d": (True, False)}[held["op"]]
-    if (before is not None, after is not None) != wanted:
-        raise ValueError(f'its op is "{held["op"]}", and before and after do not fit that')
-    for side in (before, after):
-        for name in side or ():
-            if name not in names:
-                raise ValueError(f'column "{name}" is not in the table\'s schema at this commit-ts')
-    return before, after, ts
+def _require_columns(records: Records, side: Path, schema: TableSchema) -> None:
+    for name in {*records.members(*side)} - {column.name for column in schema.stored}:
+        reason = f'column "{name}" is not in the table\'s schema at this commit-ts'
+        records.require(records.kinds(*side, name) == CellKind.ABSENT, reason)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -164,29 +172,32 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
     A block without `tidb_type` (no extension) does not separate bytes from texts, so it is not used.
     """
-    found: dict[tuple[TableId, str], SchemaEvent] = {}
-    keys = messages.column("key").to_pylist()
-    for message, value in enumerate(unpacked(messages.column("value"), options)):
-        try:
-            line = _one(message, value)
-            if line.kind is not Kind.ROW or line.table is None or line.commit_ts is None or value is None:
+    keys, found = messages.column("key"), dict[tuple[TableId, str | bytes], SchemaEvent]()
+    for records in json_records(unpacked_array(messages.column("value"), options), "schema"):
+        spaces, names, commit_ts = _require_source(records)
+        op = records.column("payload", "op")
+        records.require(bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), "it is no row")
+        for same, block in records.by_value("schema"):
+            if block is None or '"tidb_type"' not in block:
                 continue
-            block = value.decode().rpartition('"schema":')[2] if b'"tidb_type"' in value else ""
-            shape = (line.table, block)
-            if not block or (shape in found and found[shape].version <= line.commit_ts):
-                continue
-            known = found.get(shape)
-            schema, doubts = (known.schema, known.approximate) if known else _described_by(value, keys[message])
-            found[shape] = SchemaEvent(message, line.table, line.commit_ts, schema, doubts)
-        except _TROUBLE:
-            continue  # decode rejects it
-    return tuple(found.values())
+            places = np.flatnonzero(same & records.sound)
+            for place in places[np.argsort(commit_ts[places], kind="stable")].tolist():
+                table, message = TableId(spaces[place].as_py(), names[place].as_py()), int(records.messages[place])
+                known, version = found.get((table, block)), int(commit_ts[place])
+                if known is not None and known.version <= version:
+                    continue
+                try:
+                    stated = (known.schema, known.approximate) if known else _described_by(block, keys[message].as_py())
+                except _TROUBLE:
+                    continue  # decode rejects it
+                found[table, block] = SchemaEvent(message, table, version, *stated)
+    return tuple(sorted(found.values(), key=lambda event: event.message))
 
 
-def _described_by(value: bytes, key: bytes | None) -> tuple[TableSchema, tuple[str, ...]]:
-    envelope = json.loads(value)["schema"]["fields"]
+def _described_by(block: str | bytes, key: bytes | None) -> tuple[TableSchema, tuple[str, ...]]:
+    envelope = json_value(block)["fields"]
     fields = next(one["fields"] for one in envelope if one["field"] in ("after", "before"))
-    names = tuple(str(name) for name in json.loads(key)["payload"]) if key is not None else ()
+    names = tuple(str(name) for name in json_value(key)["payload"]) if key is not None else ()
     columns, doubts = [], []
     for field in fields:
         column, doubt = _column(field, str(field["field"]) in names)

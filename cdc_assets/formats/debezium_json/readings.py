@@ -18,6 +18,7 @@ from typing import Any
 
 from cdc_assets.formats.debezium_json.envelope import Field
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
+from cdc_assets.formats.values import OutOfRange
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, VARIABLE_DECIMAL
 from cdc_assets.types.conversions.moments import Moment, time_text
@@ -28,7 +29,6 @@ __all__ = [
     "FIRST_MICROS",
     "LAST_MICROS",
     "TROUBLE",
-    "OutOfRange",
     "Read",
     "is_binary",
     "is_date",
@@ -48,10 +48,6 @@ TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Recursio
 _UNSIGNED = (1 << 64) - 1
 _WIDE = Context(prec=400)
 _GREATEST_FLOAT = 3.4028235677973366e38
-
-
-class OutOfRange(Exception):
-    """A value that the lake does not keep: a moment at infinity or in a year outside 0000 to 9999, a decimal NaN."""
 
 
 def is_binary(column: Column) -> bool:

@@ -1,0 +1,85 @@
+"""Values of messages, column by column: what a source's types become on the wire -> what the type table reads.
+
+    ticdc     as TiCDC puts them into Debezium's types
+
+A reader takes the cells of a column, in kinds and texts, and returns texts, bytes or numbers. Those that are as nearly
+all are, it reads together, the rest one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats.records import CellKind, RecordColumn, bits
+
+__all__ = ["ColumnValues", "OutOfRange", "ReadCell", "matching", "read_each", "read_rest", "whole"]
+
+Marks = npt.NDArray[np.bool_]
+ReadCell = Callable[[str], "str | bytes"]
+"""What reads the text of a cell; raises ValueError, ArithmeticError, TypeError or OutOfRange for one that is none."""
+
+
+class OutOfRange(Exception):
+    """A value of its type that the lake does not keep."""
+
+
+class ColumnValues(NamedTuple):
+    """A column's values; `sound` are those of its type, `beyond` those of them that the lake does not keep."""
+
+    array: pa.Array
+    sound: Marks
+    beyond: Marks | None = None
+
+
+def matching(cells: RecordColumn, kind: CellKind, pattern: str) -> Marks:
+    """Mark the cells of a kind that match a pattern."""
+    return cells.are(kind) & bits(pc.match_substring_regex(cells.texts, pattern))
+
+
+def read_each(
+    cells: RecordColumn, readers: Mapping[CellKind, ReadCell], kind: pa.DataType | None = None
+) -> ColumnValues:
+    """Read cells one by one, each by its kind; one of a kind without reader is not sound. Texts unless `kind` is given.
+
+    Where any is read as bytes, all are.
+    """
+    none = np.zeros(len(cells), bool)
+    return read_rest(cells, none, pa.nulls(len(cells), kind or pa.string()), readers)
+
+
+def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mapping[CellKind, ReadCell]) -> ColumnValues:
+    """Return values of which some are known, and read the rest of the cells one by one."""
+    sound, beyond = known | cells.given, np.zeros(len(cells), bool)
+    rest = np.flatnonzero(cells.given & ~known)
+    if not len(rest):
+        return ColumnValues(array, known)
+    found = list[str | bytes | None]()
+    kinds = cells.kinds[rest].tolist()
+    for place, kind, text in zip(rest.tolist(), kinds, cells.texts.take(pa.array(rest)).to_pylist(), strict=True):
+        found.append(None)
+        try:
+            found[-1] = readers[CellKind(kind)](text)
+        except OutOfRange:
+            beyond[place] = True
+        except (KeyError, ValueError, TypeError, ArithmeticError):
+            sound[place] = False
+    if any(isinstance(one, bytes) for one in found) and array.type != pa.binary():
+        array = array.cast(pa.binary())
+        found = [one.encode() if isinstance(one, str) else one for one in found]
+    mask = np.zeros(len(cells), bool)
+    mask[rest] = True
+    array = pc.replace_with_mask(array, pa.array(mask), pa.array(found, array.type))
+    return ColumnValues(array, sound, beyond if beyond.any() else None)
+
+
+def whole(text: str) -> int:
+    """Return a whole number; raises ValueError for any other."""
+    if not text.removeprefix("-").isdecimal() or not text.isascii():
+        raise ValueError(text)
+    return int(text)
