@@ -125,6 +125,8 @@ class Decoded:
     notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stated: frozenset[str] = frozenset()
     """Settings on which no value of these depends, since the records themselves say how they were written."""
+    deliveries: pa.ChunkedArray | None = None
+    """For each change of a log a number of its delivery, -1 where nothing comes twice; None of files."""
 
 
 class Wire(Protocol):

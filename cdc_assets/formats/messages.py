@@ -93,7 +93,7 @@ SPOKEN = pa.schema(
         pa.field("phase", pa.string()),
     ]
 )
-"""What messages speak of: a line for each message and table, in the order of the messages.
+"""What messages speak of: a line for each message and table, in the order of the messages (see `said_of_rows`).
 
 `message` is the position in the batch. `schema` and `table` are null where a message names none or is too broken to
 read; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
@@ -188,7 +188,12 @@ def said_of_rows(
     claims: pa.Array | None = None,
     source_positions: pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """Return the lines of row events, one for each message and table; events come by message, then by ordinal."""
+    """Return the lines of row events; events come by message, then by ordinal.
+
+    There is one for each message and table, and one more wherever the table's commit-ts steps back in the message: a
+    sender that began anew has put what it sent again behind what it had.
+    """
+    runs = _runs(messages, schemas, tables, commit_ts)
     events = pa.table(
         {
             "message": pa.array(messages, pa.int32()),
@@ -198,11 +203,14 @@ def said_of_rows(
             "ts": pa.array(commit_ts, pa.int64()),
             "claim": pa.nulls(len(messages), pa.string()) if claims is None else claims,
             "at": pa.nulls(len(messages), pa.string()) if source_positions is None else source_positions,
+            "run": pa.array(runs),
         }
     )
-    made = events.group_by(["message", "schema", "table"], use_threads=False).aggregate(
+    made = events.group_by(["message", "schema", "table", "run"], use_threads=False).aggregate(
         [("ordinals", "list"), ("ts", "min"), ("ts", "max"), ("claim", "first"), ("at", "first")]
     )
+    if runs.any():
+        made = made.sort_by("run")
     count = made.num_rows
     columns = {
         "message": made.column("message"),
@@ -219,6 +227,20 @@ def said_of_rows(
     }
     found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
     return in_order(found.combine_chunks().to_batches())
+
+
+def _runs(messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: Rows) -> Rows:
+    """Return for each row event how often the commit-ts of its table has stepped back before it, in its message."""
+    runs = np.zeros(len(messages), np.int64)
+    if not ((np.diff(commit_ts) < 0) & (np.diff(messages) == 0)).any():
+        return runs
+    last: dict[tuple[object, ...], tuple[Tso, int]] = {}
+    names = zip(schemas.to_pylist(), tables.to_pylist(), strict=True)
+    for place, (message, name, ts) in enumerate(zip(messages.tolist(), names, commit_ts.tolist(), strict=True)):
+        before, run = last.get((message, name), (ts, 0))
+        runs[place] = run + (ts < before)
+        last[message, name] = ts, int(runs[place])
+    return runs
 
 
 def said_of_lone_rows(

@@ -6,6 +6,7 @@ landing           look at the ends, read up to them, commit once: read here, or 
 ranges            what is to be read of each partition, and what of it is gone; its messages in batches
 tasks             what one task of executors reads
 partition_reader  messages -> rows, marks, and what else they say, of partitions by themselves
+delivery_starts   where a sender of theirs began anew, by which equal rows of tables without key are told apart
   place
 batch             the same of all partitions together: what of it is new, and its commit
 tables            what rows show of their tables: where they begin, their columns

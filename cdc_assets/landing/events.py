@@ -14,8 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_assets.landing.delivery_starts import open_deliveries
 from cdc_assets.landing.files import LANDED, PART
 from cdc_assets.model.landed import (
+    DeliveryEnd,
     EventKind,
     FirstMessage,
     Landed,
@@ -135,6 +137,12 @@ def _format_state(state: Landed, before: Landed) -> str:
             "expired": [[one.schema, one.table, at] for one, at in sorted(state.expired.items())],
             "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
             "restarts": _by_topic(state.restarts),
+            "marks_at": _by_topic(state.marks_at),
+            "deliveries": [
+                [*partition, table.schema, table.table, *end]
+                for (partition, table), end in sorted(state.deliveries.items())
+                if before.deliveries.get((partition, table)) != end
+            ],
             "unawaited": [[*partition, *through] for partition, through in sorted(state.unawaited.items())],
             "last": state.last,
             "ahead": state.ahead,
@@ -148,10 +156,12 @@ def _format_state(state: Landed, before: Landed) -> str:
 def _parse_state(text: str, landed: Landed) -> Landed:
     state = json.loads(text)
     streams = {Stream(Partition(*one[:2]), TableId(*one[2:4]), one[4]): StreamEnd(*one[5:]) for one in state["streams"]}
+    marks, marks_at = _partitions(state["marks"]), _partitions(state["marks_at"])
+    deliveries = {(Partition(*one[:2]), TableId(*one[2:4])): DeliveryEnd(*one[4:]) for one in state["deliveries"]}
     return replace(
         landed,
         next=_partitions(state["next"]),
-        marks=_partitions(state["marks"]),
+        marks=marks,
         ends=_partitions(state["ends"]),
         proven=state["proven"],
         landed_ms=state["landed_ms"],
@@ -162,7 +172,9 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         topic_ids=state["topic_ids"],
         expired={TableId(schema, table): at for schema, table, at in state["expired"]},
         barriers={Partition(topic, number): at for topic, number, at in state["barriers"]},
-        restarts=_partitions(state.get("restarts", {})),
+        restarts=_partitions(state["restarts"]),
+        marks_at=marks_at,
+        deliveries=open_deliveries({**landed.deliveries, **deliveries}, marks, marks_at),
         unawaited={Partition(*one[:2]): (one[2], one[3]) for one in state.get("unawaited", ())},
         last=state["last"],
         ahead=state["ahead"],
@@ -189,7 +201,7 @@ def _partitions(by_topic: ByTopic) -> dict[Partition, int]:
 def _split(split: LandedSplit) -> list[Any]:
     table, partition = split.table, split.partition
     return [table.schema, table.table, partition.topic, partition.number, split.first, split.last, split.low,
-            split.high, split.rows, split.size, split.file, split.group, split.written_ms, split.delivery]  # fmt: skip
+            split.high, split.rows, split.size, split.file, split.group, split.written_ms]  # fmt: skip
 
 
 def _parse_split(fields: list[Any]) -> LandedSplit:

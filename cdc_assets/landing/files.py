@@ -62,7 +62,7 @@ __all__ = [
 
 Numbers = npt.NDArray[np.int64]
 Place = tuple["str | int", ...]
-"""Schema, table, topic, partition, kind and delivery of rows."""
+"""Schema, table, topic, partition and kind of rows."""
 
 PART = "part"
 """The column that separates rows from events: each file has one of both."""
@@ -92,6 +92,7 @@ LANDED = pa.schema(
         pa.field("type", pa.int32()),
         pa.field("claim", pa.string()),
         pa.field("reason", pa.string()),
+        pa.field("delivery", pa.int64()),
     ]
 )
 """Columns of the landing table.
@@ -99,15 +100,15 @@ LANDED = pa.schema(
 `position` and `last_position` bound those of the row events. `claim` is where a large message lay whose key and value
 stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself. Of protocols by offset landing
 gives the position; what messages have of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
-row is `row`, or `repeat` where it had come before and is not applied again. The `reason` of a row is the offset of the
-mark that shows its delivery to be another than that before it, null where none does.
+row is `row`, or `repeat` where it had come before and is not applied again. `delivery` is equal for rows of a table
+and partition that were delivered together, of protocols by commit-ts (see `delivery_starts`).
 """
 
 GROUP_BYTES = 24 << 20
 """About how many bytes of messages a row group holds at most."""
 _LEAST_RUN = 64
 """Rows are copied where fewer than this, on average, follow each other as they should."""
-_GROUPED_BY = ("schema", "table", "topic", "partition", "kind", "reason")
+_GROUPED_BY = ("schema", "table", "topic", "partition", "kind")
 ROW, REPEAT = "row", "repeat"
 
 
@@ -136,7 +137,7 @@ def size_of(rows: pa.Table) -> Numbers:
 
 
 def runs(rows: pa.Table) -> Iterator[Run]:
-    """Sort rows and cut them at tables, topics, partitions, kinds and deliveries."""
+    """Sort rows and cut them at tables, topics, partitions and kinds."""
     if not rows.num_rows:
         return
     rows, codes = _in_order(rows)
@@ -150,16 +151,16 @@ def runs(rows: pa.Table) -> Iterator[Run]:
 
 
 def cut(rows: pa.Table, group_bytes: int = GROUP_BYTES) -> Iterator[RowGroup]:
-    """Cut a run of rows where so many bytes of messages are full."""
-    sizes = size_of(rows)
-    pieces = (np.cumsum(sizes) - sizes) // group_bytes
+    """Cut a run of rows where so many bytes of messages are full, never within a message."""
+    sizes, offsets = size_of(rows), rows.column("offset").to_numpy()
+    pieces = ((np.cumsum(sizes) - sizes) // group_bytes)[np.searchsorted(offsets, offsets)]
     inner = (np.flatnonzero(np.diff(pieces)) + 1).tolist()
     for first, last in zip([0, *inner], [*inner, rows.num_rows], strict=True):
         yield RowGroup(rows.slice(first, last - first), int(sizes[first:last].sum()))
 
 
 def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Return rows in order, and for each a number that is that of its table, topic, partition, kind and delivery.
+    """Return rows in order, and for each a number that is that of its table, topic, partition and kind.
 
     Rows mostly come so, or in long runs that do: nothing is copied then.
     """
@@ -208,7 +209,6 @@ def split_of(group: RowGroup, number: int, file: str = "") -> LandedSplit | None
         file,
         number,
         pc.max(rows.column("timestamp")).as_py() or 0,
-        int(ends[0]["reason"] or -1),
     )
 
 

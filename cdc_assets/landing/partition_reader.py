@@ -15,7 +15,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -29,6 +29,7 @@ from cdc_assets.errors import BadSettings, InputError, MalformedData, SetupError
 from cdc_assets.formats.message_codecs import MessageCodec, codec_of
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, dialect_of, read_claim
+from cdc_assets.landing.delivery_starts import DeliveryStarts, PartitionDeliveries
 from cdc_assets.landing.files import LANDED, PART
 from cdc_assets.landing.ranges import as_landed
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
@@ -70,13 +71,13 @@ def no_registry(schema_id: str) -> str | None:
 
 
 class PartitionState(NamedTuple):
-    """The greatest mark of a partition and its offset, the offset of the mark at which its sender began anew, the
-    newest message, and the least position of what was read; None and 0 for none.
+    """The greatest mark of a partition, its deliveries, the newest message, and the least position of what was read.
+
+    None and 0 for none.
     """
 
     mark: Tso | None = None
-    restart: int | None = None
-    mark_at: int | None = None
+    deliveries: PartitionDeliveries = PartitionDeliveries()
     newest: LandedMessage | None = None
     least: Tso = 0
 
@@ -85,8 +86,8 @@ class PartitionState(NamedTuple):
 class PartitionReader:
     """How far a feed's partitions are read since the newest landing, whose state is `before`.
 
-    What it yields has to be taken to the end. `mark_at` has the offset of each partition's newest mark, `least` the
-    least position of a row, DDL or mark in each, `unknown` the schemas that the registry has not.
+    What it yields has to be taken to the end. `least` has the least position of a row, DDL or mark in each partition,
+    `unknown` the schemas that the registry has not.
     """
 
     before: Landed
@@ -100,8 +101,7 @@ class PartitionReader:
         self.messages = 0
         self.next: dict[Partition, int] = dict(self.before.next)
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
-        self.restarts: dict[Partition, int] = dict(self.before.restarts)
-        self.mark_at: dict[Partition, int] = {}
+        self.deliveries = DeliveryStarts(self.before)
         self.least: dict[Partition, Tso] = {}
         self.newest: dict[Partition, LandedMessage] = dict(self.before.newest)
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
@@ -118,7 +118,7 @@ class PartitionReader:
         lost = tuple(event for event in self.before.events if event.kind is EventKind.LOST)
         before = Landed(self.before.identity, self.before.next, proven=self.before.proven, events=lost)
         made = PartitionReader(before, self.options, self.claims, self.registry, self.proves_ends)
-        made.marks, made.restarts, made.mark_at = dict(self.marks), dict(self.restarts), dict(self.mark_at)
+        made.marks, made.deliveries = dict(self.marks), deepcopy(self.deliveries)
         made.late, made.unknown = self.late.copy(), set(self.unknown)
         return made
 
@@ -131,7 +131,7 @@ class PartitionReader:
         yield from registered
         kinds = lines.column("kind")
         rows = lines.filter(pc.equal(kinds, Kind.ROW.value))
-        yield from self.rows(batch, rows, {"reason": self._deliveries(batch, lines, rows, partition)})
+        yield from self.rows(batch, rows, {"delivery": self._deliveries(batch, lines, rows, partition)})
         offsets = batch.column("offset")
         for line in lines.filter(pc.not_equal(kinds, Kind.ROW.value)).to_pylist():
             yield from self.other(line, batch, partition, offsets[line["message"]].as_py())
@@ -152,27 +152,12 @@ class PartitionReader:
     def _deliveries(
         self, batch: pa.RecordBatch, lines: pa.RecordBatch, rows: pa.RecordBatch, partition: Partition
     ) -> pa.Array:
-        """Return for each line of rows the offset of the mark that begins its delivery, as text; null where none does.
-
-        What stands at or below a mark before it comes again, and between two marks only once. Behind a mark that is
-        not greater than all before it a sender has begun anew.
-        """
-        if not batch.num_rows:
-            return pa.nulls(0, pa.string())
-        offsets = batch.column("offset").to_numpy()
+        """Return for each line of rows the number of its delivery."""
         marks = np.full(batch.num_rows, -1, np.int64)
         resolved = lines.filter(pc.equal(lines.column("kind"), Kind.RESOLVED.value))
         marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
-        through = _greatest_so_far(self.marks.get(partition, 0), marks)[:-1]
-        last = self.mark_at.get(partition, offsets[0] - 1)
-        mark_at = _greatest_so_far(last, np.where(marks >= 0, offsets, -1))
-        restarted = np.where((marks >= 0) & (marks <= through), offsets, -1)
-        begun = _greatest_so_far(self.restarts.get(partition, -1), restarted)
-        self.mark_at[partition], self.restarts[partition] = int(mark_at[-1]), int(begun[-1])
-        mine = rows.column("message").to_numpy()
-        again = rows.column("last_commit_ts").to_numpy() <= through[mine]
-        found = np.where(again, mark_at[mine], begun[mine])
-        return pc.if_else(pa.array(found >= 0), pa.array(found).cast(pa.string()), pa.scalar(None, pa.string()))
+        offsets = batch.column("offset").to_numpy()
+        return self.deliveries.take(partition, offsets, self.marks.get(partition, 0), marks, rows)
 
     def classify(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[LandedEvent]]:
         """Return the lines of messages, and the schemas that they name and nobody has asked for yet."""
@@ -219,8 +204,7 @@ class PartitionReader:
         """Return where a partition is read to, for one that goes on from there."""
         return PartitionState(
             self.marks.get(partition),
-            self.restarts.get(partition),
-            self.mark_at.get(partition),
+            self.deliveries.of(partition),
             self.newest.get(partition),
             self.least.get(partition, 0),
         )
@@ -228,9 +212,9 @@ class PartitionReader:
     def go_on(self, wanted: OffsetRange, state: PartitionState) -> None:
         """Go on behind a range that another one has read."""
         place = wanted.partition
-        for known, value in ((self.marks, state.mark), (self.restarts, state.restart), (self.mark_at, state.mark_at)):
-            if value is not None:
-                known[place] = value
+        if state.mark is not None:
+            self.marks[place] = state.mark
+        self.deliveries.take_over(place, state.deliveries)
         if state.newest is not None:
             self.newest[place] = state.newest
         self._note_least(place, state.least)
@@ -351,12 +335,6 @@ def _unread(row: Mapping[str, Any], reason: str) -> LandedEvent:
         EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
         reason, row["source"] or "", row["source_position"] or "",
     )  # fmt: skip
-
-
-def _greatest_so_far(first: int, values: Places) -> Places:
-    """Return a number and values behind it, each as the greatest of all up to it."""
-    found: Places = np.maximum.accumulate(np.concatenate([np.array([first], np.int64), values]))
-    return found
 
 
 def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Table:

@@ -16,6 +16,7 @@ __all__ = [
     "DECIDED",
     "INCREMENTAL",
     "Decision",
+    "DeliveryEnd",
     "EventKind",
     "FirstMessage",
     "Landed",
@@ -67,8 +68,7 @@ class LandedSplit:
 
     `low` and `high` bound the positions of the rows, `rows` counts them, `size` is the bytes of their messages. `file`
     and `group` say where they lie now; the identity is the table with the offsets. `written_ms` is the greatest time of
-    its messages by the log, 0 if that has none. `delivery` is the offset of a mark that shows that the rows behind it
-    are not of the delivery before it, -1 where no mark does.
+    its messages by the log, 0 if that has none.
     """
 
     table: TableId
@@ -82,7 +82,6 @@ class LandedSplit:
     file: str = field(compare=False)
     group: int = field(compare=False)
     written_ms: int = field(default=0, compare=False)
-    delivery: int = field(default=-1, compare=False)
 
     @property
     def name(self) -> str:
@@ -199,6 +198,19 @@ class StreamEnd:
     run: str = ""
 
 
+class DeliveryEnd(NamedTuple):
+    """The newest delivery of a table in a partition, of protocols by commit-ts.
+
+    `offset` is that of the table's last message, `last` the greatest commit-ts in it, `greatest` that of all so far.
+    `begun` is the number of the delivery, which grows.
+    """
+
+    offset: int
+    last: Tso
+    greatest: Tso
+    begun: int
+
+
 @dataclass(frozen=True, slots=True)
 class LogStart:
     """Where the log of a partition began when it was first read: what it had before `offset` was gone by then.
@@ -246,10 +258,11 @@ class Landed:
     `barriers` the newest source position through which each partition says that it is complete. `topic_ids` are the
     broker's own ids of topics; a topic that was deleted and created again has another one. Rows of a table through
     `expired` are no longer kept. `restarts` are the offsets of the newest marks that were not greater than those
-    before them: there a sender restarted. `unawaited` says between which positions tables may miss rows of
-    partitions, while these are only partly landed. `starts` are the partitions whose log did not begin at offset 0
-    when it was first read, `newest` the last message that was landed of each, and `firsts` the first ones of an
-    archive: by these another log of that name is recognised.
+    before them: there a sender restarted; `marks_at` are those of the newest marks. `deliveries` are the ends of what
+    came of each table, where that is above the greatest mark, or behind the newest. `unawaited` says between which
+    positions tables may miss rows of partitions, while these are only partly landed. `starts` are the partitions whose
+    log did not begin at offset 0 when it was first read, `newest` the last message that was landed of each, and
+    `firsts` the first ones of an archive: by these another log of that name is recognised.
     """
 
     identity: str = ""
@@ -266,6 +279,8 @@ class Landed:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     expired: Mapping[TableId, Tso] = field(default_factory=dict)
     restarts: Mapping[Partition, int] = field(default_factory=dict)
+    marks_at: Mapping[Partition, int] = field(default_factory=dict)
+    deliveries: Mapping[tuple[Partition, TableId], DeliveryEnd] = field(default_factory=dict)
     unawaited: Mapping[Partition, tuple[Tso, Tso]] = field(default_factory=dict)
     last: Tso = 0
     ahead: str = ""

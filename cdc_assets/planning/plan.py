@@ -479,7 +479,7 @@ def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> b
 def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_between: bool) -> list[DataFile]:
     """The needed files; for a table without key also those between two of them in one number sequence.
 
-    Where a delivery begins is seen in the rows before it, which need not be of this window.
+    Where a delivery begins is seen in the rows before it, which need not be of this window. Ranges of a log say it.
     """
     last: dict[tuple[object, ...], int] = {}
     if with_those_between:
@@ -490,7 +490,7 @@ def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_bet
         sequence = file.sequence
         if need:
             begun.add(sequence)
-        if need or (sequence in begun and at < last.get(sequence, -1)):
+        if need or (sequence in begun and at < last.get(sequence, -1) and not file.in_log):
             chosen.append(file)
     return chosen
 

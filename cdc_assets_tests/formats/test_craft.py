@@ -261,9 +261,10 @@ def test_a_value_that_the_schema_cannot_hold_is_a_reject_of_its_row_alone() -> N
 
 def test_a_line_leads_back_to_its_message() -> None:
     messages = messages_of([(None, resolved(3)), (None, bytes.fromhex(FOUR)), (None, bytes.fromhex(BACK))])
-    rows = rows_of(messages, classify(messages, OPTIONS), T)
-    messages_and_ordinals = zip(*lines_of(rows), strict=True)
-    assert list(messages_and_ordinals) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    spoken = classify(messages, OPTIONS)
+    messages_and_ordinals = zip(*lines_of(rows_of(messages, spoken, T)), strict=True)
+    assert list(messages_and_ordinals) == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 1)]
+    assert spoken.column("message").to_pylist()[-2:] == [2, 2]  # where the commit-ts steps back, two lines
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -332,6 +333,7 @@ def test_what_is_written_is_read_again(sent: list[list[Row]]) -> None:
         table = TableId("test", name)
         found = decode(rows_of(messages, spoken, table), "landed", table, WIDE, OPTIONS)
         wanted: list[tuple[Any, ...]] = []
+        # where the commit-ts steps back in a message, its rows are told of in two lines
         mine = [row for rows in sent for row in rows if row.table == name]
         for line, row in enumerate(mine, 1):
             for op, cells in ((Op.DELETE, row.old), (Op.INSERT, row.new)):

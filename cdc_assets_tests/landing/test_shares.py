@@ -82,7 +82,7 @@ def state_of(feed: TopicFeed) -> dict[str, Any]:
     found = {one.name: getattr(landed, one.name) for one in fields(Landed) if one.name not in ("identity", "landed_ms")}
     splits = defaultdict[Any, list[LandedSplit]](list)
     for split in landed.splits:
-        splits[split.table, split.partition, split.delivery].append(split)
+        splits[split.table, split.partition].append(split)
     whole = {
         place: (
             min(one.first for one in some), max(one.last for one in some), min(one.low for one in some),
@@ -267,7 +267,10 @@ def test_a_ddl_that_names_no_table_keeps_the_mark_that_its_task_had_seen() -> No
     feed, place = TopicFeed.of(Broker(), sink_uri=URI), Partition("cdc", 0)
     batch = feed.landing._batch(feed.landing.landed())
     event = LandedEvent(EventKind.DDL, place, 3, 130, None, "no DDL")
-    batch.take_result(RangeResult(OffsetRange(place, 0, 5), ((120, event),), PartitionState(140)), lambda *_: ())
+    batch.take_result(
+        RangeResult(OffsetRange(place, 0, 5), ((120, event),), PartitionState(140)),
+        lambda *_: (),
+    )
     assert [(one.kind, one.position) for one in batch.events] == [(EventKind.BAD, 120)]
     assert batch.reader.marks == {place: 140}
 

@@ -19,8 +19,8 @@ from cdc_assets_tests.landing.test_landing import URI, Broker, ddl, mark, row
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.topic_feed import TopicFeed
 
-Message = tuple[str, int, str, "str | None"]
-"""Table, partition, kind and delivery of a row."""
+Message = tuple[str, int, str]
+"""Table, partition and kind of a row."""
 
 
 def rows_of(messages: Iterable[Message], first: int = 0) -> pa.Table:
@@ -37,9 +37,8 @@ def rows_of(messages: Iterable[Message], first: int = 0) -> pa.Table:
             "table": table,
             "position": first + at,
             "last_position": first + at,
-            "reason": delivery,
         }
-        for at, (table, partition, kind, delivery) in enumerate(messages)
+        for at, (table, partition, kind) in enumerate(messages)
     ]
     return pa.Table.from_pylist(held, LANDED)
 
@@ -48,7 +47,6 @@ MESSAGES = st.tuples(
     st.sampled_from(["a", "b", ""]),
     st.integers(0, 12),
     st.sampled_from(["row", "repeat"]),
-    st.sampled_from([None, "7"]),
 )
 
 
@@ -63,7 +61,7 @@ def test_each_row_is_in_one_row_group_that_holds_its_like_alone(takes: list[list
     written = spool.finish()
     groups = [group for name, _ in written.files for group in store.files[name]]
     assert sorted(at for group in groups for at in group.column("offset").to_pylist()) == list(range(first))
-    alike = [group.select(["table", "partition", "kind", "reason"]).to_pylist() for group in groups]
+    alike = [group.select(["table", "partition", "kind"]).to_pylist() for group in groups]
     assert all(one == like[0] for like in alike for one in like)
     assert all(group.column("offset").to_pylist() == sorted(group.column("offset").to_pylist()) for group in groups)
     for split in written.splits:
@@ -95,7 +93,7 @@ class Watched(MemoryStore):
 
 
 def test_no_more_is_held_than_what_fills_no_row_group_and_what_is_being_written() -> None:
-    store, like = Watched(), ("a", 0, "row", None)
+    store, like = Watched(), ("a", 0, "row")
     spool = Spool(store, 100)
     for taken in range(40):
         spool.take([rows_of([like] * 10, 10 * taken)])
@@ -108,7 +106,7 @@ def test_many_little_pieces_are_sorted_and_cut_together() -> None:
     store, rows = Watched(), list[pa.Table]()
     spool, taken = Spool(store, 10_000), 0
     for piece in range(1_000):
-        rows.append(rows_of([("a", 0, "row", None)], piece))
+        rows.append(rows_of([("a", 0, "row")], piece))
         spool.take_ahead(rows, 10 * (piece + 1))
         taken += not rows
     assert taken == 2
@@ -118,7 +116,7 @@ def test_many_little_pieces_are_sorted_and_cut_together() -> None:
 
 
 def test_a_file_that_cannot_be_written_stops_who_reads() -> None:
-    spool, rows = Spool(Watched(fails_after=2), 100), [("a", 0, "row", None)] * 400
+    spool, rows = Spool(Watched(fails_after=2), 100), [("a", 0, "row")] * 400
     with pytest.raises(LakeUnavailable, match="the disk is full"):
         spool.take([rows_of(rows)])
     spool.abandon()

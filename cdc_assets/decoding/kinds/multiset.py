@@ -99,7 +99,8 @@ class Deliveries:
 
     Within one sequence of file numbers a commit-ts that steps back starts a new delivery. Rows that do not fit, and
     those of other windows, show that too, so all of them are looked at before any is left out. Without commit-ts there
-    is nothing to go by: all rows are of delivery 0 then, and so are those of a dump, which has each row once.
+    is nothing to go by: all rows are of delivery 0 then, and so are those of a dump, which has each row once. Rows of a
+    log know their delivery since they were landed.
 
     `joints` are paths of files that begin with the very commit-ts of the window at which the one before them ended.
     """
@@ -109,14 +110,24 @@ class Deliveries:
         self._lo, self._hi = step.lo, step.hi
         self._last: dict[tuple[object, ...], tuple[Tso, int]] = {}
         self._count = 0
+        self._begun: dict[tuple[str, int], int] = {}
         self.joints: list[str] = []
 
     def number(self, split: Split) -> Split:
         """Add DELIVERY to the changes of a file."""
-        size = split.changes.num_rows
-        known = self._ordered and size
-        numbers = pa.array(self._numbers(split)) if known else pa.repeat(pa.scalar(0, pa.int32()), size)
+        size, begun = split.changes.num_rows, split.decoded.deliveries
+        if begun is not None:
+            numbers = pa.array(self._of_log(split.file.dispatcher, begun.to_numpy()))
+        elif self._ordered and size:
+            numbers = pa.array(self._numbers(split))
+        else:
+            numbers = pa.repeat(pa.scalar(0, pa.int32()), size)
         return replace(split, changes=split.changes.append_column(DELIVERY, numbers))
+
+    def _of_log(self, log: str, begun: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        distinct, places = np.unique(begun, return_inverse=True)
+        numbers = [self._begun.setdefault((log, at), len(self._begun)) for at in distinct.tolist()]
+        return np.array(numbers, np.int32)[places.reshape(-1)]
 
     def _numbers(self, split: Split) -> npt.NDArray[np.int32]:
         sequence = split.file.sequence

@@ -49,7 +49,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
             notes[rule] = notes.get(rule, 0) + count
     changes = pa.concat_tables([one.changes for one in found], promote_options="default")
     stated = frozenset.intersection(*(one.stated for one in found))
-    return Decoded(changes, tuple(reject for one in found for reject in one.rejects), None, notes, stated)
+    rejects = tuple(reject for one in found for reject in one.rejects)
+    deliveries = pa.concat_tables(pa.table({"delivery": one.deliveries}) for one in found).column(0)
+    return Decoded(changes, rejects, None, notes, stated, deliveries)
 
 
 def _batches(frame: Frame) -> list[Lines]:
@@ -71,12 +73,14 @@ def _part(
     owners, by_offset = _owners(frame), options.messages.by_offset
     if by_offset:
         changes = _positioned(changes, frame, owners)
+    owners_of = owners[changes.column(LINE).to_numpy() - 1]
+    deliveries = frame.messages.column("delivery").fill_null(-1).take(pa.array(owners_of))
     at = changes.column(position_column(changes))
     inside = pc.and_(pc.greater(at, pa.scalar(frame.since)), pc.less_equal(at, pa.scalar(frame.until)))
     changes = changes.filter(inside)
     rejects = (_placed(one, frame, int(lines[one.line - 1]), owners, by_offset) for one in found.rejects)
     mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
-    return replace(found, changes=changes, rejects=mine)
+    return replace(found, changes=changes, rejects=mine, deliveries=pa.chunked_array([deliveries.filter(inside)]))
 
 
 def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:

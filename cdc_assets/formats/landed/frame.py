@@ -26,6 +26,7 @@ MESSAGES = pa.schema(
         pa.field("last_position", pa.int64()),
         pa.field("commit_ts", pa.int64()),
         pa.field("timestamp", pa.int64()),
+        pa.field("delivery", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
     ]
@@ -33,7 +34,8 @@ MESSAGES = pa.schema(
 """What a split has of each message: its place, the table's row events in it, and the bounds of their positions.
 
 Of protocols by offset `commit_ts` is when its change was made, as a TSO. `timestamp` is when the message came into the
-topic, in milliseconds since 1970. Either is null where nothing says so.
+topic, in milliseconds since 1970. Either is null where nothing says so. Of protocols by commit-ts `delivery` is
+equal for rows that were delivered together.
 """
 
 

@@ -381,7 +381,7 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
         number=1,
         size=split.size,
         modified=split.written_ms / 1000,
-        partition=f"{split.partition.topic}+{split.partition.number:06d}+{split.delivery:020d}",
+        partition=f"{split.partition.topic}+{split.partition.number:06d}",
         dispatcher=f"{split.partition.topic}+{split.partition.number}",
         bounds=(max(split.low, since + 1), min(split.high, until)),
         messages=OffsetRange(split.partition, split.first, split.last + 1),

@@ -1,0 +1,153 @@
+"""Tables without a key in protocols by commit-ts: what comes again counts once, wherever the fence and landings cut."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.errors import MetadataMissing
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets_tests import craft_writer
+from cdc_assets_tests.landing.test_landing import URI, Broker, canal, ddl, mark
+from cdc_assets_tests.topic_feed import TopicFeed
+
+SQL = "CREATE TABLE `t` (`v` INT)"
+CREATE = ddl(10, SQL)
+CRAFT = "kafka://127.0.0.1:9092/cdc?protocol=craft"
+
+
+def row(ts: int, value: int, table: str = "t") -> bytes:
+    types: Any = {"pkNames": None, "sqlType": {"v": 4}, "mysqlType": {"v": "int"}}
+    return canal("INSERT", ts, table=table, data=[{"v": str(value)}], **types)
+
+
+def together(*rows: tuple[int, int]) -> bytes:
+    """A message of Craft with rows of (commit-ts, value)."""
+    return craft_writer.message(
+        [craft_writer.Row(ts, "shop", "t", [craft_writer.Cell("v", 3, 64, value)], None, -1) for ts, value in rows]
+    )
+
+
+def values(feed: TopicFeed) -> list[int]:
+    return sorted(feed.lake.read(TableId("shop", "t")).column("v").to_pylist())
+
+
+def findings(feed: TopicFeed, broker: Broker, *sent: bytes) -> set[str]:
+    broker.send(0, *sent)
+    return {one.rule for one in feed.apply().findings}
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+AGAIN_BEYOND_THE_FENCE = (CREATE, mark(15), row(20, 1), row(30, 2), mark(17), row(20, 1), mark(25))
+
+
+@pytest.mark.parametrize("landed", [1, 2, 3, 7])
+def test_rows_beyond_the_fence_show_that_a_delivery_begins(broker: Broker, landed: int) -> None:
+    feed = TopicFeed.of(broker, sink_uri=URI)
+    for at in range(0, len(AGAIN_BEYOND_THE_FENCE), landed):
+        broker.send(0, *AGAIN_BEYOND_THE_FENCE[at : at + landed])
+        with suppress(MetadataMissing):
+            feed.apply()
+    assert values(feed) == [1]
+    broker.send(0, row(30, 2), mark(35))
+    feed.apply()
+    assert values(feed) == [1, 2]
+
+
+@pytest.mark.parametrize("landed", [1, 3, 9])
+def test_a_delivery_that_begins_below_a_mark_goes_on_above_it(broker: Broker, landed: int) -> None:
+    feed, sent = TopicFeed.of(broker, sink_uri=URI), (row(20, 1), row(40, 2), mark(25), row(20, 1), row(40, 2))
+    every = (CREATE, mark(15), *sent, row(50, 3), mark(60))
+    for at in range(0, len(every), landed):
+        broker.send(0, *every[at : at + landed])
+        with suppress(MetadataMissing):
+            assert "rows-run-again" not in {one.rule for one in feed.apply().findings}
+    assert values(feed) == [1, 2, 3]
+
+
+def test_a_last_row_that_comes_again_behind_a_greater_mark_is_a_finding(broker: Broker) -> None:
+    """It may be another row of its transaction: nothing says that a sender began anew."""
+    feed = TopicFeed.of(broker, sink_uri=URI)
+    assert "rows-run-again" not in findings(feed, broker, CREATE, mark(15), row(20, 1), mark(17))
+    assert "rows-run-again" in findings(feed, broker, row(20, 1), mark(25))
+    assert values(feed) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [together((20, 1), (30, 2), (20, 1)), together((30, 2))],
+        [together((20, 1), (30, 2)), together((20, 1), (30, 2))],
+        [together((20, 1)), craft_writer.resolved(25), together((20, 1), (30, 2))],
+        [together((20, 1), (30, 2)), craft_writer.resolved(25), together((20, 1), (30, 2))],
+    ],
+    ids=["within one message", "in two", "a mark between", "and rows above it"],
+)
+def test_messages_of_several_rows_begin_deliveries_too(broker: Broker, sent: list[bytes]) -> None:
+    feed = TopicFeed.of(broker, sink_uri=CRAFT)
+    create = craft_writer.ddl(10, "shop", "t", 3, SQL)
+    found = findings(feed, broker, create, craft_writer.resolved(15), *sent, craft_writer.resolved(40))
+    assert values(feed) == [1, 2]
+    assert "rows-run-again" not in found
+
+
+def test_tables_without_rows_above_the_newest_mark_are_not_kept_track_of(broker: Broker) -> None:
+    feed = TopicFeed.of(broker, sink_uri=URI)
+    broker.send(0, mark(15), *(row(20 + at % 7, 1, f"t{at}") for at in range(50)))
+    feed.landing.advance()
+    assert len(feed.landing.landed().deliveries) == 50
+    broker.send(0, mark(24))
+    broker.send(0, row(30, 1, "t0"))
+    feed.landing.advance()
+    assert {table.table for _, table in feed.landing.landed().deliveries} == {
+        "t0", *(f"t{at}" for at in range(50) if 20 + at % 7 > 24)
+    }  # fmt: skip
+    assert {place for place, _ in feed.landing.landed().deliveries} == {Partition("cdc", 0)}
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_is_sent_again_counts_once(data: st.DataObject) -> None:
+    """A sender goes on from anywhere at or above its newest mark, two transactions back or behind a mark of its own."""
+    transactions = [
+        data.draw(st.lists(st.integers(1, 2), min_size=1, max_size=3)) for _ in range(data.draw(st.integers(1, 6)))
+    ]
+    times = [20 + 10 * at for at in range(len(transactions))]
+    sent, at, newest = [CREATE, mark(15)], 0, 15
+    for _ in range(data.draw(st.integers(0, 4)) + 1):
+        last = at
+        while last < len(times) and data.draw(st.booleans()):
+            sent += [row(times[last], value) for value in transactions[last]]
+            last += 1
+            if data.draw(st.booleans()):
+                newest = max(newest, data.draw(st.sampled_from(times[:last])) - data.draw(st.integers(0, 3)))
+                sent.append(mark(newest))
+        least = sum(ts <= newest for ts in times)
+        at = data.draw(st.integers(0, min(least, last)))
+        if at > last - 2:
+            sent.append(mark(newest))
+    for ts, transaction in list(zip(times, transactions, strict=True))[at:]:
+        sent += [row(ts, value) for value in transaction]
+    broker, done = Broker(), 0
+    feed = TopicFeed.of(broker, sink_uri=URI)
+    for cut in sorted({*data.draw(st.lists(st.integers(1, len(sent)), max_size=4)), len(sent)}):
+        broker.send(0, *sent[done:cut])
+        done = cut
+        with suppress(MetadataMissing):
+            outcome = feed.apply()
+            fence = feed.fence
+            assert [one.reason for one in outcome.tables if one.reason] == []
+            if outcome.tables:
+                expected = [
+                    value for ts, some in zip(times, transactions, strict=True) for value in some if ts <= fence
+                ]
+                assert values(feed) == sorted(expected)
