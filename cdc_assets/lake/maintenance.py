@@ -150,7 +150,7 @@ class LakeMaintenance:
         """
         identifier, orphans = self._places[facts.table], 0
         settings = self.settings
-        if identifier == self._quarantine.events.identifier:
+        if identifier == self._quarantine.identifier:
             return _retried(lambda: self._keep_quarantine(due, now_ms))
         if due.compact:
             self._repeated(facts, lambda session: _compact(session, self._load(session, facts), settings))

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from cdc_assets.decoding.window import REJECTS
 from cdc_assets.errors import TableMoved
-from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.lake.row_groups import read_rows
 from cdc_assets.model.progress import Life
@@ -33,10 +33,11 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
+    from cdc_assets.lake.growing import GrowingTable
     from cdc_assets.lake.state import LakeState
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["EVENTS", "REPLAY", "Quarantine", "identifier_of"]
+__all__ = ["EVENTS", "REPLAY", "Quarantine"]
 
 REPLAY = "cdc.replay"
 """Snapshot property: the token of records that the commit brought in."""
@@ -57,11 +58,6 @@ EVENTS = pa.schema(
     ]
 )
 """Columns of the table. `identity` is the life of the record's table; REJECTS are what reading a window tells of it."""
-
-
-def identifier_of(state: LakeState) -> Identifier:
-    """Return the table's name in the lake of a changefeed."""
-    return state.places.own.main, "quarantine"
 
 
 @dataclass(slots=True)
@@ -98,11 +94,16 @@ class Quarantine:
 
     def __init__(self, state: LakeState) -> None:
         self._state = state
-        identifier = identifier_of(state)
-        place = "/".join((state.settings.root, *identifier))
-        self.events = GrowingTable(
-            state.settings, identifier, EVENTS, "changefeed", "cdc.quarantine.", place, state.lazy_catalog
-        )
+        self.identifier: Identifier = state.places.own.main, "quarantine"
+
+    @cached_property
+    def events(self) -> GrowingTable:
+        """The table; most runs quarantine nothing, and load nothing of what writes it."""
+        from cdc_assets.lake.growing import GrowingTable
+
+        place, catalog = "/".join((self._state.settings.root, *self.identifier)), self._state.lazy_catalog
+        settings = self._state.settings
+        return GrowingTable(settings, self.identifier, EVENTS, "changefeed", "cdc.quarantine.", place, catalog)
 
     # --- reading ---
 
@@ -138,7 +139,7 @@ class Quarantine:
 
     def counts(self) -> Mapping[Life, int]:
         """Return how many records of each table are open. A state of the table is read once per process."""
-        place = self._state.place_of(self.events.identifier)
+        place = self._state.place_of(self.identifier)
         if place is None:
             return {}
         known = (place, self._state.changefeed)
@@ -156,7 +157,7 @@ class Quarantine:
         return {place: record.tokens for (owner, place), record in records if owner == life and not record.replayed}
 
     def _records(self, columns: list[str] | None) -> dict[tuple[Life, tuple[str, int]], _Record]:
-        state = self.events.look()
+        state = self.events.look() if self._state.place_of(self.identifier) is not None else None
         records: dict[tuple[Life, tuple[str, int]], _Record] = {}
         for file in state.files.get(self._state.changefeed, ()) if state is not None else ():
             for event in self.events.read(file, columns).to_pylist():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,8 +93,6 @@ NUMBERS = itertools.count()
 class Unordered:
     """Stands in for the table: its files lie in any order."""
 
-    identifier = ("_cdc", "quarantine")
-
     def __init__(self, files: Sequence[pa.Table]) -> None:
         self.files = files
 
@@ -128,7 +128,8 @@ def test_events_say_the_same_in_whatever_order_they_came_to_lie(events: list[dic
     read = []
     for order in (files, shuffled, [pa.concat_tables(shuffled)] if shuffled else []):
         quarantine = Quarantine.__new__(Quarantine)
-        quarantine._state, quarantine.events = state, cast("GrowingTable", Unordered(order))
+        quarantine._state, quarantine.identifier = state, ("_cdc", "quarantine")
+        quarantine.events = cast("GrowingTable", Unordered(order))
         read.append((quarantine.read(raw=True, closed=True), dict(quarantine.counts()), quarantine.tokens(ORDERS)))
     assert read[0] == read[1] == read[2]
     closed = {(row["identity"], row["line"]) for row in rows if row["event"] == "replayed"}
@@ -270,3 +271,13 @@ def test_maintenance_keeps_the_quarantine_in_shape_without_a_jvm(tmp_path: Path)
     assert not chores(after, upkeep.settings, later)
     assert len(kept(quarantine)) == 12
     lake.close()
+
+
+def test_a_run_without_such_records_loads_nothing_of_what_writes_them(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom cdc_assets.lake.tables import Lake\nfrom cdc_assets.settings.config import LakeSettings\n"
+        f"lake = Lake(LakeSettings.from_warehouse({str(tmp_path)!r}), 'feed')\n"
+        "assert lake.quarantined() == () and lake.quarantined_counts() == {}\n"
+        "assert 'cdc_assets.lake.growing' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
