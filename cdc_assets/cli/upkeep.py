@@ -92,7 +92,6 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
 
     Default: all tables. When something is due, and what is kept, is in the settings (maintenance).
     """
-    from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.operations.maintenance import maintain as run
     from cdc_assets.operations.opening import open_pipeline
 
@@ -100,8 +99,7 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     lake, code, results = lake_of(target), DONE, []
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
-            keeper = LakeMaintenance(pipeline.lake, settings.maintenance)
-            upkept = run(pipeline, keeper, int(time.time() * 1000), tables, dry_run)
+            upkept = run(pipeline, int(time.time() * 1000), tables, dry_run)
         code = max(code, DONE if upkept.complete else HELD)
         if as_json:
             results.append({"changefeed": settings.name, **_figures(upkept)})

@@ -13,7 +13,6 @@ from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
@@ -42,7 +41,7 @@ def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         """Compact, rewrite manifests, expire snapshots, remove orphan files, as far as due, table by table."""
         try:
             with source.pipeline(s3, pyspark) as pipeline:
-                upkept = _maintained(pipeline, config.tables, dry=config.dry_run, say=context.log.info)
+                upkept = maintain(pipeline, _now_ms(), config.tables, config.dry_run, context.log.info)
         except BadSettings as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         context.add_output_metadata(_figures(upkept), output_name="result")
@@ -85,7 +84,7 @@ def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: st
     def schedule(context: dg.ScheduleEvaluationContext, s3: S3Resource) -> dg.RunRequest | dg.SkipReason:
         try:
             with source.pipeline(s3) as pipeline:
-                due = _maintained(pipeline, (), dry=True)
+                due = maintain(pipeline, _now_ms(), dry=True)
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         if due.is_idle:
@@ -99,11 +98,8 @@ def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: st
     return schedule
 
 
-def _maintained(pipeline: LakePipeline, tables: Any, **how: Any) -> MaintenanceResult:
-    from cdc_assets.lake.maintenance import LakeMaintenance
-
-    keeper = LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
-    return maintain(pipeline, keeper, int(time.time() * 1000), tables, **how)
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _figures(upkept: MaintenanceResult) -> dict[str, Any]:

@@ -26,6 +26,7 @@ schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
+chores               what is due for a table's files (no JVM)
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 executors            Spark's executors, for work beside steps

@@ -17,6 +17,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake.catalogs.catalog import table_io
+from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
@@ -27,7 +28,6 @@ from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores
 
 if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile, Snapshot

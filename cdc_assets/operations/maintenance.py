@@ -5,34 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, Retryable
+from cdc_assets.lake.chores import Chores, TableFacts, chores
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called
-from cdc_assets.planning.maintenance import Chores, TableFacts, chores, open_exchanges
+from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
-    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.lake.maintenance import LakeMaintenance
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["MOVE_HEADS", "Maintainer", "MaintenanceResult", "TableMaintenance", "maintain", "taken_through"]
-
-
-class Maintainer(Protocol):
-    """The part of a lake that maintenance needs."""
-
-    def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
-        """The facts in each table's metadata."""
-
-    def carry_out(self, facts: TableFacts, due: Chores, now_ms: int) -> int:
-        """Do what is due for one table; return how many orphan files were removed."""
-
-    def sweep(self) -> tuple[int, int]:
-        """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
+__all__ = ["MOVE_HEADS", "MaintenanceResult", "TableMaintenance", "maintain", "taken_through"]
 
 
 MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
@@ -92,8 +81,7 @@ class MaintenanceResult:
 
 
 def maintain(
-    pipeline: Pipeline,
-    keeper: Maintainer,
+    pipeline: LakePipeline,
     now_ms: int,
     tables: Sequence[str] = (),
     dry: bool = False,
@@ -105,8 +93,10 @@ def maintain(
     nothing is done, and what is due is returned. A table that writers keep changing is returned as a problem; the
     others are done. Raises BadSettings for a table that does not exist.
     """
+    from cdc_assets.lake.maintenance import LakeMaintenance
+
     _, planned = pipeline.plan()
-    applied = pipeline.lake.applied()
+    applied, keeper = pipeline.lake.applied(), LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     exchanges = open_exchanges(planned, applied)
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)
@@ -131,7 +121,7 @@ def maintain(
 
 def _with_landing(
     found: MaintenanceResult,
-    pipeline: Pipeline,
+    pipeline: LakePipeline,
     planned: Plan,
     applied: Mapping[Life, Applied],
     now_ms: int,
@@ -177,7 +167,7 @@ def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str
     return (facts.table, facts.life, names.get(facts.life) if facts.life is not None else None)
 
 
-def _maintained(one: TableMaintenance, keeper: Maintainer, now_ms: int) -> TableMaintenance:
+def _maintained(one: TableMaintenance, keeper: LakeMaintenance, now_ms: int) -> TableMaintenance:
     started, orphans, problem = time.monotonic(), 0, ""
     try:
         orphans = keeper.carry_out(one.before, one.due, now_ms)

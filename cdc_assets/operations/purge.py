@@ -13,7 +13,7 @@ from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.operations.named import is_called
-from cdc_assets.planning.maintenance import open_exchanges
+from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline

@@ -1,8 +1,7 @@
-"""Listing, applied state and checkpoint -> ordered steps, runs and maintenance. Pure.
+"""Listing, applied state and checkpoint -> ordered steps, and runs of them. Pure.
 
 held_back       holds for what depends on a held table
 imports         plans for tables of a dump
-maintenance     what is due for a table's files
 partitions      partition keys `schema.table@version`, both ways
 plan            listing + applied state + checkpoint -> ordered steps over all tables
 related         the steps that a table's steps depend on

@@ -54,7 +54,7 @@ from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.value_settings import ValueSettings
 
-__all__ = ["Plan", "Progress", "plan", "step_order"]
+__all__ = ["Plan", "Progress", "open_exchanges", "plan", "step_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,3 +515,14 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
         for column in sorted(own.columns, key=lambda column: present[column.name][0])
     ]
     return replace(own, columns=tuple(columns))
+
+
+def open_exchanges(planned: Plan, applied: Mapping[Life, Applied]) -> dict[Life, frozenset[Tso]]:
+    """Return by table the versions of exchanges that its partner still has to apply: its older rows are needed."""
+    found: dict[Life, set[Tso]] = {}
+    for life, table in planned.history.lives.items():
+        seen = applied[life].ddl if life in applied else -1
+        for version, other in table.exchanges:
+            if version > seen:
+                found.setdefault(other, set()).add(version)
+    return {life: frozenset(versions) for life, versions in found.items()}

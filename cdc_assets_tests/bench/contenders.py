@@ -148,7 +148,6 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
 @_contender
 def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str) -> Laps:
     """One window after the other into one table, on one Spark; maintenance comes between every hundred."""
-    from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.operations.maintenance import maintain
 
     source, timings = _feed(feed).create(), []
@@ -158,8 +157,7 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
         assert work.apply().complete
         for number in range(count):
             if number and number % 100 == 0:
-                keeper = LakeMaintenance(work.lake, source.settings.maintenance)
-                assert maintain(work, keeper, int(time.time() * 1000)).complete
+                assert maintain(work, int(time.time() * 1000)).complete
             source.append(changes, keys)
             with lap() as one:
                 assert work.apply().complete

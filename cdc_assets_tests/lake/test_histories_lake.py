@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
 from cdc_assets.lake.maintenance import LakeMaintenance
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.alterations import Picks
@@ -84,7 +86,7 @@ def tidy(feed: Feed) -> list[str]:
     newest = max(
         (one.made_ms for fact in LakeMaintenance(feed.lake, settings).facts() for one in fact.lineage), default=0
     )
-    done = maintain(feed.pipeline, LakeMaintenance(feed.lake, settings), newest + 30 * _DAY_MS)
+    done = maintain(cast("LakePipeline", feed.pipeline), newest + 30 * _DAY_MS)
     return [f"{table.before.table}: {table.problem}" for table in done.tables if table.problem]
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
+from cdc_assets.lake.chores import Chores
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.ledger import Ledger
@@ -19,7 +20,6 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import MoveColumns, RetypeColumn
 from cdc_assets.model.steps import RenameTable
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.planning.maintenance import Chores
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings, from_flags
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.kills import (

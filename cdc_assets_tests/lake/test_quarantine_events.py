@@ -20,6 +20,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 
 from cdc_assets.decoding.window import REJECTS
 from cdc_assets.errors import TableMoved
+from cdc_assets.lake.chores import chores
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.quarantine import EVENTS, Quarantine
@@ -28,7 +29,6 @@ from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.planning.maintenance import chores
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 

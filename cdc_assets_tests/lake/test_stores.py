@@ -308,8 +308,8 @@ def test_of_two_racing_runs_one_wins_and_the_other_fails(
 
 @EACH_KIND
 def test_maintenance_compacts_and_removes_what_nothing_refers_to(kind: str, stores: Stores, open_in: Open) -> None:
+    from cdc_assets.lake.chores import Chores
     from cdc_assets.lake.maintenance import LakeMaintenance
-    from cdc_assets.planning.maintenance import Chores
 
     settings = stores.settings(kind)
     lake = open_in(settings)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake import Lake, commit, maintenance
+from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores, expirable
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds, Ticket
@@ -26,10 +27,11 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores, expirable, open_exchanges
+from cdc_assets.planning.plan import open_exchanges
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
@@ -437,12 +439,12 @@ def test_a_lake_that_is_maintained_at_every_checkpoint_stays_equal_to_the_source
         pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, lake, ledger)
         outcome = pipeline.apply("run")
         assert compare(config, checkpoint.expected, lake, outcome) == []
-        keeper = LakeMaintenance(lake, EAGER)
-        done = maintain(pipeline, keeper, later_ms())
+        pipeline.settings = pipeline.settings.model_copy(update={"maintenance": EAGER})
+        done = maintain(cast("LakePipeline", pipeline), later_ms())
         assert done.complete
         assert done.tables
         assert compare(config, checkpoint.expected, lake, outcome) == []
-    again = maintain(pipeline, keeper, later_ms())
+    again = maintain(cast("LakePipeline", pipeline), later_ms())
     assert again.tables == ()
     assert again.idle > 0
     assert leftovers(lake.state) == []

@@ -11,16 +11,16 @@ is needed, so progress and exchanges find theirs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from cdc_assets.model.progress import Applied, Life
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.progress import Life
 from cdc_assets.model.wording import counted
-from cdc_assets.planning.plan import Plan
 
-__all__ = ["Chores", "SnapshotFact", "TableFacts", "Thresholds", "chores", "expirable", "open_exchanges"]
+if TYPE_CHECKING:
+    from cdc_assets.settings.maintenance import MaintenanceSettings
+
+__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable"]
 
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
@@ -28,38 +28,6 @@ _MANIFEST_BYTES = 4 << 20
 
 _FEW_ROWS = 1000
 """Deleted rows that cost a reader nothing, whatever their share of the table."""
-
-
-class Thresholds(Protocol):
-    """When something is due: the settings of maintenance."""
-
-    @property
-    def small_files(self) -> int:
-        """Compact a table with this many small files."""
-
-    @property
-    def deleted_share(self) -> float:
-        """Compact a table of which this share of rows is deleted."""
-
-    @property
-    def manifests(self) -> int:
-        """Rewrite this many manifests, where they are small."""
-
-    @property
-    def snapshot_days(self) -> float:
-        """Keep snapshots for this long."""
-
-    @property
-    def snapshots_kept(self) -> int:
-        """Keep this many of the newest, whatever their age."""
-
-    @property
-    def expire_at_least(self) -> int:
-        """Expire no fewer at a time."""
-
-    @property
-    def orphan_days(self) -> float:
-        """Look for orphan files at this interval in days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +87,7 @@ class Chores:
         return ", ".join(due) or "nothing"
 
 
-def chores(facts: TableFacts, settings: Thresholds, now_ms: int) -> Chores:
+def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Chores:
     """Return what is due for a table at a moment (ms since 1970)."""
     found = expirable(facts, settings, now_ms)
     oldest = min((one.made_ms for one in (*facts.lineage, *facts.strays)), default=now_ms)
@@ -132,7 +100,7 @@ def chores(facts: TableFacts, settings: Thresholds, now_ms: int) -> Chores:
     )
 
 
-def expirable(facts: TableFacts, settings: Thresholds, now_ms: int) -> tuple[int, ...]:
+def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:
     """Return the snapshots that may expire: the lineage's old end, and strays, both past the retention.
 
     Kept are the newest labelled one and all after it, what is needed, referenced or young, and the newest few.
@@ -148,14 +116,3 @@ def expirable(facts: TableFacts, settings: Thresholds, now_ms: int) -> tuple[int
         one.id for one in facts.strays if one.made_ms <= young and not one.referenced and one.id not in facts.needed
     )
     return (*(one.id for one in facts.lineage[max(last, 0) + 1 :]), *strays)
-
-
-def open_exchanges(planned: Plan, applied: Mapping[Life, Applied]) -> dict[Life, frozenset[Tso]]:
-    """Return by table the versions of exchanges that its partner still has to apply: its older rows are needed."""
-    found: dict[Life, set[Tso]] = {}
-    for life, table in planned.history.lives.items():
-        seen = applied[life].ddl if life in applied else -1
-        for version, other in table.exchanges:
-            if version > seen:
-                found.setdefault(other, set()).add(version)
-    return {life: frozenset(versions) for life, versions in found.items()}
