@@ -101,7 +101,8 @@ class LakeState:
                 gone = error
         raise LakeUnavailable(
             f"the lake's catalog names a metadata file that does not exist ({gone}). Was the warehouse moved or "
-            "cleaned?"
+            "cleaned? Put the files back where they were; without them drop the table from the catalog, and apply "
+            "builds it anew."
         )
 
     def entries(self) -> Iterator[tuple[Identifier, str]]:

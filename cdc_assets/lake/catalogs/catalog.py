@@ -63,7 +63,34 @@ def _opened(settings: LakeSettings) -> Catalog:
         catalog = load_catalog(settings.name, **settings.pyiceberg_properties())
     if _listing(catalog) is hive:
         hive.one_connection_a_thread(catalog)
+    _refuse_another_place(settings, catalog)
     return catalog
+
+
+def _refuse_another_place(settings: LakeSettings, catalog: Catalog) -> None:
+    """Raise BadSettings where a lake that is one directory was moved or copied: it names its files by full paths.
+
+    What is done in a copy would write to the directory that it was copied from, and remove files there.
+    """
+    directory = settings.local_directory
+    if directory is None or settings.catalog.get("uri") != f"jdbc:sqlite:{directory}/catalog.db":
+        return
+    files = [file for _, place in sql.entries(catalog) if (file := local_path(place)) is not None]
+    root = directory.resolve()
+    if not files or any(directory in file.parents or root in file.resolve().parents for file in files):
+        return
+    made_at = files[0].parents[3]  # of warehouse/namespace/table/metadata/file
+    anew = "or apply the changefeed to an empty directory"
+    if (made_at / "catalog.db").exists():
+        raise BadSettings(
+            f"the lake {directory} is a copy of {made_at}: its catalog names the files of that one by their full "
+            f"paths, so what is done here would change them there. Use that one, {anew}."
+        )
+    if not files[0].exists():
+        raise BadSettings(
+            f"the lake {directory} was made at {made_at}, and names its files by that path, where they are not any "
+            f"more. Move it back there, or let a symbolic link of that name lead to it, {anew}."
+        )
 
 
 class LazyCatalog:
