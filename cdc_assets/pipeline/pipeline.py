@@ -17,7 +17,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
-from cdc_assets.errors import BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
+from cdc_assets.errors import (
+    BucketMissing,
+    CdcError,
+    InputError,
+    LakeUnavailable,
+    Retryable,
+    StepFailed,
+    TableHeld,
+    TableMoved,
+)
 from cdc_assets.formats import SplitReader
 from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
@@ -127,6 +136,20 @@ def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
         say(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
 
     return watch
+
+
+def _refuse_unready(step: Step, tables: Mapping[Life, TableRun]) -> None:
+    """Refuse to exchange rows with a table that stopped before that in this run: its rows of then are not all there.
+
+    Raises TableMoved where the other one is planned again, so that both are, and else as it stopped.
+    """
+    other = tables.get(step.other) if isinstance(step, ExchangePartition) else None
+    if other is None or other.error is None or other.stopped_at is None or other.stopped_at > step.at:
+        return
+    again = isinstance(other.error, (TableMoved, LakeUnavailable)) or gone_file(other.error)
+    kind = TableMoved if again else StepFailed if isinstance(other.error, Retryable) else TableHeld
+    text = f"waits for {other.life}, with which it exchanges rows at {step.at}: {other.error.message}"
+    raise kind(text, table=str(step.life), ways=other.error.where.get("ways"))
 
 
 class Pipeline(Planner):
@@ -278,6 +301,7 @@ class Pipeline(Planner):
             if number + 1 < len(steps):
                 self._ahead.begin(steps, number, lambda life: tables[life].stopped_at is not None)
             try:
+                _refuse_unready(step, tables)
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:
                 table.stop(step, error)

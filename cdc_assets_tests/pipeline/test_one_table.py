@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from cdc_assets.decoding.kinds import keyed
-from cdc_assets.errors import StepFailed
+from cdc_assets.errors import LakeUnavailable, StepFailed
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.reports import Report
+from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -38,3 +39,59 @@ def test_an_error_of_reducing_fails_its_table_only(tmp_path: Path, monkeypatch: 
     assert (a.state, b.state, c.state) == ("applied", "failed", "applied")
     assert isinstance(b.error, StepFailed)
     assert "ZeroDivisionError: nobody foresaw it" in b.reason
+
+
+PARTS = "(PARTITION `p0` VALUES LESS THAN (10),PARTITION `p1` VALUES LESS THAN (20))"
+
+
+class Exchanging:
+    """A table `p` with partitions and a table `x`, that are applied, and exchange rows after another row of `x`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lake, self.ledger, self.feed = MemoryLake(), Ledger("sqlite://"), LittleFeed(directory)
+        for name, partitions in (("p", f" PARTITION BY RANGE (`id`) {PARTS}"), ("x", "")):
+            text = f"CREATE TABLE `{name}` (`id` INT PRIMARY KEY,`v` VARCHAR(40)){partitions}"
+            self.feed.ddl(f"s.{name}", FIRST, text, 3)
+        self.feed.rows("s.p", FIRST, [("I", FIRST + 1, 1, "p")])
+        self.feed.rows("s.x", FIRST, [("I", FIRST + 1, 2, "x")])
+        assert self.apply(FIRST + 2) == {"p": "applied", "x": "applied"}
+        self.late = self.feed.rows("s.x", FIRST, [("I", FIRST + 4, 3, "late")])
+        self.feed.ddl("s.p", FIRST + 5, "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `x`", 42)
+        self.feed.ddl("s.x", FIRST + 5, "", 0)
+
+    def apply(self, checkpoint: int) -> dict[str, str]:
+        self.feed.publish(checkpoint)
+        settings = self.feed.settings()
+        outcome = Pipeline(settings, settings.open_source(), self.lake, self.ledger).apply("test")
+        self.reasons = {table.name.table: table.reason for table in outcome.tables}
+        return {table.name.table: str(table.state) for table in outcome.tables}
+
+    def rows(self, name: str) -> list[object]:
+        return sorted(self.lake.read(TableId("s", name)).column("v").to_pylist())
+
+
+def test_a_table_waits_for_the_rows_that_it_exchanges_with_a_table_that_stopped_before(tmp_path: Path) -> None:
+    site = Exchanging(tmp_path)
+    whole = site.late.read_bytes()
+    site.late.write_bytes(whole.replace(b",3,", b",three,"))
+    assert site.apply(FIRST + 9) == {"p": "held", "x": "held"}
+    assert site.reasons["p"].startswith(f"waits for s.x@{FIRST}, with which it exchanges rows at {FIRST + 5}: ")
+    assert site.rows("p") == ["p"]
+    site.late.write_bytes(whole)
+    assert site.apply(FIRST + 9) == {"p": "applied", "x": "applied"}
+    assert (site.rows("p"), site.rows("x")) == (["late", "x"], ["p"])
+
+
+def test_tables_that_exchange_rows_are_planned_again_together_when_the_lake_fails_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Exchanging(tmp_path)
+    commit = site.lake.commit
+
+    def once(*given: Any) -> StepResult:
+        monkeypatch.setattr(site.lake, "commit", commit)
+        raise LakeUnavailable("the warehouse did not answer")
+
+    monkeypatch.setattr(site.lake, "commit", once)
+    assert site.apply(FIRST + 9) == {"p": "applied", "x": "applied"}
+    assert (site.rows("p"), site.rows("x")) == (["late", "x"], ["p"])
