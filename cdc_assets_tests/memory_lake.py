@@ -25,7 +25,7 @@ from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
-from cdc_assets.model.releases import Release, Releases
+from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.reports import AlikeKeys, Staged, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows
@@ -175,29 +175,29 @@ class MemoryLake:
     def releases(self) -> Releases:
         return dict(self.decided)
 
-    def release(self, release: Release) -> None:
-        self.decided[release.life, release.version] = release
-
-    def unrelease(self, life: Life, version: Tso) -> None:
-        self.decided.pop((life, version), None)
-
     def said_complete(self) -> tuple[Completed, ...]:
         return tuple(self.completed.values())
-
-    def say_complete(self, one: Completed) -> None:
-        self.completed[one.pattern] = one
-
-    def unsay_complete(self, pattern: str) -> None:
-        self.completed.pop(pattern, None)
 
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         return tuple(self.changed.values())
 
-    def change_settings(self, one: SettingsChange) -> None:
-        self.changed[one.pattern, one.since] = one
+    def keep_decision(self, decision: KeptDecision) -> None:
+        match decision:
+            case Release(life, version):
+                self.decided[life, version] = decision
+            case Completed(pattern):
+                self.completed[pattern] = decision
+            case SettingsChange(pattern, since):
+                self.changed[pattern, since] = decision
 
-    def unchange_settings(self, one: SettingsChange) -> None:
-        self.changed.pop((one.pattern, one.since), None)
+    def remove_decision(self, decision: KeptDecision) -> None:
+        match decision:
+            case Release(life, version):
+                self.decided.pop((life, version), None)
+            case Completed(pattern):
+                self.completed.pop(pattern, None)
+            case SettingsChange(pattern, since):
+                self.changed.pop((pattern, since), None)
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         for life in gaps.keys() & self.tables.keys():

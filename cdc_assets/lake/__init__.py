@@ -15,7 +15,6 @@ warehouse            its store, tried before a JVM starts
 failures             errors of catalogs and stores, each as a sentence (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        the few members of a table's metadata that matter here (no JVM)
-release_properties   people's decisions as catalog properties (no JVM)
 growing              tables of the lake itself that only grow (no JVM)
 row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors

@@ -1,4 +1,4 @@
-"""People's decisions, kept where the tables are: properties of the lake's own namespace.
+"""People's decisions, kept where the tables are: as JSON in properties of the lake's own namespace.
 
 cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
@@ -7,22 +7,32 @@ cdc.settings.…  from when on people said that settings are in force (`planning
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdc_assets.lake import release_properties as kept
+from cdc_assets.lake.names import encoded, format_identity, format_name, parse_identity
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.model.gaps import Completed
-from cdc_assets.model.progress import Life
-from cdc_assets.model.releases import Release, Releases
+from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.settings_changes import SettingsChange
-from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["Decisions"]
+__all__ = ["Decisions", "format_decision", "parse_decisions"]
+
+_PREFIXES: Mapping[type[KeptDecision], str] = {
+    Release: "cdc.release.",
+    Completed: "cdc.complete.",
+    SettingsChange: "cdc.settings.",
+}
+_PIECE = 900
+"""Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""
+
+DecisionT = TypeVar("DecisionT", Release, Completed, SettingsChange)
 
 
 @dataclass(frozen=True)
@@ -35,53 +45,77 @@ class Decisions:
 
     def releases(self) -> Releases:
         """Return the releases of this changefeed: one query."""
-        return kept.parse_properties(own_properties(self.catalog(), self.own), self.changefeed)
-
-    def release(self, release: Release) -> None:
-        """Store a release in one update, in place of an earlier one about the same DDL."""
-        catalog = self.catalog()
-        old = kept.property_names(own_properties(catalog, self.own), self.changefeed, release.life, release.version)
-        set_own_properties(catalog, self.own, kept.format_properties(self.changefeed, release), old)
-
-    def unrelease(self, life: Life, version: Tso) -> None:
-        """Remove a release."""
-        catalog = self.catalog()
-        remove_own_properties(
-            catalog, self.own, kept.property_names(own_properties(catalog, self.own), self.changefeed, life, version)
-        )
+        return {(one.life, one.version): one for one in self._all(Release)}
 
     def said_complete(self) -> tuple[Completed, ...]:
         """Return which tables people said to have had no rows before, by time: one query."""
-        return kept.parse_complete(own_properties(self.catalog(), self.own), self.changefeed)
-
-    def say_complete(self, one: Completed) -> None:
-        """Store in one update that tables had no rows before, in place of an earlier entry of the same pattern."""
-        catalog = self.catalog()
-        old = kept.complete_names(own_properties(catalog, self.own), self.changefeed, one.pattern)
-        set_own_properties(catalog, self.own, kept.format_complete(self.changefeed, one), old)
-
-    def unsay_complete(self, pattern: str) -> None:
-        """Remove the entry of a pattern."""
-        catalog = self.catalog()
-        remove_own_properties(
-            catalog, self.own, kept.complete_names(own_properties(catalog, self.own), self.changefeed, pattern)
-        )
+        return tuple(sorted(self._all(Completed), key=lambda one: (one.when, one.pattern)))
 
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return from when on people said that settings are in force, by TSO: one query."""
-        return kept.parse_settings_changes(own_properties(self.catalog(), self.own), self.changefeed)
+        return tuple(sorted(self._all(SettingsChange), key=lambda one: (one.since, one.pattern)))
 
-    def change_settings(self, one: SettingsChange) -> None:
-        """Store in one update that settings are in force from a TSO on, in place of an earlier entry of the same."""
+    def keep(self, decision: KeptDecision) -> None:
+        """Store a decision in one update, in place of an earlier one about the same."""
         catalog = self.catalog()
-        old = kept.settings_change_names(own_properties(catalog, self.own), self.changefeed, one.pattern, one.since)
-        set_own_properties(catalog, self.own, kept.format_settings_change(self.changefeed, one), old)
+        old = self._names(own_properties(catalog, self.own), decision)
+        set_own_properties(catalog, self.own, format_decision(self.changefeed, decision), old)
 
-    def unchange_settings(self, one: SettingsChange) -> None:
-        """Remove an entry."""
+    def remove(self, decision: KeptDecision) -> None:
+        """Remove the decision about the same as this one."""
         catalog = self.catalog()
-        remove_own_properties(
-            catalog,
-            self.own,
-            kept.settings_change_names(own_properties(catalog, self.own), self.changefeed, one.pattern, one.since),
-        )
+        remove_own_properties(catalog, self.own, self._names(own_properties(catalog, self.own), decision))
+
+    def _all(self, kind: type[DecisionT]) -> list[DecisionT]:
+        return parse_decisions(own_properties(self.catalog(), self.own), self.changefeed, kind)
+
+    def _names(self, properties: Iterable[str], decision: KeptDecision) -> set[str]:
+        """Return the names of properties that hold a decision about the same."""
+        key = _key(self.changefeed, decision)
+        return {name for name in properties if name.rpartition("#")[0] == key}
+
+
+def format_decision(changefeed: str, decision: KeptDecision) -> dict[str, str]:
+    """Return the namespace properties that hold a decision; the inverse of `parse_decisions`."""
+    fields = {"changefeed": changefeed, **asdict(decision)}
+    if isinstance(decision, Release):
+        fields["life"] = format_identity(decision.life)
+    key, text = _key(changefeed, decision), json.dumps(fields)
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    return {f"{key}#{number}": piece for number, piece in enumerate(pieces, 1)}
+
+
+def parse_decisions(properties: Mapping[str, str], changefeed: str, kind: type[DecisionT]) -> list[DecisionT]:
+    """Return a changefeed's decisions of a kind among a namespace's properties."""
+    prefix = f"{_PREFIXES[kind]}{encoded(changefeed)}."
+    pieces: dict[str, dict[int, str]] = {}
+    for name, piece in properties.items():
+        key, _, number = name.rpartition("#")
+        if key.startswith(prefix):
+            pieces.setdefault(key, {})[int(number)] = piece
+    decisions: list[DecisionT] = []
+    for parts in pieces.values():
+        fields: dict[str, Any] = json.loads("".join(parts[number] for number in sorted(parts)))
+        if fields.pop("changefeed") == changefeed:
+            if kind is Release:
+                fields["life"] = parse_identity(fields["life"])
+            decisions.append(kind(**fields))
+    return decisions
+
+
+def _key(changefeed: str, decision: KeptDecision) -> str:
+    """Return the beginning of the names of a decision's properties: what it is about, in a bounded length."""
+    match decision:
+        case Release(life, version):
+            name = format_name(life.born_as)
+            name = f"{name[:80]}~{_digest(name)}" if len(name) > 120 else name
+            subject = f"{name}@{life.version}.{version}"
+        case Completed(pattern):
+            subject = _digest(pattern)
+        case SettingsChange(pattern, since):
+            subject = f"{_digest(pattern)}.{since}"
+    return f"{_PREFIXES[type(decision)]}{encoded(changefeed)}.{subject}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]

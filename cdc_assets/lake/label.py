@@ -56,9 +56,9 @@ class Label:
         """Return the label among properties, None if there is none."""
         if _TS not in properties:
             return None
-        progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
+        progress = Progress(int(properties[_TS]), Phase[properties[_PHASE].upper()])
         positions, settings = (json.loads(properties.get(name, "{}")) for name in (_POSITIONS, _SETTINGS))
-        return cls(progress, int(properties.get(_DDL, progress.tso)), positions, settings)
+        return cls(progress, int(properties[_DDL]), positions, settings)
 
     def through_ddl(
         self, at: Tso, ddl: Tso, settings: Mapping[str, str] = MappingProxyType({}), *, emptied: bool = False

@@ -30,12 +30,11 @@ from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
-from cdc_assets.model.releases import Release, Releases
+from cdc_assets.model.releases import KeptDecision, Releases
 from cdc_assets.model.reports import Staged, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
-from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,33 +84,21 @@ class Lake:
         """Return people's decisions about single DDL. Starts no JVM."""
         return self.state.decisions.releases()
 
-    def release(self, release: Release) -> None:
-        """Store a decision, in place of an earlier one about the same DDL. Starts no JVM."""
-        self.state.decisions.release(release)
-
     def said_complete(self) -> tuple[Completed, ...]:
         """Return which tables people said to have had no rows before. Starts no JVM."""
         return self.state.decisions.said_complete()
-
-    def say_complete(self, one: Completed) -> None:
-        """Store that tables had no rows before. Starts no JVM."""
-        self.state.decisions.say_complete(one)
-
-    def unsay_complete(self, pattern: str) -> None:
-        """Remove the entry of a pattern of complete tables. Starts no JVM."""
-        self.state.decisions.unsay_complete(pattern)
 
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return from when on people said that settings are in force. Starts no JVM."""
         return self.state.decisions.settings_changes()
 
-    def change_settings(self, one: SettingsChange) -> None:
-        """Store that settings are in force from a TSO on. Starts no JVM."""
-        self.state.decisions.change_settings(one)
+    def keep_decision(self, decision: KeptDecision) -> None:
+        """Store a decision, in place of an earlier one about the same. Starts no JVM."""
+        self.state.decisions.keep(decision)
 
-    def unchange_settings(self, one: SettingsChange) -> None:
-        """Remove such an entry. Starts no JVM."""
-        self.state.decisions.unchange_settings(one)
+    def remove_decision(self, decision: KeptDecision) -> None:
+        """Remove the decision about the same as this one. Starts no JVM."""
+        self.state.decisions.remove(decision)
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Record in tables' properties which rows they lack, except for a table that another writer moves."""
@@ -120,10 +107,6 @@ class Lake:
             if life in there and there[life].gap != gap:
                 with suppress(TableMoved), self.workbench.on(life) as work:
                     schema.mark_incomplete(work.target, gap)
-
-    def unrelease(self, life: Life, version: Tso) -> None:
-        """Remove a decision. Starts no JVM."""
-        self.state.decisions.unrelease(life, version)
 
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name, read without Spark; raises KeyError when there is none."""

@@ -1,14 +1,16 @@
-"""A person's decisions about single DDL."""
+"""A person's decisions about single DDL, and all that a lake keeps of people's decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Life
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Release", "Releases"]
+__all__ = ["KeptDecision", "Release", "Releases"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +34,6 @@ class Release:
 
 
 Releases = Mapping[tuple[Life, Tso], Release]
+
+KeptDecision = Release | Completed | SettingsChange
+"""What a person decided, as a lake keeps it: one about the same replaces an earlier one."""

@@ -40,7 +40,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
                 known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
                 raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {known}.')
         for pattern in patterns:
-            pipeline.lake.say_complete(Completed(pattern, who, now))
+            pipeline.lake.keep_decision(Completed(pattern, who, now))
 
     return _decided(pipeline, keep, "complete", f"no rows before: {', '.join(patterns)}", who, run)
 
@@ -55,7 +55,7 @@ def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", r
                 known = ", ".join(sorted(said)) or "none"
                 raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {known}.')
         for pattern in patterns:
-            pipeline.lake.unsay_complete(pattern)
+            pipeline.lake.remove_decision(Completed(pattern))
 
     return _decided(pipeline, forget, "incomplete", f"taken back: {', '.join(patterns)}", who, run)
 

@@ -61,7 +61,7 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
             f"with {way} the DDL of version {version} would still be held: {still[0].reason} Nothing was recorded.",
             ways=still[0].ways,
         )
-    pipeline.lake.release(one)
+    pipeline.lake.keep_decision(one)
     return after
 
 
@@ -100,7 +100,7 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     changes = [one for one in pipeline.lake.settings_changes() if one.since == version]
     mine = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
     for change in () if known else [one for one in changes if one.pattern in mine]:
-        pipeline.lake.unchange_settings(change)
+        pipeline.lake.remove_decision(change)
         return pipeline.plan(listing)[1]
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [one.life for one in known]))
@@ -109,7 +109,7 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
             f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
             "that DDL, and its history is read with the release. It cannot be undone."
         )
-    pipeline.lake.unrelease(known[0].life, version)
+    pipeline.lake.remove_decision(known[0])
     return pipeline.plan(listing)[1]
 
 
@@ -142,7 +142,7 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pl
             "release. Change the settings first."
         )
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    pipeline.lake.change_settings(SettingsChange(pattern, since, before, who, now))
+    pipeline.lake.keep_decision(SettingsChange(pattern, since, before, who, now))
     return pipeline.plan(listing)[1]
 
 

@@ -16,19 +16,13 @@ __all__ = ["Markable", "gap_of", "mark", "mark_before"]
 
 
 class Markable(Protocol):
-    """A lake that records which rows its tables lack, and people's statements about that."""
+    """A lake that records which rows its tables lack, and has people's statements about that."""
 
     def applied(self) -> Mapping[Life, Applied]:
         """Progress of every table of this changefeed, dropped ones included."""
 
     def said_complete(self) -> Sequence[Completed]:
         """Which tables people said to have had no rows before the feed began."""
-
-    def say_complete(self, one: Completed) -> None:
-        """Record a person's statement about a pattern, in place of an earlier one."""
-
-    def unsay_complete(self, pattern: str) -> None:
-        """Remove the statement about a pattern."""
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Record which rows tables lack (None: none); repeated, it changes nothing."""

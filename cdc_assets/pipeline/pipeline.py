@@ -32,9 +32,8 @@ from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Applied, Life
-from cdc_assets.model.releases import Release
+from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.reports import Staged, StepResult
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -93,17 +92,11 @@ class PipelineLake(KnownLake, Markable, Protocol):
     def can_prefetch(self, step: ApplyRows) -> bool:
         """Return whether a window may be staged in another thread while a step of another table is carried out."""
 
-    def release(self, release: Release) -> None:
-        """Record a decision, in place of an earlier one about the same DDL."""
+    def keep_decision(self, decision: KeptDecision) -> None:
+        """Record a person's decision, in place of an earlier one about the same."""
 
-    def unrelease(self, life: Life, version: Tso) -> None:
-        """Remove a decision."""
-
-    def change_settings(self, one: SettingsChange) -> None:
-        """Record from when on settings are in force, in place of an earlier entry of the same pattern and TSO."""
-
-    def unchange_settings(self, one: SettingsChange) -> None:
-        """Remove such an entry."""
+    def remove_decision(self, decision: KeptDecision) -> None:
+        """Remove the decision about the same as this one."""
 
     def apply_renames(self) -> None:
         """Rename every table to the name that it should have."""

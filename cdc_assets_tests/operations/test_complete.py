@@ -10,7 +10,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake import Lake
-from cdc_assets.lake.release_properties import format_complete, parse_complete
+from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Gap, Life
@@ -140,9 +140,9 @@ def test_a_held_table_stays_incomplete_until_its_truncate_is_carried_out(feed: L
 
 def test_statements_of_patterns_come_back_as_they_were() -> None:
     said = Completed("shop.*" * 400, "ann", "2026-01-02T03:04:05+00:00")
-    kept = {**format_complete("a.b", said), **format_complete("a", Completed("x"))}
+    kept = {**format_decision("a.b", said), **format_decision("a", Completed("x"))}
     assert all(len(text) <= 1000 and len(name) <= 255 for name, text in kept.items())
-    assert parse_complete(kept, "a.b") == (said,)
+    assert parse_decisions(kept, "a.b", Completed) == [said]
 
 
 # --- the real lake ----------------------------------------------------------------------------------------------------

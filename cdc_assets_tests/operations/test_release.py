@@ -17,11 +17,12 @@ from pydantic import SecretStr
 from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake import LakeState
-from cdc_assets.lake.release_properties import format_properties, parse_properties
+from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.release import release, undo
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
@@ -342,9 +343,21 @@ releases = st.builds(
 
 @given(releases, releases, st.sampled_from(["a", "a.b", "default"]))
 def test_releases_are_read_back_as_they_were(one: Release, other: Release, changefeed: str) -> None:
-    properties = {**format_properties(changefeed, one), **format_properties(f"{changefeed}.b", other), "exists": "true"}
-    assert parse_properties(properties, changefeed) == {(one.life, one.version): one}
+    properties = {**format_decision(changefeed, one), **format_decision(f"{changefeed}.b", other), "exists": "true"}
+    assert parse_decisions(properties, changefeed, Release) == [one]
     assert all(len(key) <= 255 and len(value) <= 1000 for key, value in properties.items())
+
+
+def test_a_change_of_settings_is_read_back_as_it_was_and_no_other_changefeeds() -> None:
+    mine = SettingsChange("shop.*", 7, {"tz": "Europe/Berlin", "charset": ""}, "ann", "2026-01-02T03:04:05+00:00")
+    other = SettingsChange("shop.*", 8, {})
+    kept = {
+        **format_decision("a", mine),
+        **format_decision("a", other),
+        **format_decision("a.b", replace(mine, who="")),
+    }
+    assert sorted(parse_decisions(kept, "a", SettingsChange), key=lambda one: one.since) == [mine, other]
+    assert parse_decisions(kept, "a", Release) == []
 
 
 def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) -> None:
@@ -355,14 +368,14 @@ def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) 
     other = Release(Life(TableId("s", "x.y"), 7), 8, "skip")
     state = LakeState(lake, "default")
     assert state.decisions.releases() == {}
-    state.decisions.release(long)
-    state.decisions.release(other)
+    state.decisions.keep(long)
+    state.decisions.keep(other)
     again = LakeState(lake, "default")
     assert again.decisions.releases() == {(LIFE, 200): long, (other.life, 8): other}
     assert LakeState(lake, "another").decisions.releases() == {}
-    again.decisions.release(replace(long, way="skip", text=""))
+    again.decisions.keep(replace(long, way="skip", text=""))
     assert state.decisions.releases()[LIFE, 200] == replace(long, way="skip", text="")
-    again.decisions.unrelease(LIFE, 200)
+    again.decisions.remove(long)
     assert state.decisions.releases() == {(other.life, 8): other}
     for one in (state, again):
         one.close()
