@@ -25,6 +25,7 @@ from cdc_assets.history.imports import (
     beside_the_dump,
     bring,
     choose,
+    needed_before,
     needless,
     superseded,
 )
@@ -103,8 +104,11 @@ def _with_dumps(
         fresh = {one: life for one, life in player.brought.items() if one.life is None}
         idle = needless(fresh, history.lives)
         late = superseded(history, {one: life for one, life in fresh.items() if one not in idle}, standing, alone)
+        entangled, unneeded = needed_before(history, player.brought, standing)
+        late = {**{one: player.brought[one] for one in entangled if one in fresh}, **late}
         if not late and not idle:
-            return history, offered
+            lives = {life: table for life, table in history.lives.items() if life not in unneeded}
+            return replace(history, lives=lives, unneeded={life: history.lives[life] for life in unneeded}), offered
         offered |= {life: one.table.base for one, life in late.items() if life is not None}
         left = [one for one in left if one not in late and one not in idle]
 

@@ -25,7 +25,7 @@ from cdc_assets.model.progress import Applied, Base, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, Rekey
 from cdc_assets.model.splits import Import, SchemaFile
-from cdc_assets.model.table_history import Event, Held, History, Imported, TableHistory
+from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, TableHistory
 from cdc_assets.model.tso import Tso
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "beside_the_dump",
     "bring",
     "choose",
+    "needed_before",
     "needless",
     "superseded",
     "unknown_values",
@@ -310,3 +311,35 @@ def superseded(
         elif one.table.base.table.folded in names:
             found[one] = None
     return found
+
+
+# --- exchanges before a dump ------------------------------------------------------------------------------------------
+
+
+def needed_before(
+    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, Applied]
+) -> tuple[set[Chosen], set[Life]]:
+    """Return the imports that cannot count, and the tables that nobody needs, for an EXCHANGE PARTITION before a dump.
+
+    One side of it needs the rows that the other had then. A table that begins with a dump has them no more: it is
+    played from the feed alone, unless all that need it were dropped and never came into the lake.
+    """
+    dumps = {life: one for one, life in brought.items()}
+    partners: dict[Life, set[Life]] = {}
+    for life, table in played.lives.items():
+        seen = standing[life].ddl if life in standing else -1
+        due = [event for event in table.events if isinstance(event, Exchanged) and event.at > seen]
+        partners[life] = {e.other for e in due if e.other not in dumps or e.at <= dumps[e.other].table.base.at}
+    late, idle = set[Chosen](), set[Life]()
+    for life, table in played.lives.items():
+        reached, border = set[Life](), [life]
+        while border:
+            others = partners.get(border.pop(), set()) - reached
+            reached |= others
+            border += others - dumps.keys()
+        found = {dumps[other] for other in reached & dumps.keys()}
+        if found and table.name is None and life not in standing:
+            idle.add(life)
+        else:
+            late |= found
+    return late, idle

@@ -51,7 +51,7 @@ class Strays:
         if name not in self._in_force:
             self._in_force[name] = [
                 (life, (max(since, a), min(until, b)), schemas)
-                for life, table in self._history.lives.items()
+                for life, table in (*self._history.lives.items(), *self._history.unneeded.items())
                 for held, a, b in table.names
                 if held.folded == name.folded
                 for (since, until), schemas in _periods(table)

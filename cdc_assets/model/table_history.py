@@ -279,3 +279,5 @@ class History:
     """Tables of dumps that are later than what is played."""
     offered: Mapping[Life, Base] = field(default_factory=dict)
     """Dumps that have tables which stand in the lake without them: these can be built anew from there."""
+    unneeded: Mapping[Life, TableHistory] = field(default_factory=dict)
+    """Tables that are not played: nobody has the rows of a dump that they would need, and nobody needs theirs."""

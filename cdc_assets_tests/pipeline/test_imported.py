@@ -176,3 +176,45 @@ def test_rows_of_a_dump_that_did_not_fit_are_taken_in_once_they_do(tmp_path: Pat
     file.write_bytes(good)
     assert [(one.rows, one.left) for one in replay(pipeline)] == [(1, 0)]
     assert values(lake, OLD) == ["a", "b", "c", "d"]
+
+
+# --- exchanges before a dump ------------------------------------------------------------------------------------------
+
+PARTED = "CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(40))" + (
+    " PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (9))"
+)
+
+
+def exchanged(directory: Path, parted: str, plain: str) -> LittleFeed:
+    """A feed of two tables that exchange their rows, all before S: one of them partitioned, one not."""
+    feed = LittleFeed(directory)
+    feed.ddl(f"s.{parted}", FIRST, PARTED.replace("`p`", f"`{parted}`"), 3)
+    feed.rows(f"s.{parted}", FIRST, [("I", FIRST + 1, 1, "parted")])
+    feed.create(f"s.{plain}", FIRST + 2)
+    feed.rows(f"s.{plain}", FIRST + 2, [("I", FIRST + 3, 2, "plain")])
+    feed.ddl(f"s.{parted}", FIRST + 4, f"ALTER TABLE `{parted}` EXCHANGE PARTITION `p0` WITH TABLE `{plain}`", 42)
+    feed.ddl(f"s.{plain}", FIRST + 4, "", 0)
+    return feed
+
+
+def test_a_table_that_exchanged_rows_and_was_dropped_before_the_dump_is_not_needed(tmp_path: Path) -> None:
+    feed = exchanged(tmp_path, "gone", "old")
+    feed.ddl("s.gone", FIRST + 5, "DROP TABLE `s`.`gone`", 4)
+    feed.create("s.gone", S + 1)
+    feed.publish(S + 100)
+    lake = MemoryLake()
+    outcome = applied(feed, lake, **dump(tmp_path / "dump", rows=[("1", "parted")]), start_ts=FIRST - 1)
+    assert (held(outcome), outcome.complete) == ({}, True)
+    assert (values(lake, OLD), values(lake, TableId("s", "gone"))) == (["parted"], [])
+
+
+def test_a_table_that_one_of_the_lake_exchanged_rows_with_before_the_dump_is_built_from_the_feed(
+    tmp_path: Path,
+) -> None:
+    feed, lake = exchanged(tmp_path, "parted", "old"), MemoryLake()
+    feed.publish(FIRST + 1)
+    assert applied(feed, lake).complete
+    feed.publish(S + 100)
+    outcome = applied(feed, lake, **dump(tmp_path / "dump", rows=[("1", "parted")]), start_ts=FIRST - 1)
+    assert (held(outcome), outcome.complete) == ({}, True)
+    assert (values(lake, OLD), values(lake, TableId("s", "parted"))) == (["parted"], ["plain"])
