@@ -27,6 +27,7 @@ from cdc_assets.formats import (
     OP,
     POSITION,
     UNCHANGED,
+    Content,
     Decoded,
     SplitReader,
     Wire,
@@ -69,7 +70,7 @@ Interval = tuple[Tso, Tso]
 class Split:
     """A file of a step, or a block of its records, on its way through the stages.
 
-    `decoded` is what its bytes say and `changes` what the stages left of that. `rejects` are the first of the
+    `decoded` is what its data say and `changes` what the stages left of that. `rejects` are the first of the
     `reject_count` records of the window that do not fit. `stray` is a row that cannot belong where it lies, and
     `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
     The rows of a `foreign` file are those of another table of its directory, or all in the dump before the feed.
@@ -80,7 +81,7 @@ class Split:
     table: TableId
     schema: TableSchema
     wire: Wire
-    data: bytes
+    data: Content
     decoded: Decoded
     changes: pa.Table
     rejects: tuple[Reject, ...] = ()
@@ -132,7 +133,8 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
     for position in positions:
         file = step.files[position]
         table, schema = step.schemas[file.root, file.version]
-        data, wire = b"" if file.piece else reader.read(file.path), reader.wire(file.path)
+        data: Content = b"" if file.piece else reader.read(file.path)
+        wire = reader.wire(file.path)
         wire = wire.having(step.former) if step.former else wire
         split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
         try:

@@ -34,10 +34,10 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
@@ -61,6 +61,7 @@ __all__ = [
     "OP",
     "POSITION",
     "UNCHANGED",
+    "Content",
     "Decoded",
     "DumpFormat",
     "DumpRows",
@@ -231,11 +232,16 @@ class DumpFormat(Protocol):
         """Return the split's records with these numbers, without terminator."""
 
 
+Content: TypeAlias = Sized
+"""What is in a split, for the decoder of its wire format: the bytes of a file, or messages of a topic as they were
+landed (`landed.decode.Frame`). Its length is in bytes."""
+
+
 class SplitReader(Protocol):
     """Reads splits wherever a task runs: picklable. Paths are those of the listing."""
 
-    def read(self, path: str) -> bytes:
-        """Return the bytes of a split; raises InputError when it is gone."""
+    def read(self, path: str) -> Content:
+        """Return what is in a split; raises InputError when it is gone."""
 
     def wire(self, path: str) -> Wire:
         """Return how a split was written."""
@@ -339,18 +345,18 @@ def _plug(wire: Wire) -> Any:
     return import_module(f"{INNER_FORMATS.get(wire.format) or FORMATS[wire.format]}.decode")
 
 
-def decode(wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
-    """Return the changes in the bytes of a split, whose rows must name `table` and have the columns of `schema`.
+def decode(wire: Wire, data: Content, path: str, table: TableId, schema: TableSchema) -> Decoded:
+    """Return the changes in a split, whose rows must name `table` and have the columns of `schema`.
 
     `path` is for messages. Raises MalformedData where nothing of the file can be trusted: another column count than the
-    schema, another table's rows, options that the bytes contradict.
+    schema, another table's rows, options that its bytes contradict.
     """
     decoded: Decoded = _plug(wire).decode(data, path, table, schema, wire)
     return decoded
 
 
 def decode_among(
-    wire: Wire, data: bytes, path: str, tables: Sequence[tuple[TableId, TableSchema]]
+    wire: Wire, data: Content, path: str, tables: Sequence[tuple[TableId, TableSchema]]
 ) -> tuple[TableId, Decoded]:
     """Return whose rows a split has among tables, and its changes.
 
@@ -366,7 +372,7 @@ def decode_among(
     raise first
 
 
-def raw_records(wire: Wire, data: bytes, lines: Collection[int] | None) -> dict[int, bytes]:
+def raw_records(wire: Wire, data: Content, lines: Collection[int] | None) -> dict[int, bytes]:
     """Cut records out of a split by their lines, as `decode` counts them; those not there are left out.
 
     All whole records for None.
@@ -375,7 +381,7 @@ def raw_records(wire: Wire, data: bytes, lines: Collection[int] | None) -> dict[
     return found
 
 
-def record_places(wire: Wire, data: bytes, lines: Collection[int]) -> dict[int, str]:
+def record_places(wire: Wire, data: Content, lines: Collection[int]) -> dict[int, str]:
     """Return the messages in which records came, by their lines: topic, partition, offset. Those of files have none."""
     found: dict[int, str] = {}
     if wire.format in INNER_FORMATS:
@@ -383,7 +389,7 @@ def record_places(wire: Wire, data: bytes, lines: Collection[int]) -> dict[int, 
     return found
 
 
-def commit_stamps(wire: Wire, data: bytes) -> list[Tso | None]:
+def commit_stamps(wire: Wire, data: Content) -> list[Tso | None]:
     """Return the commit-ts of each record of a split, also where its columns are not known.
 
     None stands for one that cannot be read, and for what follows the last whole record.

@@ -5,11 +5,10 @@ landing           look at the ends, read up to them, commit once: read here, or 
   read
 ranges            what is to be read of each partition, and what of it is gone; its messages in batches
 tasks             what one task of executors reads
-partition_reader  messages -> rows, marks, and what else they say, of partitions by themselves
+partition_reader  messages -> rows, marks, and what else they say and show, of partitions by themselves
 delivery_starts   where a sender of theirs began anew, by which equal rows of tables without key are told apart
   place
 batch             the same of all partitions together: what of it is new, and its commit
-tables            what rows show of their tables: where they begin, their columns
 backlog           messages of protocols by offset: what is read and not landed
 order             their order, and which of them had come before
 placement         their positions, and what of them is landed

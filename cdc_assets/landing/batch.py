@@ -4,6 +4,7 @@
     LandingBatch.take_result(…) the same of what a task found
     state_after(batch, ends)    what is landed once it is
     commit(…)                   land it, guarded by the offsets from which it was read
+    Dialects                    which kind of database the messages of a topic and of a table come from
     KnownTables                 where tables begin, which events tell their columns, and what came back after a DROP
 
 A message that cannot be read is an event with the mark before it: nothing behind it is known to be complete.
@@ -24,11 +25,19 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, database_of, first_words, quote, rename_pairs
 from cdc_assets.errors import BadSettings, TableMoved
-from cdc_assets.formats.messages import Kind
+from cdc_assets.formats.messages import Kind, dialect_of
 from cdc_assets.landing.events import digest_of, event_rows
 from cdc_assets.landing.files import REPEAT, Added, LandingStore, Spool
-from cdc_assets.landing.partition_reader import Dialects, Finding, PartitionReader, Registered
-from cdc_assets.landing.tables import Bounds, Schemas, bounds_of, first_columns, schema_event
+from cdc_assets.landing.partition_reader import (
+    Bounds,
+    Finding,
+    PartitionReader,
+    Registered,
+    Schemas,
+    bounds_of,
+    first_columns,
+    schema_event,
+)
 from cdc_assets.landing.tasks import ObservedTables, RangeResult, TaskResult
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LogStart
 from cdc_assets.model.offsets import Ends, Partition
@@ -405,3 +414,57 @@ def _is_drop(event: LandedEvent) -> bool:
     with suppress(Unreadable):
         return event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE")
     return False
+
+
+_MIXED = (
+    "it is of a connector for {}, and what was landed of its {} before is of one for {}. Let each connector write to "
+    "topics of its own, and to tables of its own, and then go past what it wrote here"
+)
+_OF = ("schema", "table", "source")
+
+
+class Dialects:
+    """The kinds of databases that are known, as of what was landed before."""
+
+    def __init__(self, before: Landed) -> None:
+        self._topics, self._tables = dict[str, str](), dict[TableId, str]()
+        for event in before.events:
+            self._note(event.partition.topic, event.table, dialect_of(event.source))
+        for stream in before.streams:
+            self._note(stream.partition.topic, stream.table, dialect_of(stream.source))
+
+    def _note(self, topic: str, table: TableId | None, dialect: str) -> None:
+        if dialect:
+            self._topics.setdefault(topic, dialect)
+            if table is not None and table.table:
+                self._tables.setdefault(table.folded, dialect)
+
+    def parted(self, batch: pa.RecordBatch, spoken: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what messages speak of, those of another kind than their topic or table as bad ones."""
+        if spoken.column("source").null_count == spoken.num_rows:
+            return spoken
+        topics = batch.column("topic").take(spoken.column("message"))
+        columns = [topics, *(spoken.column(name) for name in _OF)]
+        groups = pa.table(columns, names=["topic", *_OF]).group_by(["topic", *_OF], use_threads=False).aggregate([])
+        mixed = {tuple(one.values()): reason for one in groups.to_pylist() if (reason := self._reason(**one))}
+        if not mixed:
+            return spoken
+        held = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.RecordBatch.from_pylist(list(_bad(spoken, [mixed.get(one, "") for one in held])), spoken.schema)
+
+    def _reason(self, topic: str, schema: str | None, table: str | None, source: str | None) -> str:
+        dialect, name = dialect_of(source or ""), TableId(schema or "", table or "")
+        if not dialect:
+            return ""
+        self._note(topic, name, dialect)
+        for what, known in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
+            if known != dialect:
+                return _MIXED.format(dialect, what, known)
+        return ""
+
+
+def _bad(spoken: pa.RecordBatch, reasons: list[str]) -> Iterator[dict[str, object]]:
+    """Yield lines, those with a reason as messages that cannot be read and stand where they are."""
+    for one, reason in zip(spoken.to_pylist(), reasons, strict=True):
+        kind = {"kind": Kind.BAD.value, "reason": reason, "source": None, "source_position": None, "query": None}
+        yield {**one, **kind} if reason else one

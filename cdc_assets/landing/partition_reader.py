@@ -4,7 +4,7 @@
     PartitionReader.finish(range)  how far its partition is read
     whole_message(…)               the file that a large message names -> the message that is in it
     LateRows                       tables that are held for rows that came too late
-    Dialects                       which kind of database the messages of a topic and of a table come from
+    bounds_of, first_columns       where the rows of each table begin and end, and the columns that the first show
 
 Nothing here knows of other partitions, so that a task can do it: what comes out is yielded in the order of the messages
 as a `Finding`, and who goes on from it decides what of that is new.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -28,23 +28,28 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, InputError, MalformedData, SetupError
 from cdc_assets.formats.message_codecs import MessageCodec, codec_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, SchemaEvent, dialect_of, read_claim
+from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
 from cdc_assets.landing.delivery_starts import DeliveryStarts, PartitionDeliveries
-from cdc_assets.landing.files import LANDED, PART
+from cdc_assets.landing.files import LANDED, PART, codes_of
 from cdc_assets.landing.ranges import as_landed
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.columns_text import format_schema
 
 __all__ = [
+    "Bounds",
     "Claims",
-    "Dialects",
     "Finding",
     "LateRows",
     "PartitionReader",
     "PartitionState",
     "Registered",
+    "Schemas",
+    "bounds_of",
+    "first_columns",
+    "schema_event",
     "whole_message",
 ]
 
@@ -463,55 +468,58 @@ class LateRows:
         return 0, 0 if partition in self._partitions else newest
 
 
-_MIXED = (
-    "it is of a connector for {}, and what was landed of its {} before is of one for {}. Let each connector write to "
-    "topics of its own, and to tables of its own, and then go past what it wrote here"
-)
-_OF = ("schema", "table", "source")
+_SHOWN_ROWS = 100
+"""So many rows of a table are looked at for its columns."""
+
+Schemas = Callable[[pa.RecordBatch], Iterable[SchemaEvent]]
+"""Messages -> the columns that they show."""
 
 
-class Dialects:
-    """The kinds of databases that are known, as of what was landed before."""
+class Bounds(NamedTuple):
+    """The least and the greatest position of a table's rows, None where no row has one."""
 
-    def __init__(self, before: Landed) -> None:
-        self._topics, self._tables = dict[str, str](), dict[TableId, str]()
-        for event in before.events:
-            self._note(event.partition.topic, event.table, dialect_of(event.source))
-        for stream in before.streams:
-            self._note(stream.partition.topic, stream.table, dialect_of(stream.source))
-
-    def _note(self, topic: str, table: TableId | None, dialect: str) -> None:
-        if dialect:
-            self._topics.setdefault(topic, dialect)
-            if table is not None and table.table:
-                self._tables.setdefault(table.folded, dialect)
-
-    def parted(self, batch: pa.RecordBatch, spoken: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what messages speak of, those of another kind than their topic or table as bad ones."""
-        if spoken.column("source").null_count == spoken.num_rows:
-            return spoken
-        topics = batch.column("topic").take(spoken.column("message"))
-        columns = [topics, *(spoken.column(name) for name in _OF)]
-        groups = pa.table(columns, names=["topic", *_OF]).group_by(["topic", *_OF], use_threads=False).aggregate([])
-        mixed = {tuple(one.values()): reason for one in groups.to_pylist() if (reason := self._reason(**one))}
-        if not mixed:
-            return spoken
-        held = zip(*(column.to_pylist() for column in columns), strict=True)
-        return pa.RecordBatch.from_pylist(list(_bad(spoken, [mixed.get(one, "") for one in held])), spoken.schema)
-
-    def _reason(self, topic: str, schema: str | None, table: str | None, source: str | None) -> str:
-        dialect, name = dialect_of(source or ""), TableId(schema or "", table or "")
-        if not dialect:
-            return ""
-        self._note(topic, name, dialect)
-        for what, known in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
-            if known != dialect:
-                return _MIXED.format(dialect, what, known)
-        return ""
+    table: TableId
+    first: Tso | None
+    last: Tso | None
 
 
-def _bad(spoken: pa.RecordBatch, reasons: list[str]) -> Iterator[dict[str, object]]:
-    """Yield lines, those with a reason as messages that cannot be read and stand where they are."""
-    for one, reason in zip(spoken.to_pylist(), reasons, strict=True):
-        kind = {"kind": Kind.BAD.value, "reason": reason, "source": None, "source_position": None, "query": None}
-        yield {**one, **kind} if reason else one
+def bounds_of(rows: pa.Table) -> list[Bounds]:
+    """Return where the rows of each table begin and end, the table of the first row first."""
+    positions = [("position", "min"), ("position", "max")]
+    found = rows.group_by(["schema", "table"], use_threads=False).aggregate(positions).to_pylist()
+    return [Bounds(TableId(one["schema"], one["table"]), one["position_min"], one["position_max"]) for one in found]
+
+
+def first_columns(rows: pa.Table, tables: Collection[TableId], schemas: Schemas) -> Iterator[LandedEvent]:
+    """Yield the columns of each of these tables as the first of its rows show them, and the one of least position."""
+    for table, places in _shown_rows(rows, tables):
+        (batch,) = rows.take(pa.array(places)).combine_chunks().to_batches()
+        for shown in schemas(batch):
+            if shown.approximate and shown.table == table:
+                yield schema_event(batch, shown, shown.version)
+                break
+
+
+def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
+    """Return the event of a table's columns in a message of a batch."""
+    row = {name: batch.column(name)[shown.message].as_py() for name in ("topic", "partition", "offset")}
+    return LandedEvent(
+        EventKind.SCHEMA,
+        Partition(row["topic"], row["partition"]),
+        row["offset"],
+        position,
+        shown.table,
+        format_schema(shown.schema, shown.approximate),
+        shape=shape,
+    )
+
+
+def _shown_rows(rows: pa.Table, tables: Collection[TableId]) -> Iterator[tuple[TableId, npt.NDArray[np.int64]]]:
+    """Yield the places of the rows that are looked at of each table, the table of the first row first."""
+    codes, schemas, names = codes_of(rows, ("schema", "table")), rows.column("schema"), rows.column("table")
+    positions = rows.column("position").to_numpy()
+    for first in sorted(np.unique(codes, return_index=True)[1].tolist()):
+        table = TableId(schemas[first].as_py(), names[first].as_py())
+        if table in tables:
+            mine = np.flatnonzero(codes == codes[first])
+            yield table, np.unique([*mine[:_SHOWN_ROWS], mine[np.argmin(positions[mine])]])

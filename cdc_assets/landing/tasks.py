@@ -21,9 +21,15 @@ import pyarrow as pa
 
 from cdc_assets.errors import CdcError
 from cdc_assets.landing.files import Files, Spool, SpooledFiles
-from cdc_assets.landing.partition_reader import Finding, PartitionReader, PartitionState
+from cdc_assets.landing.partition_reader import (
+    Bounds,
+    Finding,
+    PartitionReader,
+    PartitionState,
+    bounds_of,
+    first_columns,
+)
 from cdc_assets.landing.ranges import read_range
-from cdc_assets.landing.tables import Bounds, bounds_of, first_columns
 from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import Decoded, Wire, decode_among
+from cdc_assets.formats import Content, Decoded, Wire, decode_among
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause
 from cdc_assets.model.progress import Applied, Life
@@ -51,7 +51,7 @@ def conformance(
     listing: Listing,
     history: History,
     options: SourceOptions,
-    sample: Mapping[str, bytes] | None = None,
+    sample: Mapping[str, Content] | None = None,
     *,
     accept_unordered: bool = True,
     collations_known: bool = False,
@@ -109,11 +109,11 @@ def expired_holds(
                 break
 
 
-def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[str, bytes]:
+def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[str, Content]:
     """Read the heads of a few of each table's newest files, SAMPLE_FILES in all. What cannot be read is left out."""
     newest = [sorted(files, key=lambda file: (file.version, file.date, file.number))[-2:] for files in tables]
     chosen = [files[-turn] for turn in (1, 2) for files in newest if len(files) >= turn]
-    heads: dict[str, bytes] = {}
+    heads: dict[str, Content] = {}
     for file in chosen[:SAMPLE_FILES]:
         try:
             heads[file.path] = source.head(file.path, SAMPLE_BYTES)
@@ -272,7 +272,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _decoded(
-    listing: Listing, history: History, wire: Wire, sample: Mapping[str, bytes]
+    listing: Listing, history: History, wire: Wire, sample: Mapping[str, Content]
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
     """Decode the heads by the options, so that a contradiction is reported before it holds a table."""
     heads, undecodable = [], []

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import Decoded, SplitReader, Wire
+from cdc_assets.formats import Content, Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
@@ -115,8 +115,8 @@ class Source(Protocol):
         Files that are `settled` may be left out as long as they are what they were.
         """
 
-    def head(self, path: str, size: int) -> bytes:
-        """Return the first bytes of a split; raises FileNotFoundError."""
+    def head(self, path: str, size: int) -> Content:
+        """Return what is in a split, of a file its first bytes; raises FileNotFoundError."""
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
         """Return what the name of a split or schema file says, None for a foreign one.

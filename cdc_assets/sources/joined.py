@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import Decoded, SplitReader, Wire
+from cdc_assets.formats import Content, Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpTable
 from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import TableId, TableSchema
@@ -42,8 +42,8 @@ class JoinedReader:
     feed: SplitReader
     dumps: Mapping[str, _Rows]
 
-    def read(self, path: str) -> bytes:
-        """Return the bytes of a feed's split."""
+    def read(self, path: str) -> Content:
+        """Return what is in a feed's split."""
         return self.feed.read(path)
 
     def wire(self, path: str) -> Wire:
@@ -115,7 +115,7 @@ class Joined:
         warnings = [*listing.warnings, *warnings]
         return replace(listing, imports=tuple(imports), warnings=tuple(warnings), lost_dumps=lost)
 
-    def head(self, path: str, size: int) -> bytes:
+    def head(self, path: str, size: int) -> Content:
         """Return the first bytes of a feed's split."""
         return self.feed.head(path, size)
 

@@ -1,9 +1,9 @@
-"""A split of landed messages -> changes, by the decoder of their protocol."""
+"""A split of landed messages -> changes, by the decoder of their protocol, which gets them as they were landed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, LINE, POSITION, Decoded, position_column
-from cdc_assets.formats.landed.frame import Frame, parse_frame
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
 
 __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
+    "MESSAGES",
+    "Frame",
     "commit_stamps",
     "decode",
     "raw_records",
@@ -35,13 +37,73 @@ _GREATEST_MS = 1 << 45
 
 Lines = npt.NDArray[np.int64]
 
+MESSAGES = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("ordinals", pa.list_(pa.int32())),
+        pa.field("position", pa.int64()),
+        pa.field("last_position", pa.int64()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("delivery", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+"""What a split has of each message: its place, the table's row events in it, and the bounds of their positions.
 
-def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: LandedOptions) -> Decoded:
-    """Return the changes of one table in the part of a split that its bytes name.
+Of protocols by offset `commit_ts` is when its change was made, as a TSO. `timestamp` is when the message came into the
+topic, in milliseconds since 1970. Either is null where nothing says so. Of protocols by commit-ts `delivery` is
+equal for rows that were delivered together.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The messages of a split, and the bounds of the rows in them that belong to it: since < position <= until.
+
+    A split is cut by the version whose columns its rows have, and by the fence. All of its messages are in it, whether
+    they are of this part or not, so that the numbers of rows stay what they are.
+    """
+
+    messages: pa.RecordBatch
+    since: Tso
+    until: Tso
+
+    @classmethod
+    def of(cls, rows: pa.Table, since: Tso, until: Tso) -> Frame:
+        """Return rows of the landing, which have the columns of MESSAGES, as a split."""
+        messages = rows.select(MESSAGES.names).cast(MESSAGES).combine_chunks().to_batches()
+        return cls(messages[0] if messages else pa.RecordBatch.from_pylist([], MESSAGES), since, until)
+
+    def __len__(self) -> int:
+        """The bytes of its messages."""
+        return int(self.messages.nbytes)
+
+    @property
+    def mine(self) -> Lines:
+        """The positions of the messages that may have rows of (since, until]."""
+        low = self.messages.column("position").fill_null(0).to_numpy()
+        high = self.messages.column("last_position").fill_null(np.iinfo(np.int64).max).to_numpy()
+        return np.flatnonzero((high > self.since) & (low <= self.until))
+
+    def lines(self, chosen: Lines) -> Lines:
+        """Return the numbers that the row events of some messages have among those of all, from 1."""
+        counts = self.messages.column("ordinals").value_lengths().to_numpy().astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        mine = counts[chosen]
+        within = np.arange(mine.sum()) - np.repeat(np.cumsum(mine) - mine, mine)
+        lines: Lines = np.repeat(starts[chosen], mine) + within + 1
+        return lines
+
+
+def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options: LandedOptions) -> Decoded:
+    """Return the changes of one table in a split.
 
     Raises MalformedData where the protocol does.
     """
-    frame = parse_frame(data)
     found = [_part(frame, chosen, path, table, schema, options) for chosen in _batches(frame)]
     notes: dict[tuple[str, str], int] = {}
     for one in found:
@@ -119,26 +181,23 @@ def _placed(reject: Reject, frame: Frame, line: int, owners: Lines, by_offset: b
     return replace(reject, line=line, commit_ts=known if own is None else own)
 
 
-def raw_records(data: bytes, lines: Collection[int] | None, options: LandedOptions) -> dict[int, bytes]:
+def raw_records(frame: Frame, lines: Collection[int] | None, options: LandedOptions) -> dict[int, bytes]:
     """Return the messages of row events; a message with several stands for each of them."""
-    frame = parse_frame(data)
     owners, values = _owners(frame), frame.messages.column("value")
     wanted = range(1, len(owners) + 1) if lines is None else lines
     return {line: values[int(owners[line - 1])].as_py() or b"" for line in wanted if 0 < line <= len(owners)}
 
 
-def record_places(data: bytes, lines: Collection[int]) -> dict[int, str]:
+def record_places(frame: Frame, lines: Collection[int]) -> dict[int, str]:
     """Return the topic, partition and offset of row events."""
-    frame = parse_frame(data)
     owners = _owners(frame)
     messages = frame.messages.select(["topic", "partition", "offset"])
     held = {line: messages.slice(int(owners[line - 1]), 1).to_pylist()[0] for line in lines if 0 < line <= len(owners)}
     return {line: f"{one['topic']}[{one['partition']}] offset {one['offset']}" for line, one in held.items()}
 
 
-def commit_stamps(data: bytes, options: LandedOptions) -> list[int | None]:
+def commit_stamps(frame: Frame, options: LandedOptions) -> list[int | None]:
     """Return the last position of each message of the split, as it was landed; None where that is not known."""
-    frame = parse_frame(data)
     stamps: list[int | None] = frame.messages.column("last_position").take(pa.array(frame.mine)).to_pylist()
     return stamps
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_assets.ddl import Unknown, statement
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
-from cdc_assets.formats import Wire
+from cdc_assets.formats import Content, Wire
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
@@ -74,11 +74,11 @@ class LandedReader:
         """Return how every split was written."""
         return self.options
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str) -> Content:
         """Return the messages of a split; raises InputError when they are gone."""
         import pyarrow.compute as pc
 
-        from cdc_assets.formats.landed.frame import format_frame
+        from cdc_assets.formats.landed.decode import Frame
 
         part = self.parts.get(path)
         if part is None:
@@ -94,7 +94,7 @@ class LandedReader:
         mine = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
         mine = pc.and_(mine, pc.equal(rows.column("topic"), split.partition.topic))
         mine = pc.and_(mine, pc.equal(rows.column("partition"), split.partition.number))
-        return format_frame(rows.filter(mine), part.since, min(part.until, self.fence))
+        return Frame.of(rows.filter(mine), part.since, min(part.until, self.fence))
 
 
 class TopicsSource:
@@ -178,7 +178,7 @@ class TopicsSource:
         rule = codec_of(self.options.messages).keys_alone
         return {} if rule is None else {**dict(keys_alone(landed, files, self.older, rule)), **dict(rivals(landed))}
 
-    def head(self, path: str, size: int) -> bytes:
+    def head(self, path: str, size: int) -> Content:
         """Return a split: messages are small, and a part of one is of no use."""
         return self.reader.read(path)
 
