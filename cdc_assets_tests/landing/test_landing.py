@@ -466,3 +466,29 @@ def test_a_row_that_does_not_fit_is_named_by_its_message(value: str | None, reas
     (aside,) = feeds[1].lake.quarantined()
     assert aside.reason.startswith("cdc[1] offset 2: ")
     assert (aside.line, rows_of(feeds[1])) == (2, [(1, 7)])
+
+
+# --- schemas that are stated again and again --------------------------------------------------------------------------
+
+
+def bootstrap(built: int, *columns: str) -> bytes:
+    """What TiCDC's Simple protocol says of a table every two minutes."""
+    kind = {"mysqlType": "int", "charset": "binary", "collate": "binary", "length": 11}
+    stated = [{"name": one, "dataType": kind, "nullable": one != "id", "default": None} for one in columns]
+    key = {"name": "PRIMARY", "unique": True, "primary": True, "nullable": False, "columns": ["id"]}
+    table = {"schema": "shop", "table": "t", "tableID": 1, "version": 1, "columns": stated, "indexes": [key]}
+    held = {"version": 1, "type": "BOOTSTRAP", "commitTs": 0, "buildTs": built, "tableSchema": table}
+    return json.dumps(held).encode()
+
+
+def test_a_schema_that_is_stated_every_two_minutes_is_kept_once_and_is_no_news() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri="kafka://127.0.0.1:9092/cdc?protocol=simple")
+    for built in range(4):
+        for partition in range(2):
+            broker(feed).send(partition, bootstrap(built, "id", "v"))
+        feed.landing.advance()
+        assert [event.kind for event in feed.landing.landed().events] == [EventKind.SCHEMA]
+    broker(feed).send(0, bootstrap(5, "id", "v"))
+    assert not feed.landed_in().news().more_than_marks
+    broker(feed).send(0, bootstrap(6, "id", "v", "w"))
+    assert feed.landed_in().news().more_than_marks
