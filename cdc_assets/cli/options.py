@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from cdc_assets.errors import BadSettings
 
@@ -55,7 +56,12 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
     ),
     click.option("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
-    click.option("--archive-layout", metavar="LAYOUT", default="records", help="Layout of the archive."),
+    click.option(
+        "--archive-layout",
+        metavar="LAYOUT",
+        default="records",
+        help="Layout of the archive: aiven, confluent or records (the default).",
+    ),
     click.option(
         "--kafka",
         multiple=True,
@@ -161,6 +167,7 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
     """Return the changefeeds and the lake that the options name; raises BadSettings."""
     from cdc_assets.settings import config
 
+    _refuse_unread()
     if given.get("sink_uri"):
         settings = config.from_flags(
             sink_uri=given["sink_uri"],
@@ -183,8 +190,6 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
             initial=initial_of(given),
         )
         return CommandTarget(settings.changefeeds, settings.lake)
-    if given.get("initial") or given.get("initial_options"):
-        raise BadSettings("--initial goes with --sink-uri. In a settings file, set `initial` of the changefeed.")
     settings = config.load(given.get("settings"))
     chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
     if given.get("quarantine"):
@@ -195,6 +200,30 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
         chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
     lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake
     return CommandTarget(chosen, lake)
+
+
+_OF_FILES = ("settings", "changefeed")
+_BESIDE_FILES = (*_OF_FILES, "decode", "complete")
+
+
+def _refuse_unread() -> None:
+    """Raise BadSettings for options on a changefeed beside those that describe it otherwise: they would not be read."""
+    context = click.get_current_context()
+    options = {one.name: "/".join((*one.opts[:1], *one.secondary_opts)) for one in context.command.params}
+    of_feeds = {one.name for one in feed_options(click.command()(lambda: None)).params}
+    given = [one for one in of_feeds if context.get_parameter_source(one) is ParameterSource.COMMANDLINE]
+    described = "sink_uri" in given
+    unread = sorted(options[one] for one in given if (one in _OF_FILES if described else one not in _BESIDE_FILES))
+    if unread and described:
+        raise BadSettings(
+            f"{', '.join(unread)} would not be read: --sink-uri and its options describe the one changefeed without a "
+            "settings file. Leave out one of the two."
+        )
+    if unread:
+        raise BadSettings(
+            f"{', '.join(unread)} would not be read: without --sink-uri changefeeds are those of the settings file. "
+            "Write the same there, choose one of them with --changefeed, or give --sink-uri."
+        )
 
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:

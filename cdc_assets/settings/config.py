@@ -309,7 +309,7 @@ class Settings(Model):
             return self.changefeeds[0]
         if name is None or name not in known:
             asked = "no changefeed was named" if name is None else f'no changefeed is called "{name}"'
-            raise BadSettings(f"{asked}; known are {', '.join(sorted(known))}. Give one of them as --name.")
+            raise BadSettings(f"{asked}; known are {', '.join(sorted(known))}. Name one of them.")
         return known[name]
 
     def needed_lake(self) -> LakeSettings:

@@ -115,6 +115,11 @@ WRONG = {
     "a key without columns": (["inspect", *feed(), "--key", "orders"], "NAME=VALUE"),
     "an unknown option": (["inspect", "--frobnicate"], "frobnicate"),
     "no lake": (["apply", *feed()], "--warehouse"),
+    "options of a changefeed beside a settings file": (
+        ["plan", "--settings", "c.yaml", "--tz", "Asia/Shanghai", "--old-collations"],
+        "--new-collations/--old-collations, --tz would not be read: without --sink-uri",
+    ),
+    "a settings file beside a changefeed": (["plan", *feed(), "--settings", "c.yaml"], "--settings would not be read"),
 }
 
 
