@@ -324,7 +324,7 @@ class SourceOrder:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if self.options.sends_by_table and known.newest:
+        if self.options.sends_by_table and row.has_key and known.newest:
             end, repeated = self._follow_copies(known, row, end, repeated)
         elif place and self._begins_snapshot_anew(known, row):
             end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
@@ -364,8 +364,9 @@ class SourceOrder:
         """Return how a stream of TiCDC's ends with a row, and whether it had come before, as `follow` has it or surer.
 
         A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
-        also where nothing came between. A delete behind the end of a replay is taken though it may have come before:
-        nothing stands behind it that it could take away, and how many came is not known where a replay began with some.
+        also where nothing came between; messages without key may be of equal rows. A delete behind the end of a replay
+        is taken though it may have come before: nothing stands behind it that it could take away, and how many came is
+        not known where a replay began with some.
         """
         if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
             return replace(known, again_at=1, again_after=0), True
