@@ -13,6 +13,7 @@ A message that cannot be read is an event with the mark before it: nothing behin
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -39,7 +40,7 @@ from cdc_assets.landing.partition_reader import (
     schema_event,
 )
 from cdc_assets.landing.tasks import ObservedTables, RangeResult, TaskResult
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LogStart
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, LogStart
 from cdc_assets.model.offsets import Ends, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -53,6 +54,13 @@ Shown = Callable[[Collection[TableId]], Iterable[LandedEvent]]
 """Tables -> the columns that the first of their rows show."""
 Later = Callable[[TableId, Tso], Iterable[pa.Table]]
 """A table, a position -> its rows beyond it, as they came, in the order of offsets."""
+
+_AGAINST_MARKS = (
+    "its rows at {0} came for the first time after a mark had said that all through {1} is there, so tables may miss "
+    "others that came so. Another changefeed sends its marks to the same topics, or messages that were acknowledged "
+    "were lost (required-acks has to be -1). Give each changefeed topics of its own, and mend required-acks; then "
+    "`cdc-assets rebuild {3}` builds {2} with these rows"
+)
 
 _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
@@ -275,7 +283,7 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
     before = digest_of(batch.before.next) if batch.before.next else ""
     spool.take(batch.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
     written = spool.finish()
-    events = event_rows(batch.events, state, written.splits, batch.before)
+    events = event_rows([*batch.events, *_against_marks(batch, written.splits)], state, written.splits, batch.before)
     added = Added(written.files, (store.write_events(events),))
     try:
         after = digest_of(state.next) if state.next else ""
@@ -285,6 +293,37 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
             store.discard(added)
         raise
     return sum(split.rows for split in written.splits)
+
+
+def _against_marks(batch: LandingBatch, splits: Iterable[LandedSplit]) -> Iterator[LandedEvent]:
+    """Yield what holds tables whose rows come for the first time, though a mark had said that they were there.
+
+    What a sender repeats was landed before, for all at or below a proven mark was. So a row beyond all that was landed
+    of its table and yet not above that mark is new: another changefeed sends marks to the same topics, or what was
+    acknowledged was lost. What had expired, was lost or could not be read may be new as well.
+    """
+    before, reader = batch.before, batch.reader
+    late = [one for one in splits if one.low <= before.proven]
+    if batch.by_offset or not reader.proves_ends or not late or before.accepted_losses:
+        return
+    greatest = dict(before.expired)
+    for table, position in (
+        *((one.table, one.high) for one in before.splits),
+        *((one.table, one.position + 1) for one in before.events if one.kind is EventKind.BAD),
+    ):
+        if table is None:
+            return
+        greatest[table] = max(position, greatest.get(table, 0))
+    gone = {partition.topic for partition in before.starts}
+    for split in late:
+        known = greatest.get(split.table)
+        if known is None or split.partition.topic in gone:
+            continue
+        position = split.low if split.low > known else split.high
+        if known < position <= before.proven:
+            at = LandedEvent(EventKind.LATE, split.partition, split.first, 0)
+            reason = _AGAINST_MARKS.format(position, before.proven, split.table, shlex.quote(str(split.table)))
+            yield from reader.late.hold(at, split.table, position, reason)
 
 
 def _refuse_foreign(batch: LandingBatch) -> None:

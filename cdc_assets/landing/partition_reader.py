@@ -431,13 +431,13 @@ class LateRows:
             if self._proves_ends or table in self._known:
                 yield from self.hold(LandedEvent(EventKind.LATE, place, row["offset"], 0), table, row["position"])
 
-    def hold(self, at: LandedEvent, table: TableId, position: Tso) -> Iterator[LandedEvent]:
+    def hold(self, at: LandedEvent, table: TableId, position: Tso, reason: str = "") -> Iterator[LandedEvent]:
         """Yield what holds a table whose row at a position came late, where it is not held yet."""
         place = (table, at.partition)
         if place in self._held:
             return
         self._held.add(place)
-        reason = _TOO_LATE.format(position, table, shlex.quote(str(table)))
+        reason = reason or _TOO_LATE.format(position, table, shlex.quote(str(table)))
         yield LandedEvent(EventKind.LATE, at.partition, at.offset, position - 1, table, reason=reason)
 
     def note(self, event: LandedEvent) -> None:

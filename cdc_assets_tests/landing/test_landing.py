@@ -468,6 +468,46 @@ def test_a_row_that_does_not_fit_is_named_by_its_message(value: str | None, reas
     assert (aside.line, rows_of(feeds[1])) == (2, [(1, 7)])
 
 
+# --- marks that do not hold -------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_comes_first_behind_a_mark_beyond_it_holds_its_table(feed: TopicFeed) -> None:
+    """Another changefeed, which is ahead, sends its marks to the same topic."""
+    log = broker(feed)
+    log.send(0, ddl(100), ddl(101, CREATE.replace("`t`", "`u`"), "u"), row(110, 1, 1), row(110, 1, 1, "u"), mark(120))
+    feed.apply()
+    log.send(0, row(130, 2, 2, "u"), row(190, 3, 3, "u"), mark(200))
+    feed.apply()
+    log.send(0, row(140, 2, 2), mark(150), row(160, 3, 3))
+    found = {str(one.name): one.reason for one in feed.apply().tables}
+    assert found["shop.u"] == ""
+    assert "its rows at 140 came for the first time after a mark had said that all through 200" in found["shop.t"]
+    assert "Another changefeed sends its marks" in found["shop.t"]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_rows_that_come_again_behind_a_mark_beyond_them_hold_no_table(
+    cut: int, partition: int, feed: TopicFeed
+) -> None:
+    log = broker(feed)
+    log.send(1, mark(100))
+    log.send(0, ddl(100), row(110, 1, 1), row(120, 2, 2), mark(200))
+    feed.apply()
+    for value in (mark(105), row(110, 1, 1), row(120, 2, 2), mark(150), row(210, 3, 3), mark(220))[:cut]:
+        log.send(partition, value)
+    assert [one.reason for one in feed.apply().tables if one.reason] == []
+
+
+def test_a_row_whose_first_message_could_not_be_read_may_come_for_the_first_time(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.send(0, ddl(100), row(110, 1, 1), row(120, 2, 2).replace(b'"v":"2"', b'"v":'), mark(200))
+    feed.apply()
+    log.send(0, mark(105), row(120, 2, 2), mark(210))
+    feed.apply()
+    assert feed.landing.landed().open_late == ()
+
+
 # --- schemas that are stated again and again --------------------------------------------------------------------------
 
 
