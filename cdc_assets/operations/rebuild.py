@@ -123,6 +123,23 @@ def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
     return list(dict.fromkeys(found))
 
 
+def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, Applied]) -> Life | None:
+    """Return a table that had a name of a table before it, if neither is in the lake; None if there is none."""
+    lives = planned.history.lives
+    if life in applied:
+        return None
+    names = {name.folded: since for name, since, _ in lives[life].names}
+    return next(
+        (
+            other
+            for other, table in lives.items()
+            if other not in applied
+            and any(name.folded in names and since < names[name.folded] for name, since, _ in table.names)
+        ),
+        None,
+    )
+
+
 def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
     """The tables and all with which they exchanged partitions, and so rows."""
     found: list[Life] = []
@@ -216,7 +233,16 @@ def _begun(
     planned = _from_nothing(pipeline, listing, bases)
     asked = _named(planned, applied, tables)
     needed = _with_partners(planned, asked)
-    targets = tuple(life for life in needed if life in asked or planned.history.lives[life].name is not None)
+    early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
+    for life, other in early.items() if tables else ():
+        if life in asked:
+            raise RebuildRefused(
+                f"{life} is not in the lake yet, and {other}, which had a name of it before, is not either: it would "
+                "find its name taken. Apply the changefeed first.",
+                table=str(life),
+            )
+    named = (life for life in needed if life in asked or planned.history.lives[life].name is not None)
+    targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
     ticket = _ticket(pipeline, rebuilder, targets, bases, run)
     rebuilder.end_stale()

@@ -24,6 +24,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.changefeed import sink_options
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, named, trapped
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import _AsOf, compare
 
@@ -274,6 +275,21 @@ def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Fee
 
 def _listing(pipeline: Pipeline) -> Listing:
     return pipeline.plan()[0]
+
+
+def test_a_table_does_not_come_before_one_that_had_its_name_and_is_not_in_the_lake_yet(tmp_path: Path) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.create("s.a")
+    feed.ddl("s.a", FIRST + 1, "DROP TABLE `s`.`a`", 4)
+    feed.create("s.a", FIRST + 2)
+    feed.rows("s.a", FIRST + 2, [("I", FIRST + 3, 1, "x")])
+    feed.publish(FIRST + 9)
+    pipeline = Pipeline(feed.settings(), feed.settings().open_source(), lake, ledger)
+    assert rebuild(pipeline, MemoryRebuilds(lake)) == ()
+    with pytest.raises(RebuildRefused, match="Apply the changefeed first"):
+        rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])
+    assert pipeline.apply("run").complete
+    assert [one.through for one in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [FIRST + 9]
 
 
 def test_a_crash_at_any_place_is_followed_by_a_rebuild_that_goes_on(tmp_path: Path) -> None:
