@@ -104,7 +104,10 @@ class Rebuilt:
 
 
 def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> list[Life]:
-    """The tables requested by present name or identity; none means all that have a name."""
+    """The tables requested by present name or identity; none means all that have a name.
+
+    A table that has none any more, but whose DROP is not applied yet, may be called by any that it had.
+    """
     lives = planned.history.lives
     if not tables:
         return [life for life in lives if lives[life].name is not None]
@@ -112,6 +115,8 @@ def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
     for table in tables:
         present = [life for life in lives if is_called(table, (lives[life].name,))]
         named = present or [life for life in lives if is_called(table, (life,))]
+        standing = [life for life in lives if life in applied and applied[life].name is not None]
+        named = named or [one for one in standing if is_called(table, (name for name, _, _ in lives[one].names))]
         if not named:
             gone = next((life for life in applied if is_called(table, (life, applied[life].name))), None)
             if gone is not None:

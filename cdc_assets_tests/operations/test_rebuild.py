@@ -17,6 +17,7 @@ from cdc_assets.lake.swap import Ticket
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.operations.rebuild import Rebuilt, rebuild
 from cdc_assets.operations.rebuildable import EarlierRuns, refusals
@@ -290,6 +291,20 @@ def test_a_table_does_not_come_before_one_that_had_its_name_and_is_not_in_the_la
         rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])
     assert pipeline.apply("run").complete
     assert [one.through for one in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [FIRST + 9]
+
+
+def test_a_table_whose_drop_is_not_applied_is_rebuilt_by_the_name_that_it_is_shown_with(tmp_path: Path) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.create("s.a")
+    file = feed.rows("s.a", FIRST, [("I", FIRST + 1, "one", "x")])
+    feed.ddl("s.a", FIRST + 2, "DROP TABLE `s`.`a`", 4)
+    feed.publish(FIRST + 9)
+    pipeline = Pipeline(feed.settings(), feed.settings().open_source(), lake, ledger)
+    (table,) = pipeline.apply("run").tables
+    assert (table.name, table.state) == (TableId("s", "a"), "held")
+    file.write_bytes(file.read_bytes().replace(b"one", b"1"))
+    assert [one.name for one in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [None]
+    assert pipeline.apply("run").complete
 
 
 def test_a_crash_at_any_place_is_followed_by_a_rebuild_that_goes_on(tmp_path: Path) -> None:
