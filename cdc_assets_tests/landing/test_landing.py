@@ -219,6 +219,28 @@ def test_an_archived_topic_of_which_no_rule_tells_the_tables_counts_as_the_other
     assert rows_of(archived) == [(1, 7), (2, 8)]
 
 
+@pytest.mark.parametrize("landed", [1, 2, 7])
+def test_a_statement_that_renames_several_tables_takes_effect_once_all_of_it_is_there(
+    feed: TopicFeed, landed: int
+) -> None:
+    """TiCDC sends a message for each, and the mark of its commit-ts may come before them."""
+    renames = [
+        ddl(200, f"RENAME TABLE `{old}` TO `{new}`", new).replace(b'"CREATE"', b'"RENAME"')
+        for old, new in (("t", "tmp"), ("u", "t"), ("tmp", "u"))
+    ]
+    broker(feed).send(0, ddl(100), ddl(101, CREATE.replace("`t`", "`u`"), "u"), row(120, 1, 7), row(130, 2, 8, "u"))
+    rest, shown = [mark(150), row(199, 3, 9), mark(200), *renames, mark(210)], set[tuple[tuple[str, int], ...]]()
+    for at in range(0, len(rest), landed):
+        broker(feed).send(0, *rest[at : at + landed])
+        feed.apply()
+        names = {name.table: feed.lake.read(name).column("id").to_pylist() for name in feed.lake.names()}
+        shown.add(tuple((name, key) for name, keys in sorted(names.items()) for key in sorted(keys)))
+        waits = any(one.startswith("the rename to ") for one in feed.listing().warnings)
+        assert waits == (feed.fence == 200 and any(one.position == 200 for one in feed.landing.landed().events))
+    assert shown <= {(("t", 1), ("u", 2)), (("t", 1), ("t", 3), ("u", 2)), (("t", 2), ("u", 1), ("u", 3))}
+    assert (("t", 2), ("u", 1), ("u", 3)) in shown
+
+
 # --- rows that come again ---------------------------------------------------------------------------------------------
 
 

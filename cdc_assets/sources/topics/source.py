@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdc_assets.ddl import Unknown, statement
+from cdc_assets.ddl import Rename, Unknown, statement
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
 from cdc_assets.formats import Content, Wire
 from cdc_assets.formats.landed.options import LandedOptions
@@ -145,6 +145,8 @@ class TopicsSource:
         landed = self._of_topics(names.named(written))
         files = self._schema_files(landed)
         fence = self._of(landed, files)
+        waiting = () if self.options.messages.by_offset else tuple(_renaming_at(files, fence.tso))
+        files = [file for file in files if file not in waiting]
         parts, unknown = _cut(landed.splits, files, fence.tso)
         self._parts, self._fence = {path: part for path, part, _ in parts}, fence.tso
         kept = () if not fence.kept_by else (f"the fence stays at {fence.tso}: {fence.kept_by}.",)
@@ -161,7 +163,7 @@ class TopicsSource:
                 **unknown,
             },
             late=dict(_late(landed)),
-            warnings=(*kept, *_losses(landed)),
+            warnings=(*kept, *_waiting(waiting), *_losses(landed)),
             published=landed.landed_ms / 1000,
             gone=landed.expired,
             unread=unread_messages(landed),
@@ -360,6 +362,24 @@ def _of_no_columns(split: LandedSplit, first: Tso) -> tuple[str, str]:
         f"not known{since}, neither from a DDL in the topics nor from the rows themselves. Give its CREATE TABLE in "
         "the setting `schemas`."
     )
+
+
+def _renaming_at(files: Iterable[SchemaFile], fence: Tso) -> Iterator[SchemaFile]:
+    """Yield the renames of the fence's own TSO, whose mark may precede some of them.
+
+    A statement that renames several tables comes as a message for each, and takes effect as one.
+    """
+    return (file for file in files if file.version == fence and isinstance(statement(file), Rename))
+
+
+def _waiting(renames: Sequence[SchemaFile]) -> Iterator[str]:
+    """Say which tables get their names later."""
+    if renames:
+        names = ", ".join(sorted(str(file.table) for file in renames)[:10])
+        yield (
+            f"the rename to {names} at {renames[0].version} waits for a greater mark: a statement may rename several "
+            "tables, and its messages need not all be there yet."
+        )
 
 
 def _losses(landed: Landed) -> tuple[str, ...]:
