@@ -112,7 +112,7 @@ class PartitionReader:
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
         self.late = LateRows(self.before, proves_ends=self.proves_ends)
         self.unknown = set[str]()
-        self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
+        self._statements = {e.shape or e.value for e in self.before.events if e.kind is EventKind.SCHEMA}
         self.codec = codec_of(self.options)
 
     def fork(self) -> PartitionReader:
@@ -305,7 +305,7 @@ class PartitionReader:
         key, value = (batch.column(name)[line["message"]].as_py() for name in ("key", "value"))
         event = LandedEvent(
             EventKind(kind.value), partition, offset, position, table, line["query"] or "", line["type"] or 0, key,
-            value, line["reason"] or "", line["source"] or "", line["source_position"] or "", commit_ts=ts,
+            value, line["reason"] or "", line["source"] or "", line["source_position"] or "", line["shape"] or "", ts,
         )  # fmt: skip
         if event.kind is EventKind.BAD:
             yield self.as_bad(event)
@@ -317,8 +317,9 @@ class PartitionReader:
             self.least[partition] = min(position, self.least.get(partition, position))
 
     def _is_first_statement(self, event: LandedEvent) -> bool:
-        first = event.value not in self._statements
-        self._statements.add(event.value)
+        what = event.shape or event.value
+        first = what not in self._statements
+        self._statements.add(what)
         return first
 
     def as_bad(self, event: LandedEvent) -> LandedEvent:

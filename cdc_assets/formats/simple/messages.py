@@ -10,6 +10,7 @@ of its line are null. BOOTSTRAP states a schema. A row's `checksum` is passed ov
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,10 @@ def _other(message: int, commit_ts: int, kind: str, sql: str | None, stated: str
     schema: Any = None if carried is None else json_value(carried)
     if kind == "BOOTSTRAP":
         table_schema(schema)
-        return Said(message, Kind.SCHEMA, table_of(schema))
+        # It comes every two minutes, and says each time when it was written.
+        return Said(
+            message, Kind.SCHEMA, table_of(schema), shape=blake2b(str(stated).encode(), digest_size=8).hexdigest()
+        )
     if sql is None:
         raise ValueError("it has no sql")
     table = table_of(schema) if schema else None
