@@ -249,27 +249,25 @@ def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
     reader, ignored = batch.reader, {**batch.before.ignored}
     for reason, count in reader.ignored.items():
         ignored[reason] = ignored.get(reason, 0) + count
-    return Landed(
-        batch.before.identity,
-        {**{partition: one.low for partition, one in ends.items()}, **reader.next},
-        dict(reader.marks),
-        {partition: one.high for partition, one in ends.items()},
-        proven,
-        int(time.time() * 1000),
-        dict(batch.tables.began),
-        ignored,
-        dict(batch.streams),
-        tuple(batch.sources),
-        dict(batch.barriers),
-        batch.before.topic_ids,
-        batch.before.expired,
-        dict(reader.deliveries.restarts),
-        dict(reader.deliveries.marks_at),
-        reader.deliveries.open(reader.marks),
+    return replace(
+        batch.before,
+        next={**{partition: end.low for partition, end in ends.items()}, **reader.next},
+        marks=dict(reader.marks),
+        ends={partition: end.high for partition, end in ends.items()},
+        proven=proven,
+        landed_ms=int(time.time() * 1000),
+        began=dict(batch.tables.began),
+        ignored=ignored,
+        streams=dict(batch.streams),
+        sources=tuple(batch.sources),
+        barriers=dict(batch.barriers),
+        restarts=dict(reader.deliveries.restarts),
+        marks_at=dict(reader.deliveries.marks_at),
+        deliveries=reader.deliveries.open(reader.marks),
+        unawaited={},
         last=batch.last,
         ahead=batch.ahead,
         newest=dict(reader.newest),
-        firsts=batch.before.firsts,
         starts={one: start.with_least(reader.least.get(one, 0)) for one, start in batch.starts.items()},
     )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ def event_rows(
     """
     rows: list[dict[str, Any]] = [_row(event) for event in events]
     rows.append({PART: "events", "kind": _OFFSETS, "query": _format_state(state, before or Landed())})
-    listed = [_split(split) for split in splits]
+    listed = [_flat(split) for split in splits]
     if listed:
         rows.append({PART: "events", "kind": _SPLITS, "query": json.dumps(listed)})
     return pa.Table.from_pylist(rows, schema=LANDED)
@@ -113,75 +113,53 @@ def digest_of(offsets: Mapping[Partition, int]) -> str:
     return hashlib.sha256(json.dumps(_by_topic(offsets), sort_keys=True).encode()).hexdigest()
 
 
+_NUMBERS = ("next", "marks", "ends", "restarts", "marks_at")
+"""The maps of the state from a partition to a number."""
+_MAPS: Mapping[str, tuple[Callable[..., Any], int, Callable[..., Any]]] = {
+    "began": (TableId, 2, int),
+    "expired": (TableId, 2, int),
+    "barriers": (Partition, 2, str),
+    "unawaited": (Partition, 2, lambda since, until: (since, until)),
+    "firsts": (Partition, 2, FirstMessage),
+    "newest": (Partition, 2, LandedMessage),
+    "starts": (Partition, 2, LogStart),
+    "streams": (lambda *key: Stream(Partition(*key[:2]), TableId(*key[2:4]), key[4]), 5, StreamEnd),
+    "deliveries": (lambda *key: (Partition(*key[:2]), TableId(*key[2:])), 4, DeliveryEnd),
+}
+"""Its other maps: what makes a key of fields, how many, and what makes a value of the rest."""
+_GROWING = ("began", "streams", "deliveries")
+"""Maps by table, of which there may be thousands: of these a landing writes what has changed."""
+_ATOMS = (int, str)
+_PLAIN = ("proven", "landed_ms", "ignored", "topic_ids", "last", "ahead")
+
+
 def _format_state(state: Landed, before: Landed) -> str:
-    return json.dumps(
-        {
-            "next": _by_topic(state.next),
-            "marks": _by_topic(state.marks),
-            "ends": _by_topic(state.ends),
-            "proven": state.proven,
-            "landed_ms": state.landed_ms,
-            "began": [
-                [table.schema, table.table, at]
-                for table, at in sorted(state.began.items())
-                if before.began.get(table) != at
-            ],
-            "ignored": dict(state.ignored),
-            "streams": [
-                [*one.partition, one.table.schema, one.table.table, one.source, *astuple(end)]
-                for one, end in sorted(state.streams.items())
-                if before.streams.get(one) != end
-            ],
-            "sources": state.sources,
-            "topic_ids": dict(state.topic_ids),
-            "expired": [[one.schema, one.table, at] for one, at in sorted(state.expired.items())],
-            "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
-            "restarts": _by_topic(state.restarts),
-            "marks_at": _by_topic(state.marks_at),
-            "deliveries": [
-                [*partition, table.schema, table.table, *end]
-                for (partition, table), end in sorted(state.deliveries.items())
-                if before.deliveries.get((partition, table)) != end
-            ],
-            "unawaited": [[*partition, *through] for partition, through in sorted(state.unawaited.items())],
-            "last": state.last,
-            "ahead": state.ahead,
-            "firsts": [[*partition, *message] for partition, message in sorted(state.firsts.items())],
-            "newest": [[*partition, *message] for partition, message in sorted(state.newest.items())],
-            "starts": [[*partition, *astuple(start)] for partition, start in sorted(state.starts.items())],
-        }
-    )
+    written: dict[str, Any] = {name: _by_topic(getattr(state, name)) for name in _NUMBERS}
+    for name in _MAPS:
+        known = getattr(before, name) if name in _GROWING else {}
+        entries = sorted(getattr(state, name).items())
+        written[name] = [[*_flat(key), *_flat(value)] for key, value in entries if known.get(key) != value]
+    return json.dumps({**written, **{name: getattr(state, name) for name in _PLAIN}, "sources": state.sources})
+
+
+def _flat(value: Any) -> list[Any]:
+    """Return the numbers and texts of a value, in the order of its fields."""
+    if isinstance(value, _ATOMS):
+        return [value]
+    flat = list[Any]()
+    for part in value if isinstance(value, tuple) else [getattr(value, name) for name in value.__match_args__]:
+        flat += (part,) if isinstance(part, _ATOMS) else _flat(part)
+    return flat
 
 
 def _parse_state(text: str, landed: Landed) -> Landed:
     state = json.loads(text)
-    streams = {Stream(Partition(*one[:2]), TableId(*one[2:4]), one[4]): StreamEnd(*one[5:]) for one in state["streams"]}
-    marks, marks_at = _partitions(state["marks"]), _partitions(state["marks_at"])
-    deliveries = {(Partition(*one[:2]), TableId(*one[2:4])): DeliveryEnd(*one[4:]) for one in state["deliveries"]}
-    return replace(
-        landed,
-        next=_partitions(state["next"]),
-        marks=marks,
-        ends=_partitions(state["ends"]),
-        proven=state["proven"],
-        landed_ms=state["landed_ms"],
-        began={**landed.began, **{TableId(schema, table): at for schema, table, at in state["began"]}},
-        ignored=state["ignored"],
-        streams={**landed.streams, **streams},
-        sources=tuple(state["sources"]),
-        topic_ids=state["topic_ids"],
-        expired={TableId(schema, table): at for schema, table, at in state["expired"]},
-        barriers={Partition(topic, number): at for topic, number, at in state["barriers"]},
-        restarts=_partitions(state["restarts"]),
-        marks_at=marks_at,
-        deliveries=open_deliveries({**landed.deliveries, **deliveries}, marks, marks_at),
-        unawaited={Partition(*one[:2]): (one[2], one[3]) for one in state.get("unawaited", ())},
-        last=state["last"],
-        ahead=state["ahead"],
-        firsts={Partition(*one[:2]): FirstMessage(*one[2:]) for one in state["firsts"]},
-        newest={Partition(*one[:2]): LandedMessage(*one[2:]) for one in state["newest"]},
-        starts={Partition(*one[:2]): LogStart(*one[2:]) for one in state["starts"]},
-    )
+    found: dict[str, Any] = {name: _partitions(state[name]) for name in _NUMBERS}
+    for name, (key, width, value) in _MAPS.items():
+        entries = {key(*one[:width]): value(*one[width:]) for one in state[name]}
+        found[name] = {**getattr(landed, name), **entries} if name in _GROWING else entries
+    found["deliveries"] = open_deliveries(found["deliveries"], found["marks"], found["marks_at"])
+    return replace(landed, **found, **{name: state[name] for name in _PLAIN}, sources=tuple(state["sources"]))
 
 
 def _by_topic(values: Mapping[Partition, int]) -> ByTopic:
@@ -198,14 +176,8 @@ def _partitions(by_topic: ByTopic) -> dict[Partition, int]:
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def _split(split: LandedSplit) -> list[Any]:
-    table, partition = split.table, split.partition
-    return [table.schema, table.table, partition.topic, partition.number, split.first, split.last, split.low,
-            split.high, split.rows, split.size, split.file, split.group, split.written_ms]  # fmt: skip
-
-
-def _parse_split(fields: list[Any]) -> LandedSplit:
-    schema, table, topic, number, *rest = fields
+def _parse_split(values: list[Any]) -> LandedSplit:
+    schema, table, topic, number, *rest = values
     return LandedSplit(TableId(schema, table), Partition(topic, number), *rest)
 
 
