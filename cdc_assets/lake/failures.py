@@ -59,6 +59,9 @@ CAUSES = (
           BadSettings, "the catalog's database refuses the login", _LOGIN),
     Cause(r"database \"[^\"]*\" does not exist|Unknown database", BadSettings, "the catalog's database is not there",
           "Check uri of lake.catalog."),
+    Cause(r"unable to open database file|attempt to write a readonly database|file is not a database", BadSettings,
+          "the catalog's file cannot be opened, or not be written", "Check uri of lake.catalog, or the lake's "
+          "directory, and the rights to it and to the files in it."),
     Cause(r"Unable to load region|NoRegionError|must specify a region", BadSettings, "no region is known",
           "Set client.region in lake.catalog, or AWS_REGION."),
     Cause(r"Unable to load credentials|NoCredentialsError|Unable to locate credentials", SetupError,

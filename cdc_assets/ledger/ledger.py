@@ -7,6 +7,7 @@ default `ledger.db` beside the catalog.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -169,10 +170,20 @@ class _Database:
             yield
         except sa.exc.DBAPIError as error:
             said = " ".join(str(error.orig).split())  # what Postgres says has several lines
+            place = self._engine.url.render_as_string()
+            if _UNUSABLE.search(said):
+                raise BadSettings(
+                    f"the ledger {place} cannot be used ({said}). Check its place and the rights to it and to its "
+                    "directory. The tables are as their own commits say."
+                ) from error
             raise StorageUnavailable(
-                f"the ledger {self._engine.url.render_as_string()} did not answer ({said}). The tables are as "
-                "their own commits say; nothing of them is lost. Try again."
+                f"the ledger {place} did not answer ({said}). The tables are as their own commits say; nothing of them "
+                "is lost. Try again."
             ) from error
+
+
+_UNUSABLE = re.compile("unable to open database file|attempt to write a readonly database|file is not a database")
+"""What SQLite says of a file that another try will find no better."""
 
 
 def _engine(url: str, patience_seconds: float) -> sa.Engine:

@@ -5,6 +5,7 @@ Modules that list, plan or decode are imported where they are needed: `status` d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -73,13 +74,16 @@ def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
 
 
 def refuse_missing(lake: LakeSettings) -> None:
-    """Raise BadSettings where a lake is a local directory that is not there."""
+    """Raise BadSettings where a lake is a local directory that is not there, or may not be read."""
     directory = lake.local_directory
-    if directory is not None and not directory.is_dir():
-        raise BadSettings(
-            f"{directory} does not exist; expected the directory of a lake. Give the --warehouse of an apply, or apply "
-            "a changefeed to it first."
-        )
+    if directory is None or os.access(directory / ".", os.R_OK | os.X_OK):
+        return
+    if os.path.lexists(directory):
+        raise BadSettings(f"{directory} is no directory that may be read; expected that of a lake. Correct its rights.")
+    raise BadSettings(
+        f"{directory} does not exist; expected the directory of a lake. Give the --warehouse of an apply, or apply "
+        "a changefeed to it first."
+    )
 
 
 @contextmanager
@@ -98,13 +102,12 @@ def ledger_url(lake: LakeSettings) -> str:
     """Return the SQLAlchemy URL of the ledger; raises BadSettings if none can be derived."""
     if lake.ledger:
         return lake.ledger
-    directory = lake.local_directory
+    directory = lake.make_directory()
     if directory is None:
         raise BadSettings(
             f"the warehouse {lake.warehouse} is not a local directory, so the ledger needs a place of its own. "
             "Name a database in the settings: lake: {ledger: postgresql+psycopg2://…}."
         )
-    directory.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{directory}/ledger.db"
 
 

@@ -121,6 +121,18 @@ class LakeSettings(Model):
             return Path(unquote(urlsplit(self.warehouse).path))
         return None if "://" in self.warehouse else Path(self.warehouse)
 
+    def make_directory(self) -> Path | None:
+        """Return `local_directory`, made where it is not there yet. Raises BadSettings where it cannot be used."""
+        directory = self.local_directory
+        try:
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadSettings(
+                f"the lake's directory {directory} cannot be made ({error.strerror}). Name another, or mend the rights."
+            ) from None
+        return directory
+
     @property
     def root(self) -> str:
         """The location of tables and stages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,35 @@ def test_wrong_usage_is_an_error_sentence_and_exit_code_2(case: str, tmp_path: P
     assert said.returncode == 2, said.stdout + said.stderr
     assert part in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def file_for_a_directory(lake: Path) -> None:
+    lake.write_text("")
+
+
+def no_database(name: str) -> Callable[[Path], None]:
+    def write(lake: Path) -> None:
+        lake.mkdir()
+        (lake / name).write_text("this is no database at all")
+
+    return write
+
+
+UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {
+    "a file": (file_for_a_directory, ("status",), "is no directory that may be read"),
+    "a file, to be written to": (file_for_a_directory, ("apply", *feed()), "cannot be made (File exists)"),
+    "a catalog that is none": (no_database("catalog.db"), ("status",), "catalog's file cannot be opened"),
+    "a ledger that is none": (no_database("ledger.db"), ("journal",), "ledger.db cannot be used (file is not a data"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_lake_that_cannot_be_used_is_a_setup_to_correct(case: str, tmp_path: Path) -> None:
+    make, arguments, sentence = UNUSABLE[case]
+    make(tmp_path / "lake")
+    said = run(*arguments, "--warehouse", str(tmp_path / "lake"))
+    assert (said.returncode, "Traceback" in said.stderr) == (2, False), said.stderr
+    assert sentence in said.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "journal", "files"])

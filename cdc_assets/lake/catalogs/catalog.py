@@ -46,9 +46,7 @@ __all__ = [
 
 def open_catalog(settings: LakeSettings) -> Catalog:
     """Open the catalog; another process may be creating its tables at the same time."""
-    directory = settings.local_directory
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
+    settings.make_directory()
     hide(settings.secrets)
     _refuse_silent(settings)
     for pause_seconds in (0.2, 1.0):
