@@ -25,6 +25,7 @@ SAID: list[tuple[str, type[CdcError], str]] = [
     ('UnsupportedFileSystemException: No FileSystem for scheme "s4"', BadSettings, "lake.warehouse"),
     ('PSQLException: FATAL: password authentication failed for user "u"', BadSettings, "jdbc.password"),
     ('OperationalError: FATAL:  database "lakes" does not exist', BadSettings, "uri of lake.catalog"),
+    ("OperationalError: (sqlite3.OperationalError) unable to open database file", BadSettings, "the rights"),
     ("SdkClientException: Unable to load region from any of the providers", BadSettings, "client.region"),
     ("SdkClientException: Unable to load credentials from any of the providers", SetupError, "s3.access-key-id"),
     ("NoSuchBucketException: The specified bucket does not exist (Status Code: 404)", BadSettings, "lake.warehouse"),

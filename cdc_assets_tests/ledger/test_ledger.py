@@ -304,7 +304,7 @@ def test_the_files_command_shows_what_was_applied_when(tmp_path: Path) -> None:
     done = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path), "--json"], standalone_mode=False)
     rows = {row["path"]: row for row in json.loads(done.output)}
     one = rows["crash/a/1/CDC000001.csv"]
-    assert (one["rows"], one["min_commit_ts"], one["max_commit_ts"]) == (1, 2, 3)
+    assert (one["rows"], one["first_position"], one["last_position"]) == (1, 2, 3)
     assert (one["run"], one["snapshot"], one["table"]) == ("run-8", 77, "db.t")
     assert rows["crash/a/1/CDC000002.csv"]["rows"] is None
     text = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path)], standalone_mode=False).output
