@@ -24,7 +24,7 @@ from cdc_assets.errors import CdcError
 from cdc_assets.formats import COMMIT_TS, SplitReader
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.tasks import FirstLoad
-from cdc_assets.model.reports import AlikeKeys, Staged
+from cdc_assets.model.reports import AlikeKeys, StagedWindow
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
@@ -68,7 +68,7 @@ class BothWays(MemoryLake):
         self.windows = 0
         self._spark = spark
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
         if step.files:
             self.windows += 1
             here = self._staged("driver", step, reader, quarantine)

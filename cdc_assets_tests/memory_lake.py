@@ -16,17 +16,17 @@ from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.patches import has_patches, with_rows
-from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
+from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader
 from cdc_assets.history.releases import WAYS, ways_out
-from cdc_assets.model.gaps import Completed
-from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
+from cdc_assets.model.gaps import CompletePattern
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Release, Releases
-from cdc_assets.model.reports import AlikeKeys, Staged, StepResult
+from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.settings_changes import SettingsChange
@@ -68,13 +68,13 @@ class MemoryLake:
         self.tables: dict[Life, _Table] = {}
         self.kept: dict[tuple[Life, str, int], QuarantinedRow] = {}
         self.decided: dict[tuple[Life, Tso], Release] = {}
-        self.completed: dict[str, Completed] = {}
+        self.completed: dict[str, CompletePattern] = {}
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
 
-    def applied(self) -> Mapping[Life, Applied]:
+    def applied(self) -> Mapping[Life, AppliedState]:
         return {
-            life: Applied(
+            life: AppliedState(
                 table.progress,
                 table.ddl,
                 table.name,
@@ -124,13 +124,13 @@ class MemoryLake:
                 raise TypeError(step)
         return StepResult()
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
         window = read_window(step, reader, quarantine=quarantine)
         place = f"{step.life} {step.lo} {step.hi}"
         self.staged[place] = window
-        return Staged(place, window.changes.num_rows, window.report)
+        return StagedWindow(place, window.changes.num_rows, window.report)
 
-    def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
+    def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
         for row in rejects_table(self.staged[staged.path].rejects, step).to_pylist():
             kept = QuarantinedRow(
                 step.life,
@@ -155,7 +155,7 @@ class MemoryLake:
     def quarantined_counts(self) -> Mapping[Life, int]:
         return Counter(row.life for row in self.quarantined())
 
-    def replay(self, replay: Replay, reader: SplitReader) -> Found:
+    def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
         found = find_keys(replay, reader)
         table, frame = self.tables[replay.frame.life], replay.frame
         windows = [
@@ -175,7 +175,7 @@ class MemoryLake:
     def releases(self) -> Releases:
         return dict(self.decided)
 
-    def said_complete(self) -> tuple[Completed, ...]:
+    def said_complete(self) -> tuple[CompletePattern, ...]:
         return tuple(self.completed.values())
 
     def settings_changes(self) -> tuple[SettingsChange, ...]:
@@ -185,7 +185,7 @@ class MemoryLake:
         match decision:
             case Release(life, version):
                 self.decided[life, version] = decision
-            case Completed(pattern):
+            case CompletePattern(pattern):
                 self.completed[pattern] = decision
             case SettingsChange(pattern, since):
                 self.changed[pattern, since] = decision
@@ -194,7 +194,7 @@ class MemoryLake:
         match decision:
             case Release(life, version):
                 self.decided.pop((life, version), None)
-            case Completed(pattern):
+            case CompletePattern(pattern):
                 self.completed.pop(pattern, None)
             case SettingsChange(pattern, since):
                 self.changed.pop((pattern, since), None)
@@ -203,7 +203,7 @@ class MemoryLake:
         for life in gaps.keys() & self.tables.keys():
             self.tables[life].gap = gaps[life]
 
-    def discard(self, staged: Staged) -> None:
+    def discard(self, staged: StagedWindow) -> None:
         self.staged.pop(staged.path, None)
 
     def apply_renames(self) -> None:
@@ -221,7 +221,7 @@ class MemoryLake:
     def can_prefetch(self, step: ApplyRows) -> bool:
         return True
 
-    def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
+    def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
         window = self.staged.pop(staged.path)
         changes, table = window.changes, self.tables[step.life]
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)

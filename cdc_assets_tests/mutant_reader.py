@@ -9,7 +9,7 @@ from typing import Any
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.io.storage import Opener
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.splits import Listing, Settled
+from cdc_assets.model.splits import Listing, SettledFiles
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
@@ -44,7 +44,7 @@ class _Reader(StorageSink):
             plain.protocol, plain.prefix, plain.uri, plain.options, pauses=(0.0, 0.0), torn=dict(state.torn)
         )
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         listing = super().listing(known, settled)
         for path in self.state.gone:
             (self.state.bucket / path).unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable
 
 __all__ = [
     "MAX_KEYS",
-    "Found",
+    "RecordLookup",
     "Replay",
     "carried",
     "find_keys",
@@ -61,7 +61,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecordLookup:
     """What the files now say of quarantined records: the keys of those that fit, and (file, line) of those that do not.
 
     `keys` is None where all keys of the range are to be merged.
@@ -71,7 +71,7 @@ class Found:
     bad: frozenset[tuple[str, int]] = frozenset()
 
 
-def find_keys(replay: Replay, reader: SplitReader) -> Found:
+def find_keys(replay: Replay, reader: SplitReader) -> RecordLookup:
     """Read the quarantined records' files again. Raises MalformedData for a file that cannot be trusted at all."""
     bad: set[tuple[str, int]] = set()
     seen: set[tuple[str, int]] = set()
@@ -89,8 +89,8 @@ def find_keys(replay: Replay, reader: SplitReader) -> Found:
             keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
     lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
     if replay.whole or lost or not keys or sum(table.num_rows for table in keys) > MAX_KEYS:
-        return Found(None, frozenset(bad))
-    return Found(pa.concat_tables(keys), frozenset(bad))
+        return RecordLookup(None, frozenset(bad))
+    return RecordLookup(pa.concat_tables(keys), frozenset(bad))
 
 
 def replay_tasks(replay: Replay) -> list[tuple[int, list[int]]]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pandera.errors import SchemaError
     from pandera.polars import DataFrameSchema
 
-__all__ = ["MAX_CASES", "RULES", "Checked", "Rule", "check", "rules", "validated"]
+__all__ = ["MAX_CASES", "RULES", "CheckedRows", "Rule", "check", "rules", "validated"]
 
 MAX_CASES = 1000
 """Rejects that `check` gives in full by default; all are counted."""
@@ -44,7 +44,7 @@ MAX_CASES = 1000
 _ROW = "#row"
 
 
-class Checked(NamedTuple):
+class CheckedRows(NamedTuple):
     """Rows of sound records, the first records that are not sound, and how many those are in all."""
 
     changes: pa.Table
@@ -236,7 +236,7 @@ def check(
     notes: Mapping[tuple[str, str], int] | None = None,
     limit: int | None = MAX_CASES,
     leaving_too: bool = False,
-) -> Checked:
+) -> CheckedRows:
     """Sort out the records of one file that break a promise of the schema file of its version.
 
     All images of a broken record are left out of `changes`. `rejects` are the first `limit` records by line, each with
@@ -261,7 +261,7 @@ def check(
     for error, where in found:
         _collect(reasons, error, where, by_place, path)
     if not reasons:
-        return Checked(changes, (), 0)
+        return CheckedRows(changes, (), 0)
     return _sorted_out(changes, reasons, path, limit)
 
 
@@ -314,14 +314,14 @@ def _reason(value: Any, column: Column, error: SchemaError) -> str:
     return f"{misfit(shown, column)}: it is {getattr(error.check, 'name', error.check)}"
 
 
-def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path: str, limit: int | None) -> Checked:
+def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path: str, limit: int | None) -> CheckedRows:
     lines, stamps = (changes.column(name).to_pylist() for name in (LINE, position_column(changes)))
     by_line: dict[int, Reject] = {}
     for row, (column, reason) in sorted(reasons.items()):
         by_line.setdefault(lines[row], Reject(path, lines[row], reason, b"", column, stamps[row]))
     broken = pc.is_in(changes.column(LINE), pa.array(by_line, pa.int64()))
     first = [by_line[line] for line in sorted(by_line)[:limit]]
-    return Checked(changes.filter(pc.invert(broken)), tuple(first), len(by_line))
+    return CheckedRows(changes.filter(pc.invert(broken)), tuple(first), len(by_line))
 
 
 # --- files of a window ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import TableMoved
 from cdc_assets.model.progress import Life, Phase, Progress
-from cdc_assets.model.reports import Staged
+from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
@@ -106,7 +106,7 @@ class _Work(NamedTuple):
     """What the ops hand on: the partition's last window, what is staged of it, and when its checkpoint was written."""
 
     step: ApplyRows
-    staged: Staged
+    staged: StagedWindow
     published: float
 
 

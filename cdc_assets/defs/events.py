@@ -14,7 +14,7 @@ from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, rep
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.lake.lake_table import LakeTable
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
 from cdc_assets.model.table_history import Event
@@ -48,7 +48,7 @@ class RunEvents:
         self._source = source
         self._pipeline = pipeline
         self._name = source.changefeed.name
-        self._before: Mapping[Life, Applied] = {}
+        self._before: Mapping[Life, AppliedState] = {}
         self._done: set[tuple[str, str]] = set()
         self._changes: dict[Life, int] = {}
         self._pending: dict[Life, int] = {}

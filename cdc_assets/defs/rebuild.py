@@ -18,7 +18,7 @@ from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.operations.rebuild import Rebuilt, incomplete_in_dumps, rebuild
+from cdc_assets.operations.rebuild import SwappedTable, incomplete_in_dumps, rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import format_partition_key
 from cdc_assets.planning.plan import Plan
@@ -100,7 +100,7 @@ def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
     return rebuild_tables
 
 
-def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: LakePipeline) -> Sequence[Rebuilt]:
+def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: LakePipeline) -> Sequence[SwappedTable]:
     """Rebuild the tables that the run is asked for."""
     from cdc_assets.lake.swap import Rebuilds
 
@@ -112,7 +112,7 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: La
 
 
 def _events(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, done: Sequence[Rebuilt]
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, done: Sequence[SwappedTable]
 ) -> Iterator[Any]:
     """Add partitions that are new, and yield the events and checks of what was rebuilt."""
     name, outcome = source.changefeed.name, pipeline.status()
@@ -123,7 +123,7 @@ def _events(
 
 
 def _partitions(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, plan: Plan, one: Rebuilt
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, plan: Plan, one: SwappedTable
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the events of `ddl` and `dml` for a table that begins with a dump now: its first partition."""
     key = log_rebuilt(context, source, plan, one.life)
@@ -137,7 +137,7 @@ def _partitions(
         yield dg.AssetMaterialization(asset_key(name, asset), description, metadata, partition)
 
 
-def _figures(one: Rebuilt, rows: int | None) -> dict[str, Any]:
+def _figures(one: SwappedTable, rows: int | None) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "rebuilt": True,
         "applied_ts": one.through,

@@ -20,7 +20,7 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.gaps import Missed, is_complete, missed_text
+from cdc_assets.model.gaps import MissedMessages, is_complete, missed_text
 from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
@@ -31,7 +31,7 @@ __all__ = ["with_gaps"]
 
 
 def with_gaps(
-    history: History, complete: Iterable[str] = (), missed: Mapping[TableId, Sequence[Missed]] | None = None
+    history: History, complete: Iterable[str] = (), missed: Mapping[TableId, Sequence[MissedMessages]] | None = None
 ) -> History:
     """Return the history with the gaps of every life; `complete` are the patterns of tables that have none.
 
@@ -89,7 +89,7 @@ def _begin(state: Gap | Whole, event: Event) -> Tso | None:
     return None if state.filling.since is None else max(state.filling.since, event.at)
 
 
-def _missed(life: Life, due: Sequence[Missed], offered: Base | None, *, complete: bool) -> Gap | None:
+def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, complete: bool) -> Gap | None:
     """Return the gap of a table whose rows may have been in messages that were gone."""
     lost = [one for one in due if one.later or not complete]
     if not lost:

@@ -10,7 +10,7 @@ from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
 from cdc_assets.history.imports import unknown_values
 from cdc_assets.history.lives import MISSING_DDL, Lives
-from cdc_assets.history.policies import Evolved, PolicyDecision, by_policy
+from cdc_assets.history.policies import PolicyDecision, SchemaEffect, by_policy
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -61,7 +61,7 @@ def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) ->
 
 
 def _exchangeable(
-    file: SchemaFile, statement: ddl.Exchange, table: Evolved, other: Evolved
+    file: SchemaFile, statement: ddl.Exchange, table: SchemaEffect, other: SchemaEffect
 ) -> tuple[str, ddl.Predicate | None]:
     """Return why two tables cannot exchange rows, or the condition for those of the partition."""
     schema = table.after
@@ -82,7 +82,7 @@ def _exchangeable(
 def _event(
     file: SchemaFile,
     table: TableHistory,
-    found: Evolved,
+    found: SchemaEffect,
     decided: tuple[str, PolicyDecision],
     other: Life | None,
     rows: tuple[Life, ddl.Predicate, bool, Mapping[str, str]] | None,

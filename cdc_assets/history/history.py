@@ -34,8 +34,8 @@ from cdc_assets.history.policies import Rules, Zones, utc
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.gaps import Missed
-from cdc_assets.model.progress import Applied, Base, Life
+from cdc_assets.model.gaps import MissedMessages
+from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
@@ -55,9 +55,9 @@ def read_history(
     zone: Zones = utc,
     complete: Sequence[str] = (),
     imports: Sequence[Import] = (),
-    standing: Mapping[Life, Applied] | None = None,
+    standing: Mapping[Life, AppliedState] | None = None,
     begun: Tso | None = None,
-    missed: Mapping[TableId, Sequence[Missed]] | None = None,
+    missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
@@ -87,7 +87,7 @@ def read_history(
 
 
 def _with_dumps(
-    chosen: Sequence[Chosen], play: Callable[[Sequence[Chosen]], _Player], standing: Mapping[Life, Applied]
+    chosen: Sequence[Chosen], play: Callable[[Sequence[Chosen]], _Player], standing: Mapping[Life, AppliedState]
 ) -> tuple[History, dict[Life, Base]]:
     """Play with the chosen tables of dumps, but for those that are needless or whose table stands in the lake already.
 

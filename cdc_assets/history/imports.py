@@ -17,11 +17,11 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.lives import Lives
-from cdc_assets.history.policies import Evolved
+from cdc_assets.history.policies import SchemaEffect
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.gaps import is_complete
-from cdc_assets.model.progress import Applied, Base, Life
+from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, Rekey
 from cdc_assets.model.splits import Import, SchemaFile
@@ -66,7 +66,7 @@ class Choice:
     waiting: tuple[Import, ...] = ()
 
 
-def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: Tso, begun: Tso | None) -> Choice:
+def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], until: Tso, begun: Tso | None) -> Choice:
     """Return which imports count. `standing` are the tables of the lake, based on a dump or on none.
 
     Of several dumps that have a table the newest at or below `until` counts, also for a table that was created from
@@ -153,7 +153,7 @@ def bring(
         return None
     schema = _schema(one.table.schema, new_collations)
     file = SchemaFile(base.uri, one.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
-    found = lives.keyed(Evolved(schema), file)
+    found = lives.keyed(SchemaEffect(schema), file)
     schema = found.after
     event: Event = Imported(file, schema, schema, base.table, release=release)
     reason = one.table.problem or found.reason or ("" if release is not None else one.doubt)
@@ -205,7 +205,7 @@ def _complete_older_files(
 # --- later schema files of the feed -----------------------------------------------------------------------------------
 
 
-def beside_the_dump(table: TableHistory, file: SchemaFile, found: Evolved) -> Evolved:
+def beside_the_dump(table: TableHistory, file: SchemaFile, found: SchemaEffect) -> SchemaEffect:
     """Hold a table of a dump where a schema file contradicts the dump, or acts on values that the dump lacks."""
     found = _known_rows(table, found)
     if found.release is None and (reason := _refused_columns(table, file)):
@@ -256,7 +256,7 @@ def _alike(mine: Column, theirs: Column) -> bool:
     return members and mine.is_pk == theirs.is_pk and replace(mine, name=theirs.name).decodes_like(theirs)
 
 
-def _known_rows(table: TableHistory, found: Evolved) -> Evolved:
+def _known_rows(table: TableHistory, found: SchemaEffect) -> SchemaEffect:
     """Hold a change that depends on values that are NULL in the rows of the dump, unless a person decided it."""
     if not table.made_null or found.reason or found.release is not None:
         return found
@@ -290,7 +290,7 @@ def _used(predicate: Predicate | None) -> tuple[str, ...]:
 
 
 def superseded(
-    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, Applied], alone: Callable[[], History]
+    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, AppliedState], alone: Callable[[], History]
 ) -> dict[Chosen, Life | None]:
     """Return which imports are of tables that are in the lake without them, and those tables.
 
@@ -317,7 +317,7 @@ def superseded(
 
 
 def needed_before(
-    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, Applied]
+    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, AppliedState]
 ) -> tuple[set[Chosen], set[Life]]:
     """Return the imports that cannot count, and the tables that nobody needs, for an EXCHANGE PARTITION before a dump.
 

@@ -9,7 +9,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import TableHeld
-from cdc_assets.history.policies import Evolved, PolicyDecision, Rules, born, by_policy, evolved, ways_of
+from cdc_assets.history.policies import PolicyDecision, Rules, SchemaEffect, born, by_policy, evolved, ways_of
 from cdc_assets.history.recovery import Gone
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.by_name import ByName
@@ -187,7 +187,7 @@ class Lives:
 
     # --- columns ---
 
-    def hidden(self, table: TableHistory, file: SchemaFile) -> Evolved:
+    def hidden(self, table: TableHistory, file: SchemaFile) -> SchemaEffect:
         """Changes of columns by an earlier DDL that is not in the changefeed, because an event filter hides it."""
         bare_columns = bare(table.schema).columns
         if file.by_text:
@@ -195,16 +195,16 @@ class Lives:
                 zone = self.rules.zone(table.life, file.version)
                 file = ddl.listed(file, bare(table.schema), self.collation(file), zone)
             except TableHeld as error:
-                return Evolved(table.schema, reason=error.message)
+                return SchemaEffect(table.schema, reason=error.message)
         if not file.columns or with_facts(file, table.schema).columns == bare_columns:
-            return Evolved(table.schema)
+            return SchemaEffect(table.schema)
         return self._evolved(table, replace(file, query="", type=0), replace(self.rules, releases={}))
 
-    def evolved(self, table: TableHistory, file: SchemaFile) -> Evolved:
+    def evolved(self, table: TableHistory, file: SchemaFile) -> SchemaEffect:
         """Changes of a schema file to the columns of the table that has its name."""
         return self._evolved(table, file, self.rules)
 
-    def _evolved(self, table: TableHistory, file: SchemaFile, rules: Rules) -> Evolved:
+    def _evolved(self, table: TableHistory, file: SchemaFile, rules: Rules) -> SchemaEffect:
         key = self._keys.get(fold_name(str(file.table)))
         found = evolved(table.schema, file, self.collation(file), rules, (table.life, file.table), key)
         changes = tuple(change for change in found.changes if not isinstance(change, Rekey) or not key)
@@ -217,7 +217,7 @@ class Lives:
         """Return the default collation of the file's database."""
         return self.collations.get(TableId(file.table.schema, ""))
 
-    def keyed(self, found: Evolved, file: SchemaFile, before: tuple[str, ...] = ()) -> Evolved:
+    def keyed(self, found: SchemaEffect, file: SchemaFile, before: tuple[str, ...] = ()) -> SchemaEffect:
         """Return the schema with the key of the settings, or that of `before` by its new names; else a hold."""
         key = self._keys.get(fold_name(str(file.table)))
         if not key or found.reason:

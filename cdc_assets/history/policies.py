@@ -23,7 +23,7 @@ from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, S
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Evolved", "PolicyDecision", "Rules", "Zones", "born", "by_policy", "evolved", "utc", "ways_of"]
+__all__ = ["PolicyDecision", "Rules", "SchemaEffect", "Zones", "born", "by_policy", "evolved", "utc", "ways_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def ways_of(error: CdcError) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Evolved:
+class SchemaEffect:
     """The effect of a schema file on a table. A non-empty `reason` holds it, `ways` says how it is released."""
 
     after: TableSchema
@@ -112,7 +112,7 @@ def evolved(
     rules: Rules,
     table: tuple[Life, TableId],
     key: tuple[str, ...] | None = None,
-) -> Evolved:
+) -> SchemaEffect:
     """Decide a schema file of a table (its life and name) and carry the decision out on its schema.
 
     `key` is the one in the settings.
@@ -136,11 +136,11 @@ def evolved(
     except CdcError as problem:
         error = problem
     if error is None and decision.way != "hold":
-        return Evolved(after, tuple(changes), release=decision.release)
+        return SchemaEffect(after, tuple(changes), release=decision.release)
     reason = error.message if error is not None else by_policy(file, decision.kind)
     offered = ("apply" if error is not None else "as written", "skip", "rebuild")
     more = ways_of(error) if error is not None else ()
-    return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
+    return SchemaEffect(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
 
 
 def _as_written(
@@ -195,7 +195,7 @@ def born(
     decision: PolicyDecision,
     reason: str = "",
     timezone: str = "UTC",
-) -> Evolved:
+) -> SchemaEffect:
     """Decide a schema file that begins a table. `reason` says why it is held anyway: its rows are not known."""
     offered: tuple[str, ...] = ("apply", "skip")
     more: tuple[str, ...] = ()
@@ -206,5 +206,5 @@ def born(
     except CdcError as error:
         schema, reason, more = with_facts(file, None), error.message, ways_of(error)
     if reason and decision.way in ("skip", "rebuild") and schema.columns:
-        return Evolved(schema if file.by_text else ddl.create(replace(file, query="", type=0), like, collation))
-    return Evolved(schema, (), reason, ways_out(file.table, file.version, offered, more) if reason else ())
+        return SchemaEffect(schema if file.by_text else ddl.create(replace(file, query="", type=0), like, collation))
+    return SchemaEffect(schema, (), reason, ways_out(file.table, file.version, offered, more) if reason else ())

@@ -10,7 +10,7 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
 from cdc_assets.lake.writers import writer_of
-from cdc_assets.model.reports import AlikeKeys, Staged
+from cdc_assets.model.reports import AlikeKeys, StagedWindow
 from cdc_assets.model.steps import ApplyRows
 
 __all__ = ["STAGED", "commit_stage"]
@@ -23,7 +23,7 @@ def commit_stage(
     target: CommitTarget,
     label: Label,
     step: ApplyRows,
-    staged: Staged,
+    staged: StagedWindow,
     batch: Batch,
     io: Mapping[str, str],
     mark: Mapping[str, str],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdc_assets.lake.names import encoded, format_identity, format_name, parse_identity
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
-from cdc_assets.model.gaps import Completed
+from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.settings_changes import SettingsChange
 
@@ -26,13 +26,13 @@ __all__ = ["Decisions", "format_decision", "parse_decisions"]
 
 _PREFIXES: Mapping[type[KeptDecision], str] = {
     Release: "cdc.release.",
-    Completed: "cdc.complete.",
+    CompletePattern: "cdc.complete.",
     SettingsChange: "cdc.settings.",
 }
 _PIECE = 900
 """Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""
 
-DecisionT = TypeVar("DecisionT", Release, Completed, SettingsChange)
+DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Decisions:
         """Return the releases of this changefeed: one query."""
         return {(one.life, one.version): one for one in self._all(Release)}
 
-    def said_complete(self) -> tuple[Completed, ...]:
+    def said_complete(self) -> tuple[CompletePattern, ...]:
         """Return which tables people said to have had no rows before, by time: one query."""
-        return tuple(sorted(self._all(Completed), key=lambda one: (one.when, one.pattern)))
+        return tuple(sorted(self._all(CompletePattern), key=lambda one: (one.when, one.pattern)))
 
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return from when on people said that settings are in force, by TSO: one query."""
@@ -110,7 +110,7 @@ def _key(changefeed: str, decision: KeptDecision) -> str:
             name = format_name(life.born_as)
             name = f"{name[:80]}~{_digest(name)}" if len(name) > 120 else name
             subject = f"{name}@{life.version}.{version}"
-        case Completed(pattern):
+        case CompletePattern(pattern):
             subject = _digest(pattern)
         case SettingsChange(pattern, since):
             subject = f"{_digest(pattern)}.{since}"

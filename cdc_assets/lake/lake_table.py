@@ -31,7 +31,7 @@ from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
-from cdc_assets.model.progress import Applied, Base, Filling, Gap, Lack, Life
+from cdc_assets.model.progress import AppliedState, Base, Filling, Gap, Lack, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -49,7 +49,7 @@ __all__ = [
     "KEY",
     "NAME",
     "LakeTable",
-    "Owned",
+    "OwnedTable",
     "format_base",
     "landing_of",
     "read_file",
@@ -91,26 +91,26 @@ class LakeTable:
     key: tuple[str, ...] | None = None
 
     @property
-    def applied(self) -> Applied:
+    def applied(self) -> AppliedState:
         """The part that planning needs."""
         label = self.label
         shown = (self.gap, self.base, label.settings, self.key)
-        return Applied(label.progress, label.ddl, self.name, label.positions, *shown)
+        return AppliedState(label.progress, label.ddl, self.name, label.positions, *shown)
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedTable:
     """A table, and the name of the changefeed that made it."""
 
     changefeed: str
     lake_table: LakeTable
 
 
-_cache: dict[str, Owned | None] = {}
+_cache: dict[str, OwnedTable | None] = {}
 _cache_lock = Lock()
 
 
-def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) -> list[Owned]:
+def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) -> list[OwnedTable]:
     """Return the changefeeds' tables among those of the catalog, each with its current name.
 
     `standing` is everything in the catalog: files that it no longer names are forgotten. Raises FileNotFoundError if a
@@ -126,20 +126,20 @@ def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) 
     return [one for one in owned if one is not None]
 
 
-def read_owned(catalog: Catalog, place: str, identifier: Identifier) -> Owned | None:
+def read_owned(catalog: Catalog, place: str, identifier: Identifier) -> OwnedTable | None:
     """Return the table of that name by its metadata file, None if it is not a changefeed's.
 
     Raises FileNotFoundError.
     """
     owned = _interpreted(catalog, place)
     if owned is not None and owned.lake_table.identifier != identifier:
-        owned = Owned(owned.changefeed, replace(owned.lake_table, identifier=identifier))
+        owned = OwnedTable(owned.changefeed, replace(owned.lake_table, identifier=identifier))
         with _cache_lock:
             _cache[place] = owned
     return owned
 
 
-def _interpreted(catalog: Catalog, place: str) -> Owned | None:
+def _interpreted(catalog: Catalog, place: str) -> OwnedTable | None:
     with suppress(KeyError):
         return _cache[place]
     owned = _interpret(place, read_file(catalog, place))
@@ -156,7 +156,7 @@ def _forget_retired(places: set[str]) -> None:
                 del _cache[place]
 
 
-def _interpret(place: str, file: MetadataFile) -> Owned | None:
+def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
     if IDENTITY not in file.properties:
         return None
     labels = (Label.parse(snapshot.summary) for snapshot in file.lineage())
@@ -181,7 +181,7 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
         base=_parse_base(file.properties),
         key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
     )
-    return Owned(file.properties.get(CHANGEFEED, ""), lake_table)
+    return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 
 
 def format_base(base: Base | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
+from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
@@ -26,7 +26,7 @@ from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.lake.windows import discard_window
 from cdc_assets.lake.workbench import Workbench
-from cdc_assets.model.reports import Report, Staged
+from cdc_assets.model.reports import Report, StagedWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["replay_records"]
 
 
-def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Found:
+def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> RecordLookup:
     """Merge the changes of quarantined records' keys in one commit, and close the records that fit now.
 
     Raises TableMoved if the table's progress is no longer `replay.frame.hi`, or if another run has replayed them.
@@ -81,13 +81,13 @@ def _done(bench: Workbench, quarantine: Quarantine, replay: Replay) -> set[tuple
     return {place for place in places if place not in waiting or waiting[place] & committed}
 
 
-def _find(spark: SparkSession, replay: Replay, reader: SplitReader) -> Found:
+def _find(spark: SparkSession, replay: Replay, reader: SplitReader) -> RecordLookup:
     """Find the keys of quarantined records on an executor."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for _ in range(batch.num_rows):
-                found: Found | CdcError
+                found: RecordLookup | CdcError
                 try:
                     found = find_keys(replay, reader)
                 except CdcError as error:  # Spark would turn it into text
@@ -95,15 +95,17 @@ def _find(spark: SparkSession, replay: Replay, reader: SplitReader) -> Found:
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
 
     rows = spark.range(0, 1, 1, 1).mapInArrow(alike(run), "found binary").collect()
-    found: Found | CdcError = pickle.loads(bytes(rows[0][0]))  # noqa: S301  # our own executor wrote it
+    found: RecordLookup | CdcError = pickle.loads(bytes(rows[0][0]))  # noqa: S301  # our own executor wrote it
     if isinstance(found, CdcError):
         raise found
     return found
 
 
-def _stage(spark: SparkSession, warehouse: str, io: Mapping[str, str], replay: Replay, reader: SplitReader) -> Staged:
+def _stage(
+    spark: SparkSession, warehouse: str, io: Mapping[str, str], replay: Replay, reader: SplitReader
+) -> StagedWindow:
     """Stage the changes of a replay's keys, with the columns of the table's present schema."""
     tasks = replay_tasks(replay)
     if not tasks:
-        return Staged("", 0, Report())
+        return StagedWindow("", 0, Report())
     return stage.stage_tasks(spark, warehouse, io, replay.frame, partial(read_replay, replay, reader), tasks)

@@ -21,10 +21,10 @@ from cdc_assets.lake.catalogs.catalog import (
 )
 from cdc_assets.lake.decisions import Decisions
 from cdc_assets.lake.failures import answering
-from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, Owned, read_file, read_owned, read_standing
+from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, OwnedTable, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
 from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, parse_identity
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -93,7 +93,7 @@ class LakeState:
         """Return the names of all changefeeds that have tables in the catalog."""
         return {one.changefeed for one in self._owned()}
 
-    def _owned(self) -> list[Owned]:
+    def _owned(self) -> list[OwnedTable]:
         for _ in range(3):
             try:
                 return read_standing(self.catalog, self.entries())
@@ -201,7 +201,7 @@ class LakeState:
         """Return the rows of each table that has a name, by the text of its life."""
         return {str(life): table.rows for life, table in self.tables().items() if table.name is not None}
 
-    def tombstones(self) -> dict[Life, Applied]:
+    def tombstones(self) -> dict[Life, AppliedState]:
         """Return the progress of tables that were purged after their drop."""
         identifier = (self.places.own.main, TOMBSTONES)
         place = self.listed().get(identifier)
@@ -212,7 +212,7 @@ class LakeState:
             _tombstones.clear()
             _tombstones[place] = [(row["changefeed"], parse_identity(row["identity"]), row["dropped"]) for row in rows]
         return {
-            life: Applied(Progress(dropped, Phase.DDL), dropped, None)
+            life: AppliedState(Progress(dropped, Phase.DDL), dropped, None)
             for changefeed, life, dropped in _tombstones[place]
             if changefeed == self.changefeed
         }

@@ -38,7 +38,7 @@ from cdc_assets.model.steps import CreateTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdc_assets.model.gaps import Completed
+    from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.settings_changes import SettingsChange
 
@@ -82,7 +82,7 @@ class AsideLake(Lake):
         """Return the live changefeed's releases."""
         return self._live.releases()
 
-    def said_complete(self) -> tuple[Completed, ...]:
+    def said_complete(self) -> tuple[CompletePattern, ...]:
         """Return the live changefeed's complete tables."""
         return self._live.said_complete()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cdc_assets.decoding.replay import Found, Replay
+from cdc_assets.decoding.replay import RecordLookup, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import schema, table_renames
@@ -27,11 +27,11 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.windows import commit_window, discard_window, stage_window
 from cdc_assets.lake.workbench import Workbench
-from cdc_assets.model.gaps import Completed
-from cdc_assets.model.progress import Applied, Gap, Life
+from cdc_assets.model.gaps import CompletePattern
+from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Releases
-from cdc_assets.model.reports import Staged, StepResult
+from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
@@ -71,7 +71,7 @@ class Lake:
 
     # --- reading ---
 
-    def applied(self) -> Mapping[Life, Applied]:
+    def applied(self) -> Mapping[Life, AppliedState]:
         """Return the progress of every table of this changefeed, dropped and purged ones included.
 
         Steps carried out afterwards refuse tables that another writer has moved since.
@@ -84,7 +84,7 @@ class Lake:
         """Return people's decisions about single DDL. Starts no JVM."""
         return self.state.decisions.releases()
 
-    def said_complete(self) -> tuple[Completed, ...]:
+    def said_complete(self) -> tuple[CompletePattern, ...]:
         """Return which tables people said to have had no rows before. Starts no JVM."""
         return self.state.decisions.said_complete()
 
@@ -125,7 +125,7 @@ class Lake:
         """
         return carry_out(self.workbench, step)
 
-    def dropped(self) -> Mapping[Life, Applied]:
+    def dropped(self) -> Mapping[Life, AppliedState]:
         """Return the progress of dropped tables that still have their files. Starts no JVM."""
         return {life: lake_table.applied for life, lake_table in self.state.tables().items() if lake_table.name is None}
 
@@ -138,7 +138,7 @@ class Lake:
 
     # --- rows ---
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
         """Decode, check and reduce a window, a large one on the executors, without touching the table.
 
         With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
@@ -162,20 +162,20 @@ class Lake:
         """Return whether a window may be staged during another step: one that the driver reads with little memory."""
         return stage.is_small(step) and self.workbench.decode != "executors"
 
-    def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
+    def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
         """Write a staged window with its label in one commit, and remove the stage.
 
         Raises TableMoved if the table's progress is no longer `step.lo`.
         """
         return commit_window(self.workbench, step, staged)
 
-    def discard(self, staged: Staged) -> None:
+    def discard(self, staged: StagedWindow) -> None:
         """Remove a staged window."""
         discard_window(self.workbench, staged)
 
     # --- quarantine ---
 
-    def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
+    def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
         """Quarantine the records of a staged window that do not fit, before the window itself is committed."""
         if staged.report.quarantined:
             io = self.workbench.io_at(staged.path)
@@ -189,7 +189,7 @@ class Lake:
         """Return how many records of each table are open. Starts no JVM."""
         return Quarantine(self.state).counts()
 
-    def replay(self, replay: Replay, reader: SplitReader) -> Found:
+    def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.
 
         Raises TableMoved if the table's progress is no longer `replay.frame.hi`.

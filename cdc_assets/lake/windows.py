@@ -20,19 +20,19 @@ from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import AlikeKeys, Report, Staged, StepResult
+from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
 __all__ = ["commit_window", "discard_window", "stage_window"]
 
 
-def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
     """Decode, check and reduce a window, a large one on the executors, without touching the table.
 
     With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
     """
     if not step.files:
-        return Staged("", 0, Report())
+        return StagedWindow("", 0, Report())
     with bench.lent(step.life), races(str(step.life)):
         table = bench.state.last(step.life)  # what has changed since is found out when the window is committed
         landing = landing_of(read_model(bench.state.catalog, table.metadata_location)) if table.empty else None
@@ -42,7 +42,7 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
         return stage.stage(bench.engine, root, io, step, reader, quarantine, landing=landing)
 
 
-def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResult:
+def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> StepResult:
     """Write a staged window with its label in one commit, and remove the stage.
 
     Raises TableMoved if the table's progress is no longer `step.lo`.
@@ -78,7 +78,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
     return dataclasses.replace(result, entering=batch.entering - passed, alike=alike, passed_over=passed)
 
 
-def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
+def _forget(bench: Workbench, life: Life, staged: StagedWindow) -> None:
     """Remove a window that lost a race, and its data files unless a snapshot has them, by an earlier run's commit."""
     with suppress(CdcError, OSError):
         lake_table = bench.state.tables().get(life)
@@ -90,6 +90,6 @@ def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
         discard_window(bench, staged)
 
 
-def discard_window(bench: Workbench, staged: Staged) -> None:
+def discard_window(bench: Workbench, staged: StagedWindow) -> None:
     """Remove a staged window."""
     stage.discard(bench.io_at(staged.path), staged.path)

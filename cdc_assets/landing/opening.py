@@ -16,7 +16,7 @@ from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.partition_reader import Registered
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
-from cdc_assets.sources.joined import Joined
+from cdc_assets.sources.joined import JoinedSource
 from cdc_assets.sources.topics.registry import Registry, connect
 from cdc_assets.sources.topics.source import TopicsSource
 
@@ -41,7 +41,7 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
     In that case all that the topics hold is landed at once, so that it can be looked at.
     """
     source = settings.open_source()
-    topics = source.feed if isinstance(source, Joined) else source
+    topics = source.feed if isinstance(source, JoinedSource) else source
     if not isinstance(topics, TopicsSource):
         yield Feed(source)
         return
@@ -63,7 +63,7 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
 def log_ends(settings: ChangefeedSettings) -> Ends:
     """Return the ends of a feed's topics now, in one round; nothing for a feed that is files."""
     source = settings.open_source()
-    topics = source.feed if isinstance(source, Joined) else source
+    topics = source.feed if isinstance(source, JoinedSource) else source
     return topics.log.ends(topics.routing.concerns) if isinstance(topics, TopicsSource) else {}
 
 

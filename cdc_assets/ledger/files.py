@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cdc_assets.model.splits import Settled
+from cdc_assets.model.splits import SettledFiles
 
 __all__ = ["FILES", "KINDS", "METADATA", "SettledRecord", "forget", "replace_rows", "select_everywhere", "settled_rows"]
 
@@ -57,7 +57,7 @@ _SETTLED = sa.Table(
     sa.Column("checkpoint", sa.BigInteger, nullable=False),
     sa.Column("seen_at", sa.Float, nullable=False),
 )
-_KEPT = tuple(field.name for field in fields(Settled) if field.name != "passed_over")
+_KEPT = tuple(field.name for field in fields(SettledFiles) if field.name != "passed_over")
 _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 """Dialect of the ledger's database -> its INSERT, which knows ON CONFLICT."""
 KINDS = tuple(_INSERT)
@@ -82,13 +82,13 @@ class SettledRecord:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def read(self, changefeed: str) -> tuple[Settled, ...]:
+    def read(self, changefeed: str) -> tuple[SettledFiles, ...]:
         """Return what is settled, by directory."""
         query = sa.select(*(_SETTLED.c[name] for name in _KEPT)).where(_SETTLED.c.changefeed == changefeed)
         with self._database.read() as connection:
-            return tuple(Settled(*row) for row in connection.execute(query.order_by(_SETTLED.c.directory)))
+            return tuple(SettledFiles(*row) for row in connection.execute(query.order_by(_SETTLED.c.directory)))
 
-    def keep(self, changefeed: str, settled: Mapping[Settled, Iterable[str]]) -> None:
+    def keep(self, changefeed: str, settled: Mapping[SettledFiles, Iterable[str]]) -> None:
         """Keep what is settled from now on, in place of what was in the same directories, with the paths new to it."""
         if not settled:
             return
@@ -144,7 +144,7 @@ def select_everywhere(names: Sequence[str], changefeed: str, *conditions: tuple[
 
 
 def settled_rows(
-    connection: sa.Connection, changefeed: str, names: Sequence[str], without: Iterable[Settled]
+    connection: sa.Connection, changefeed: str, names: Sequence[str], without: Iterable[SettledFiles]
 ) -> list[sa.Row[Any]]:
     """Return columns of the settled files that are in other directories than these."""
     known = sa.select(_SETTLED.c.directory).where(_SETTLED.c.changefeed == changefeed)

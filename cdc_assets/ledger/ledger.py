@@ -36,7 +36,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, format_metrics, parse_metrics
 
 if TYPE_CHECKING:
-    from cdc_assets.model.splits import Settled
+    from cdc_assets.model.splits import SettledFiles
     from cdc_assets.types.fidelity import ColumnFidelity
 
 __all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
@@ -267,14 +267,14 @@ class Ledger:
         with self._database.write() as connection:
             connection.execute(sa.delete(_WINDOWS).where(one.changefeed == changefeed, one.life == str(life)))
 
-    def file_stats(self, changefeed: str, without: Sequence[Settled] = ()) -> dict[str, FileStats]:
+    def file_stats(self, changefeed: str, without: Sequence[SettledFiles] = ()) -> dict[str, FileStats]:
         """Return the statistics of every file that was read, by path; those settled in `without` are left out."""
         query = _stats_of(changefeed).where(FILES.c.rows != UNREAD)
         with self._database.read() as connection:
             rows = [*connection.execute(query).all(), *settled_rows(connection, changefeed, _OF_STATS, without)]
             return {row[0]: FileStats(*row) for row in rows}
 
-    def files(self, changefeed: str, without: Sequence[Settled] = ()) -> tuple[FileEntry, ...]:
+    def files(self, changefeed: str, without: Sequence[SettledFiles] = ()) -> tuple[FileEntry, ...]:
         """Return every file that was read, and those that vanished unread, by path; without some that are settled."""
         with self._database.read() as connection:
             rows = connection.execute(_entries_of(changefeed)).all()

@@ -16,11 +16,11 @@ from cdc_assets.model.progress import Base, Gap, Lack, Life
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = ["Completed", "Missed", "gap_cause", "gap_text", "is_complete", "missed_text", "pattern_of"]
+__all__ = ["CompletePattern", "MissedMessages", "gap_cause", "gap_text", "is_complete", "missed_text", "pattern_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CompletePattern:
     """A person's statement that all tables matching a pattern had no rows before. `when` is ISO text in UTC."""
 
     pattern: str
@@ -29,7 +29,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Missed:
+class MissedMessages:
     """Messages that were gone when their partition was first read, and that may have been of a table.
 
     What came of the table after position `through` is in the partition. `later` says that parts of the feed had been
@@ -41,7 +41,7 @@ class Missed:
     later: bool = False
 
 
-def missed_text(some: Sequence[Missed]) -> str:
+def missed_text(some: Sequence[MissedMessages]) -> str:
     """Return the sentence on messages that were gone, one or more, which tables may lack, and what can be done.
 
     It is the same for all tables that may lack them.

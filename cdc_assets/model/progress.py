@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Applied", "Base", "Filling", "Gap", "Lack", "Life", "Phase", "Progress", "State", "Whole"]
+__all__ = ["AppliedState", "Base", "Filling", "Gap", "Lack", "Life", "Phase", "Progress", "State", "Whole"]
 
 
 class Phase(enum.IntEnum):
@@ -48,7 +48,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedState:
     """How far the lake is with a life: read from the label of its newest labelled snapshot.
 
     `ddl` is the version of the newest schema file that was taken into account: a DDL file at exactly the applied TSO

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cdc_assets.model.gaps import Completed
+from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Life
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso
@@ -35,5 +35,5 @@ class Release:
 
 Releases = Mapping[tuple[Life, Tso], Release]
 
-KeptDecision = Release | Completed | SettingsChange
+KeptDecision = Release | CompletePattern | SettingsChange
 """What a person decided, as a lake keeps it: one about the same replaces an earlier one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.tso import Tso
 
-__all__ = ["AlikeKeys", "FileStats", "Reject", "Report", "Staged", "StepResult"]
+__all__ = ["AlikeKeys", "FileStats", "Reject", "Report", "StagedWindow", "StepResult"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedWindow:
     """A decoded window as Parquet in the lake's stage, ready for one commit. `rows` counts reduced changes."""
 
     path: str

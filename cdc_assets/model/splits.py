@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.dumps import DumpSplit
-from cdc_assets.model.gaps import Missed
+from cdc_assets.model.gaps import MissedMessages
 from cdc_assets.model.progress import Base, Filling
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from cdc_assets.model.offsets import OffsetRange
     from cdc_assets.model.reports import FileStats
 
-__all__ = ["DIGEST_MASK", "DataFile", "Import", "IndexFile", "Listing", "Place", "SchemaFile", "Settled", "fingerprint"]
+__all__ = [
+    "DIGEST_MASK",
+    "DataFile",
+    "Import",
+    "IndexFile",
+    "Listing",
+    "Place",
+    "SchemaFile",
+    "SettledFiles",
+    "fingerprint",
+]
 
 DIGEST_MASK = (1 << 62) - 1
 """The bits of a sum of fingerprints that are kept."""
@@ -149,7 +159,7 @@ def fingerprint(path: str, size: int, etag: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledFiles:
     """The data files of a directory that no window needs any more: their rows are applied to all tables of theirs.
 
     They are those whose paths are at or before `last`, of number `number`; of a `closed` directory, whose `date` has
@@ -228,11 +238,11 @@ class Listing:
     imports: tuple[Import, ...] = ()
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
     gone: Mapping[TableId, Tso] = field(default_factory=dict)
-    missed: Mapping[TableId, tuple[Missed, ...]] = field(default_factory=dict)
-    unread: tuple[Missed, ...] = ()
+    missed: Mapping[TableId, tuple[MissedMessages, ...]] = field(default_factory=dict)
+    unread: tuple[MissedMessages, ...] = ()
     late: Mapping[str, str] = field(default_factory=dict)
-    settled: tuple[Settled, ...] = ()
-    reopened: tuple[Settled, ...] = ()
+    settled: tuple[SettledFiles, ...] = ()
+    reopened: tuple[SettledFiles, ...] = ()
     mixed: frozenset[str] | None = None
 
     @property

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.gaps import Completed, is_complete, pattern_of
+from cdc_assets.model.gaps import CompletePattern, is_complete, pattern_of
 from cdc_assets.model.progress import Gap
 from cdc_assets.model.reports import StepResult
 from cdc_assets.pipeline.completeness import mark
@@ -40,7 +40,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
                 known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
                 raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {known}.')
         for pattern in patterns:
-            pipeline.lake.keep_decision(Completed(pattern, who, now))
+            pipeline.lake.keep_decision(CompletePattern(pattern, who, now))
 
     return _decided(pipeline, keep, "complete", f"no rows before: {', '.join(patterns)}", who, run)
 
@@ -55,7 +55,7 @@ def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", r
                 known = ", ".join(sorted(said)) or "none"
                 raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {known}.')
         for pattern in patterns:
-            pipeline.lake.remove_decision(Completed(pattern))
+            pipeline.lake.remove_decision(CompletePattern(pattern))
 
     return _decided(pipeline, forget, "incomplete", f"taken back: {', '.join(patterns)}", who, run)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.errors import BadSettings, Retryable
 from cdc_assets.lake.chores import Chores, TableFacts, chores
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called
@@ -123,7 +123,7 @@ def _with_landing(
     found: MaintenanceResult,
     pipeline: LakePipeline,
     planned: Plan,
-    applied: Mapping[Life, Applied],
+    applied: Mapping[Life, AppliedState],
     now_ms: int,
     dry: bool,
 ) -> MaintenanceResult:
@@ -146,7 +146,7 @@ def _with_landing(
     return replace(found, landing=done)
 
 
-def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, Applied]) -> Tso:
+def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
     """Return through which position all tables that had a name have taken its rows.
 
     Rows above the checkpoint may be of a table of that name that nothing is known of yet.

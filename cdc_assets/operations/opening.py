@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import LakeState
-    from cdc_assets.model.gaps import Completed
+    from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.settings_changes import SettingsChange
@@ -158,10 +158,10 @@ class EmptyLake:
     `said` are the recorded patterns, `changes` the recorded changes of settings.
     """
 
-    said: Sequence[Completed] = ()
+    said: Sequence[CompletePattern] = ()
     changes: Sequence[SettingsChange] = ()
 
-    def applied(self) -> Mapping[Life, Applied]:
+    def applied(self) -> Mapping[Life, AppliedState]:
         """Nothing."""
         return {}
 
@@ -173,7 +173,7 @@ class EmptyLake:
         """No refused names."""
         return {}
 
-    def said_complete(self) -> Sequence[Completed]:
+    def said_complete(self) -> Sequence[CompletePattern]:
         """Which tables people said to have had no rows before."""
         return self.said
 

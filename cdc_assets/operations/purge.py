@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["DroppedTables", "Purged", "purge"]
+__all__ = ["DroppedTables", "PurgeResult", "purge"]
 
 
 class DroppedTables(Protocol):
     """The part of a lake that purging needs."""
 
-    def dropped(self) -> Mapping[Life, Applied]:
+    def dropped(self) -> Mapping[Life, AppliedState]:
         """Return the progress of dropped tables that still have their files."""
 
     def purge(self, life: Life) -> StepResult:
@@ -33,7 +33,7 @@ class DroppedTables(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeResult:
     """A dropped table: its last name, the TSO of its DROP, and why it was kept ("" if it was not)."""
 
     life: Life
@@ -49,7 +49,7 @@ def purge(
     tables: Sequence[str] = (),
     before_ms: int | None = None,
     dry: bool = False,
-) -> tuple[Purged, ...]:
+) -> tuple[PurgeResult, ...]:
     """Remove dropped tables (all, when none is named) whose DROP is older than `before_ms`, ms since 1970.
 
     `tables` are former names or identities. A table that a step of the plan still needs is kept, with the reason.
@@ -62,7 +62,7 @@ def purge(
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
     needed = open_exchanges(planned, planned.applied)
     found = [
-        Purged(life, names[life][-1], state.progress.tso, _need(planned, life, needed))
+        PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed))
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
@@ -73,7 +73,7 @@ def purge(
     return tuple(found)
 
 
-def _record(pipeline: Pipeline, one: Purged, result: StepResult, run: str) -> None:
+def _record(pipeline: Pipeline, one: PurgeResult, result: StepResult, run: str) -> None:
     now, text = time.time_ns() // 1_000_000 << 18, f"dropped at {tso_time(one.dropped)}"
     pipeline.ledger.record_ddl(pipeline.settings.name, one.life, now, one.name, "purge", text, result, run)
 

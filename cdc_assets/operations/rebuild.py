@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Applied, Base, Life, State
+from cdc_assets.model.progress import AppliedState, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.landed import Landed
     from cdc_assets.pipeline.outcome import Outcome
 
-__all__ = ["Rebuilder", "Rebuilt", "incomplete_in_dumps", "rebuild"]
+__all__ = ["Rebuilder", "SwappedTable", "incomplete_in_dumps", "rebuild"]
 
 _SWAPS = 6
 """How often the rebuild follows a table that a writer keeps moving, before it gives up."""
@@ -91,7 +91,7 @@ class Rebuilder(Tickets, Protocol[AsideT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
+class SwappedTable:
     """One swapped table. `through` is the TSO at or below which it is complete now."""
 
     life: Life
@@ -103,7 +103,7 @@ class Rebuilt:
 # --- which tables -----------------------------------------------------------------------------------------------------
 
 
-def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> list[Life]:
+def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence[str]) -> list[Life]:
     """The tables requested by present name or identity; none means all that have a name.
 
     A table that has none any more, but whose DROP is not applied yet, may be called by any that it had.
@@ -128,7 +128,7 @@ def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
     return list(dict.fromkeys(found))
 
 
-def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, Applied]) -> Life | None:
+def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, AppliedState]) -> Life | None:
     """Return a table that had a name of a table before it, if neither is in the lake; None if there is none."""
     lives = planned.history.lives
     if life in applied:
@@ -175,7 +175,7 @@ class _Rebuild(Generic[AsideT]):
     needed: frozenset[Life]
     around: frozenset[Life]
     bases: Mapping[Life, Base | None] = field(default_factory=dict)
-    done: list[Rebuilt] = field(default_factory=list)
+    done: list[SwappedTable] = field(default_factory=list)
 
     def select(self, planned: Plan) -> list[Step]:
         """All steps of the needed tables; of those that only had their names, the DDL."""
@@ -199,7 +199,7 @@ def rebuild(
     tables: Sequence[str] = (),
     run: str = "",
     say: Callable[[str], object] = lambda _: None,
-) -> tuple[Rebuilt, ...]:
+) -> tuple[SwappedTable, ...]:
     """Build tables aside from the whole history and swap each in one commit; none named means all.
 
     Tables that exchanged partitions are rebuilt together. Raises RebuildRefused, with every live table as it was, when
@@ -276,7 +276,7 @@ def _ended(rebuilder: Tickets, ticket: Ticket) -> Iterator[None]:
     rebuilder.end(ticket.token)
 
 
-def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> dict[Life, Base | None]:
+def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence[str]) -> dict[Life, Base | None]:
     """The dump on which to base each table of the lake: its own, or, if requested, one with the rows that it lacks."""
     lives = present.history.lives
     bases = {
@@ -303,7 +303,7 @@ def _from_nothing(pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Bas
 
 
 def _refuse(
-    pipeline: Pipeline, listing: Listing, planned: Plan, lives: Sequence[Life], applied: Mapping[Life, Applied]
+    pipeline: Pipeline, listing: Listing, planned: Plan, lives: Sequence[Life], applied: Mapping[Life, AppliedState]
 ) -> None:
     name, ledger = pipeline.settings.name, pipeline.ledger
     schema_files = sorted({path for path, _, _ in ledger.schema_files(name)})
@@ -454,13 +454,13 @@ def _swap_all(work: _Rebuild[AsideT], lake: AsideT, notes: _Notes, say: Callable
             say(f"{life} was moved by another writer: {error}")
             moved = error
             continue
-        work.done.append(Rebuilt(life, built[life].name, built[life].progress.tso, result))
+        work.done.append(SwappedTable(life, built[life].name, built[life].progress.tso, result))
         _record(work, life, built[life], result, notes)
         say(f"{life} is swapped in through {built[life].progress.tso}")
     return moved
 
 
-def _record(work: _Rebuild[AsideT], life: Life, state: Applied, result: StepResult, notes: _Notes) -> None:
+def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: StepResult, notes: _Notes) -> None:
     """Journal the swap under the time at which the rebuild began, with the files read for it."""
     name, ledger = work.live.settings.name, work.live.ledger
     moment = int(work.ticket.begun * 1000) << 18

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.ledger import FileEntry
 from cdc_assets.model.gaps import gap_text
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, seconds_between
@@ -25,7 +25,7 @@ class EarlierRuns:
 
     entries: Collection[FileEntry] = ()
     schema_files: Collection[str] = ()
-    applied: Mapping[Life, Applied] = field(default_factory=dict)
+    applied: Mapping[Life, AppliedState] = field(default_factory=dict)
 
 
 def refusals(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
-from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -18,11 +18,11 @@ from cdc_assets.planning.value_settings import ValueSettings
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["ReplayResult", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """The result of replaying one table's records. `left` are still open, `reason` says why if nothing was done."""
 
     life: Life
@@ -33,7 +33,7 @@ class Replayed:
     error: CdcError | None = field(default=None, compare=False)
 
 
-def replay(pipeline: Pipeline, table: str = "") -> tuple[Replayed, ...]:
+def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
     """Replay the open records of a changefeed, or of one table (`schema.table`); a failed table stops no other."""
     lives: dict[Life, list[QuarantinedRow]] = {}
     for row in pipeline.lake.quarantined():
@@ -55,19 +55,19 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[Replayed, ...]:
                     table=str(life),
                 )
             left = len(rows) - len(due) + _replay_one(pipeline, due, listing, applied[life])
-            done.append(Replayed(life, name, len(rows) - left, left))
+            done.append(ReplayResult(life, name, len(rows) - left, left))
         except (InputError, Retryable) as error:
-            done.append(Replayed(life, name, 0, len(rows), error.message, error))
+            done.append(ReplayResult(life, name, 0, len(rows), error.message, error))
     return tuple(done)
 
 
-def _is_left_out(row: QuarantinedRow, applied: Applied) -> bool:
+def _is_left_out(row: QuarantinedRow, applied: AppliedState) -> bool:
     """Return whether the table has a window without a record: that in which it was set aside may not be applied."""
     through = applied.progress.tso - (applied.progress.phase is Phase.DDL)
     return row.lo < through if row.commit_ts is None else row.commit_ts <= through
 
 
-def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Listing, applied: Applied) -> int:
+def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Listing, applied: AppliedState) -> int:
     settings = pipeline.settings
     planned = plan_replay(
         rows,

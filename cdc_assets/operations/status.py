@@ -17,7 +17,7 @@ from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
-    from cdc_assets.model.gaps import Completed
+    from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Release
     from cdc_assets.model.settings_changes import SettingsChange
@@ -79,7 +79,7 @@ def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
         return tuple(sorted(state.decisions.releases().values(), key=lambda one: (one.when, one.version)))
 
 
-def kept_complete(lake: LakeSettings, changefeed: str) -> tuple[Completed, ...]:
+def kept_complete(lake: LakeSettings, changefeed: str) -> tuple[CompletePattern, ...]:
     """Return which tables people said to have had no rows before, by time. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
         return state.decisions.said_complete()

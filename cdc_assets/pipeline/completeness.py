@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cdc_assets.model.gaps import Completed
-from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
+from cdc_assets.model.gaps import CompletePattern
+from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
@@ -18,17 +18,17 @@ __all__ = ["Markable", "gap_of", "mark", "mark_before"]
 class Markable(Protocol):
     """A lake that records which rows its tables lack, and has people's statements about that."""
 
-    def applied(self) -> Mapping[Life, Applied]:
+    def applied(self) -> Mapping[Life, AppliedState]:
         """Progress of every table of this changefeed, dropped ones included."""
 
-    def said_complete(self) -> Sequence[Completed]:
+    def said_complete(self) -> Sequence[CompletePattern]:
         """Which tables people said to have had no rows before the feed began."""
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Record which rows tables lack (None: none); repeated, it changes nothing."""
 
 
-def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
+def gap_of(table: TableHistory, state: AppliedState | None, ddl: Tso) -> Gap | None:
     """Return which rows a table lacks as it stands in the lake, where the DDL of version `ddl` is applied.
 
     One that a dump brings lacks those of the dump until they are imported.
@@ -41,7 +41,7 @@ def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
     return table.gap_at(ddl, through)
 
 
-def mark(lake: Markable, planned: Plan) -> Mapping[Life, Applied]:
+def mark(lake: Markable, planned: Plan) -> Mapping[Life, AppliedState]:
     """Record for every table which rows it lacks now, and return the progress of all tables then."""
     lives, applied = planned.history.lives, lake.applied()
     due = {life: gap_of(lives[life], state, state.ddl) for life, state in applied.items() if life in lives}

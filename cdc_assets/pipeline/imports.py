@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData, Retryable
 from cdc_assets.formats import COMMIT_TS, Wire, decode_among
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, History
 from cdc_assets.model.tso import Tso
@@ -18,7 +18,7 @@ from cdc_assets.sources import Source
 __all__ = ["earliest_row", "is_doubted", "refuse_dumps", "silent_dumps"]
 
 
-def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) -> None:
+def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, AppliedState]) -> None:
     """Refuse dumps that cannot be joined before the feed.
 
     Raises BadSettings if the feed's rows carry no commit-ts, and the error of a dump that cannot be read. A dump that

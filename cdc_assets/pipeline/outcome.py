@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, gap_text
-from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
@@ -219,7 +219,7 @@ def begun(planned: Plan) -> dict[Life, TableRun]:
 def standing(
     planned: Plan,
     tables: Mapping[Life, TableRun],
-    applied: Mapping[Life, Applied],
+    applied: Mapping[Life, AppliedState],
     left: Iterable[Step] = (),
     quarantined: Mapping[Life, int] | None = None,
 ) -> tuple[TableOutcome, ...]:
@@ -240,7 +240,7 @@ def standing(
 
 
 def _standing(
-    planned: Plan, table: TableRun, applied: Applied | None, left: Step | None, quarantined: int
+    planned: Plan, table: TableRun, applied: AppliedState | None, left: Step | None, quarantined: int
 ) -> TableOutcome:
     history = planned.history.lives[table.life]
     hold = table.hold or (left if isinstance(left, HoldTable) else None)

@@ -31,9 +31,9 @@ from cdc_assets.formats import SplitReader
 from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.releases import KeptDecision
-from cdc_assets.model.reports import Staged, StepResult
+from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -59,7 +59,7 @@ from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
-    from cdc_assets.decoding.replay import Found, Replay
+    from cdc_assets.decoding.replay import RecordLookup, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
 __all__ = ["Pipeline", "PipelineLake", "gone_file", "log_steps"]
@@ -74,16 +74,16 @@ class PipelineLake(KnownLake, Markable, Protocol):
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
         """Decode and reduce a window without touching the table.
 
         With `quarantine` the report does not fail for records that do not fit: they are staged for the quarantine.
         """
 
-    def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
+    def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
         """Write a staged window with its progress."""
 
-    def discard(self, staged: Staged) -> None:
+    def discard(self, staged: StagedWindow) -> None:
         """Remove a staged window."""
 
     def warm(self) -> None:
@@ -101,7 +101,7 @@ class PipelineLake(KnownLake, Markable, Protocol):
     def apply_renames(self) -> None:
         """Rename every table to the name that it should have."""
 
-    def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
+    def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
         """Quarantine the records of a staged window that do not fit; repeated, it changes nothing."""
 
     def quarantined(self) -> Sequence[QuarantinedRow]:
@@ -110,7 +110,7 @@ class PipelineLake(KnownLake, Markable, Protocol):
     def quarantined_counts(self) -> Mapping[Life, int]:
         """The number of those, by table."""
 
-    def replay(self, replay: Replay, reader: SplitReader) -> Found:
+    def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ class Pipeline(Planner):
         self.journal.states(outcome, run)
         return outcome
 
-    def refuse(self, step: ApplyRows, staged: Staged, run: str) -> Outcome:
+    def refuse(self, step: ApplyRows, staged: StagedWindow, run: str) -> Outcome:
         """Remove a staged window whose records do not fit, and record that its table is held by them."""
         self.lake.discard(staged)
         listing, planned = self.plan()
@@ -345,14 +345,14 @@ class Pipeline(Planner):
                 self.journal.step(step, planned, result, run)
         table.add(step, result)
 
-    def stage(self, step: ApplyRows) -> Staged:
+    def stage(self, step: ApplyRows) -> StagedWindow:
         """Decode and check a window; the result is small and picklable, and carries the report."""
         with concerning_table(step):
             staged = self.lake.stage(step, self._reader, self.settings.quarantine)
             beside = [look_beside(step, self._stats, self._reader)] if step.beside else []
             return replace(staged, report=merge_reports([*beside, staged.report], staged.report.seconds))
 
-    def commit(self, step: ApplyRows, staged: Staged, run: str) -> StepResult:
+    def commit(self, step: ApplyRows, staged: StagedWindow, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
 
         The quarantine is written first: after a crash in between both are repeated.
@@ -380,7 +380,7 @@ class Pipeline(Planner):
         left: Sequence[Step],
         findings: tuple[Finding, ...],
         seconds: float,
-        applied: Mapping[Life, Applied] | None = None,
+        applied: Mapping[Life, AppliedState] | None = None,
     ) -> Outcome:
         applied = self.lake.applied() if applied is None else applied
         outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())

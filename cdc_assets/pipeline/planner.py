@@ -14,9 +14,9 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding
-from cdc_assets.model.gaps import Completed
+from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.names import unfit_name
-from cdc_assets.model.progress import Applied, Base, Life, Phase
+from cdc_assets.model.progress import AppliedState, Base, Life, Phase
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
@@ -41,13 +41,13 @@ __all__ = ["KnownLake", "Planner", "refuse_unordered"]
 class KnownLake(Protocol):
     """The part of a lake that planning needs: how far its tables are applied, and people's decisions."""
 
-    def applied(self) -> Mapping[Life, Applied]:
+    def applied(self) -> Mapping[Life, AppliedState]:
         """Progress of every table of this changefeed, dropped ones included."""
 
     def releases(self) -> Releases:
         """People's decisions about single DDL."""
 
-    def said_complete(self) -> Sequence[Completed]:
+    def said_complete(self) -> Sequence[CompletePattern]:
         """Which tables people said to have had no rows before the feed began."""
 
     def settings_changes(self) -> Sequence[SettingsChange]:
@@ -188,7 +188,7 @@ class Planner:
         return listing
 
     def _planned_with(
-        self, listing: Listing, releases: Releases | None, applied: Mapping[Life, Applied]
+        self, listing: Listing, releases: Releases | None, applied: Mapping[Life, AppliedState]
     ) -> Callable[..., Plan]:
         """Return `plan` with all its arguments except the holds."""
         settings, wire = self.settings, self.settings.source_options.wire

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from cdc_assets.errors import CdcError
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import Staged
+from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
 
 __all__ = ["Prefetch"]
@@ -27,12 +27,15 @@ class Prefetch:
     """`stage` and `discard` are the lake's; `may` returns whether a window may be staged during a commit."""
 
     def __init__(
-        self, stage: Callable[[ApplyRows], Staged], discard: Callable[[Staged], None], may: Callable[[ApplyRows], bool]
+        self,
+        stage: Callable[[ApplyRows], StagedWindow],
+        discard: Callable[[StagedWindow], None],
+        may: Callable[[ApplyRows], bool],
     ) -> None:
         self._stage = stage
         self._discard = discard
         self._may = may
-        self._begun: dict[Step, Future[Staged]] = {}
+        self._begun: dict[Step, Future[StagedWindow]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, steps: Sequence[Step], number: int, stopped: Callable[[Life], bool]) -> None:
@@ -53,7 +56,7 @@ class Prefetch:
             if len(self._begun) >= _AT_ONCE:
                 return
 
-    def take(self, step: ApplyRows) -> Staged:
+    def take(self, step: ApplyRows) -> StagedWindow:
         """Return a staged window, staging it now if it was not begun; raises the error of staging it."""
         begun = self._begun.pop(step, None)
         return self._stage(step) if begun is None else begun.result()

@@ -24,16 +24,16 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import Wire, decode_among, position_column
-from cdc_assets.model.progress import Applied, Phase
+from cdc_assets.model.progress import AppliedState, Phase
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, Settled, fingerprint
+from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, SettledFiles, fingerprint
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.planning.plan import Plan
 from cdc_assets.sources import Source
-from cdc_assets.sources.unchanged import Unchanged
+from cdc_assets.sources.unchanged import SettledTally
 
 __all__ = [
     "LEAST_FILES",
@@ -67,7 +67,7 @@ class _Claim:
         return max(self.since, self.applied + 1, low) <= min(self.until - 1, high)
 
 
-def recalled(settled: Iterable[Settled], now: float) -> tuple[Settled, ...]:
+def recalled(settled: Iterable[SettledFiles], now: float) -> tuple[SettledFiles, ...]:
     """Return what is settled, with which of it need not be looked at.
 
     What was seen later than now, by a clock that was wrong then, is looked at.
@@ -78,16 +78,16 @@ def recalled(settled: Iterable[Settled], now: float) -> tuple[Settled, ...]:
     )
 
 
-def with_reopened(whole: Listing, before: Iterable[Settled]) -> Listing:
+def with_reopened(whole: Listing, before: Iterable[SettledFiles]) -> Listing:
     """Return a listing of all files with which closed directories are not what they were: rows may be late there."""
-    closed = Unchanged(one for one in before if one.closed)
+    closed = SettledTally(one for one in before if one.closed)
     for file in whole.data_files:
         closed.takes(file.directory, file.path, file.size, file.etag)
     changed = closed.verdict(whole.checkpoint)[1]
     return replace(whole, reopened=tuple(changed)) if changed else whole
 
 
-def seen_again(before: Iterable[Settled], listing: Listing, now: float) -> dict[Settled, tuple[str, ...]]:
+def seen_again(before: Iterable[SettledFiles], listing: Listing, now: float) -> dict[SettledFiles, tuple[str, ...]]:
     """Return, to be kept, the closed directories that were looked at once more.
 
     Those that do not hold what they held are looked at every time from then on, until they are settled anew.
@@ -111,7 +111,7 @@ def is_outdated(listing: Listing, planned: Plan) -> bool:
     )
 
 
-def _is_torn(settled: Sequence[Settled], steps: Iterable[Step]) -> bool:
+def _is_torn(settled: Sequence[SettledFiles], steps: Iterable[Step]) -> bool:
     """Return whether directories are left out between the dates of files that a table without key takes."""
     left_out: dict[str, list[str]] = {}
     for one in settled:
@@ -133,7 +133,7 @@ def _before_date(directory: str, date: str) -> str:
 
 def settle(
     listing: Listing, planned: Plan, stats: Mapping[str, FileStats], now: float, vanished: Iterable[str] = ()
-) -> dict[Settled, list[str]]:
+) -> dict[SettledFiles, list[str]]:
     """Return what is settled from now on, with the paths that were not before.
 
     `planned` holds the lake's progress, `stats` what is known of files that were read. Nothing is settled of sources
@@ -143,7 +143,7 @@ def settle(
     """
     if listing.mixed is None:
         return {}
-    claims, found = _claims(planned), dict[Settled, list[str]]()
+    claims, found = _claims(planned), dict[SettledFiles, list[str]]()
     known = {one.directory: one for one in listing.settled}
     day = _day_before(listing.checkpoint)
     awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
@@ -188,7 +188,7 @@ _LATE = (
 )
 
 
-def _is_late(rows: pa.ChunkedArray | None, settled: Settled, claim: _Claim) -> bool:
+def _is_late(rows: pa.ChunkedArray | None, settled: SettledFiles, claim: _Claim) -> bool:
     low, high = max(settled.checkpoint + 1, claim.since), min(claim.applied, claim.until - 1)
     if rows is None:
         return low <= high
@@ -217,7 +217,7 @@ def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
     return found
 
 
-def _applied(state: Applied | None) -> Tso:
+def _applied(state: AppliedState | None) -> Tso:
     """The TSO through which all rows are in a table, -1 for one that does not stand."""
     if state is None:
         return -1
@@ -264,8 +264,8 @@ def _done(files: Sequence[DataFile], stats: Mapping[str, FileStats], claims: Seq
 
 
 def _settled(
-    files: Sequence[DataFile], before: Settled | None, stats: Mapping[str, FileStats], closed: bool
-) -> Settled | None:
+    files: Sequence[DataFile], before: SettledFiles | None, stats: Mapping[str, FileStats], closed: bool
+) -> SettledFiles | None:
     """Return these files as settled, together with those of their directory that were before; None if they cannot be.
 
     Only files whose numbers are all there can be: what is missing is reported by their names.
@@ -277,7 +277,7 @@ def _settled(
         return None
     first, last = files[0], files[-1]
     digest = sum(fingerprint(file.path, file.size, file.etag) for file in files)
-    return Settled(
+    return SettledFiles(
         directory=first.directory,
         root=first.root,
         version=first.version,

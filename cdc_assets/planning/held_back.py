@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import (
     CreateTable,
@@ -28,7 +28,7 @@ def wanted_name(step: Naming) -> TableId:
     return step.name if isinstance(step, CreateTable) else step.to
 
 
-def held_back(steps: Sequence[Step], applied: Mapping[Life, Applied]) -> list[Step]:
+def held_back(steps: Sequence[Step], applied: Mapping[Life, AppliedState]) -> list[Step]:
     """Return the steps, with those of a table that must wait for a held one replaced by a hold of its own.
 
     Renames of one DDL happen at once, so a table may wait for one whose hold comes after it in the order.
@@ -42,7 +42,7 @@ def held_back(steps: Sequence[Step], applied: Mapping[Life, Applied]) -> list[St
 
 
 def _passed(
-    steps: Sequence[Step], applied: Mapping[Life, Applied], known: ByName[HoldTable]
+    steps: Sequence[Step], applied: Mapping[Life, AppliedState], known: ByName[HoldTable]
 ) -> tuple[list[Step], ByName[HoldTable]]:
     """Go through the steps once; `known` are names that stay taken, with the hold, as found by an earlier pass."""
     held: dict[Life, HoldTable] = {}
@@ -89,7 +89,7 @@ def _taken(step: CreateTable, holder: Life) -> Step:
 class _LifeNames:
     """The name of each life while the steps are processed, and the life of each name."""
 
-    def __init__(self, applied: Mapping[Life, Applied]) -> None:
+    def __init__(self, applied: Mapping[Life, AppliedState]) -> None:
         self.of: dict[Life, TableId | None] = {}
         self._holders: ByName[list[Life]] = ByName()
         for life, state in applied.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.dumps import DUMP_ZONE
-from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
@@ -17,11 +17,11 @@ from cdc_assets.model.tso import Tso
 __all__ = ["brought_rows", "earliest", "lost_rows", "made_otherwise", "standing", "waiting"]
 
 
-def standing(applied: Mapping[Life, Applied], bases: Mapping[Life, Base | None]) -> dict[Life, Applied]:
+def standing(applied: Mapping[Life, AppliedState], bases: Mapping[Life, Base | None]) -> dict[Life, AppliedState]:
     """Return the tables of the lake with their dumps; `bases` has the dump of tables that are to change theirs."""
 
-    def on(life: Life, base: Base | None) -> Applied:
-        return replace(applied.get(life, Applied(Progress(life.version, Phase.DDL), -1, None)), base=base)
+    def on(life: Life, base: Base | None) -> AppliedState:
+        return replace(applied.get(life, AppliedState(Progress(life.version, Phase.DDL), -1, None)), base=base)
 
     return {**applied, **{life: on(life, base) for life, base in bases.items()}}
 
@@ -35,7 +35,7 @@ def earliest(listing: Listing, stats: Mapping[str, FileStats], begun: Tso | None
 
 
 def waiting(
-    history: History, applied: Mapping[Life, Applied], through: Tso, silent: Sequence[str]
+    history: History, applied: Mapping[Life, AppliedState], through: Tso, silent: Sequence[str]
 ) -> dict[Life, HoldTable]:
     """Return the incomplete tables that a later dump has: they begin when the feed has reached the dump's TSO.
 
@@ -59,7 +59,7 @@ def waiting(
     return found
 
 
-def made_otherwise(table: TableHistory, state: Applied | None) -> bool:
+def made_otherwise(table: TableHistory, state: AppliedState | None) -> bool:
     """Return whether a table was made as another dump has it and never filled: it is to be made anew."""
     if state is None or not state.unfilled or table.base is None or state.base is None:
         return False

@@ -18,7 +18,7 @@ from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import utc
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
-from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
@@ -68,7 +68,7 @@ class Plan:
     history: History
     checkpoint: Tso
     behind: tuple[Life, ...] = ()
-    applied: Mapping[Life, Applied] = field(default_factory=dict)
+    applied: Mapping[Life, AppliedState] = field(default_factory=dict)
 
     def of(self, life: Life) -> tuple[Step, ...]:
         """The steps of one life, in order."""
@@ -88,7 +88,7 @@ def step_order(step: Step) -> tuple[Tso, int, int, str]:
 
 def plan(
     listing: Listing,
-    applied: Mapping[Life, Applied],
+    applied: Mapping[Life, AppliedState],
     *,
     keys: Mapping[str, tuple[str, ...]] | None = None,
     stats: Mapping[str, FileStats] | None = None,
@@ -142,7 +142,7 @@ def plan(
 def _chains(
     listing: Listing,
     history: History,
-    applied: Mapping[Life, Applied],
+    applied: Mapping[Life, AppliedState],
     stats: Mapping[str, FileStats],
     stops: Mapping[Life, HoldTable],
     settings: ValueSettings | None,
@@ -207,7 +207,7 @@ class _Chain:
     """The steps that one life still needs."""
 
     table: TableHistory
-    applied: Applied | None
+    applied: AppliedState | None
     checkpoint: Tso
     history: History
     strays: Strays
@@ -517,7 +517,7 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     return replace(own, columns=tuple(columns))
 
 
-def open_exchanges(planned: Plan, applied: Mapping[Life, Applied]) -> dict[Life, frozenset[Tso]]:
+def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[Life, frozenset[Tso]]:
     """Return by table the versions of exchanges that its partner still has to apply: its older rows are needed."""
     found: dict[Life, set[Tso]] = {}
     for life, table in planned.history.lives.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cdc_assets.decoding.replay import Replay
 from cdc_assets.errors import InputError, TableHeld
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
@@ -26,7 +26,7 @@ __all__ = ["plan_replay"]
 def plan_replay(
     rows: Sequence[QuarantinedRow],
     listing: Listing,
-    applied: Applied,
+    applied: AppliedState,
     *,
     keys: Mapping[str, tuple[str, ...]] | None = None,
     commit_ts: bool = True,
@@ -46,7 +46,7 @@ def plan_replay(
     _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     through = applied.progress.tso
-    start = Applied(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
+    start = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
     past = replace(listing, schema_files=known, checkpoint=through)
     planned = plan(
         past,
@@ -80,7 +80,7 @@ def _living(planned: Plan, life: Life) -> TableHistory:
     return table
 
 
-def _carried(planned: Plan, table: TableHistory, applied: Applied) -> tuple[ApplyRows | ChangeTable, ...]:
+def _carried(planned: Plan, table: TableHistory, applied: AppliedState) -> tuple[ApplyRows | ChangeTable, ...]:
     """The table's later steps, by which rows are converted one by one; raises TableHeld for one that needs all rows."""
     life = table.life
     for step in planned.of(life):
@@ -123,7 +123,7 @@ def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], l
         )
 
 
-def _taken(step: ApplyRows | ChangeTable, applied: Applied) -> ApplyRows | ChangeTable:
+def _taken(step: ApplyRows | ChangeTable, applied: AppliedState) -> ApplyRows | ChangeTable:
     """Without commit-ts, leave out files that are not applied to the table yet."""
     if isinstance(step, ChangeTable) or step.positions is None:
         return step

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from cdc_assets.formats import Wire
 from cdc_assets.model.dumps import DUMP_ZONE
-from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.settings_changes import SettingsChange
@@ -100,7 +100,7 @@ class ValueSettings:
 
     # --- what differs ---
 
-    def differing(self, table: TableHistory, state: Applied) -> Differences:
+    def differing(self, table: TableHistory, state: AppliedState) -> Differences:
         """Return the settings with which a table's values would be read otherwise now than they were."""
         seen = [event.after for event in table.events if event.at <= state.ddl]
         if not seen:
@@ -116,7 +116,7 @@ class ValueSettings:
             found[_COLLATIONS] = (then, _collations(collated), tuple(column.name for column in collated))
         return {**found, **_other_zone(table, state, schema), **_other_key(table, state, schema)}
 
-    def holds(self, history: History, applied: Mapping[Life, Applied]) -> Iterator[HoldTable]:
+    def holds(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[HoldTable]:
         """Yield the tables whose next rows would be read otherwise than those that they have."""
         for life, state in applied.items():
             table = history.lives.get(life)
@@ -124,7 +124,7 @@ class ValueSettings:
             if table is not None and found:
                 yield HoldTable(life, _first_due(state), _reason(state, found), self._ways(table, state, found))
 
-    def _ways(self, table: TableHistory, state: Applied, found: Differences) -> tuple[str, ...]:
+    def _ways(self, table: TableHistory, state: AppliedState, found: Differences) -> tuple[str, ...]:
         name = shlex.quote(str(table.name or table.life))
         back = ", ".join(f'{setting} "{then}"' for setting, (then, _, _) in found.items())
         ways = (f"set them as they were: {back}", f"read all rows anew: cdc-assets rebuild {name}")
@@ -156,7 +156,7 @@ def _before(name: str, since: Tso) -> str:
     return f"{name}{_BEFORE}{since}"
 
 
-def _first_due(state: Applied) -> Tso:
+def _first_due(state: AppliedState) -> Tso:
     return state.progress.tso + (state.progress.phase is Phase.ROWS)
 
 
@@ -170,7 +170,7 @@ def _collations(collated: Sequence[Column]) -> str:
     return "false" if collated[0].bytewise else "true"
 
 
-def _other_zone(table: TableHistory, state: Applied, schema: TableSchema) -> Differences:
+def _other_zone(table: TableHistory, state: AppliedState, schema: TableSchema) -> Differences:
     """Return the zone of a dump, if it is another one now than when the table's rows were read by it."""
     then, before, now = state.settings.get(DUMP_ZONE), state.base, table.base
     if then is None or before is None or now is None or (before.at, before.uri) != (now.at, now.uri):
@@ -180,7 +180,7 @@ def _other_zone(table: TableHistory, state: Applied, schema: TableSchema) -> Dif
     return {DUMP_ZONE: (then, present, left)} if left and Zone(then) != Zone(present) else {}
 
 
-def _other_key(table: TableHistory, state: Applied, schema: TableSchema) -> Differences:
+def _other_key(table: TableHistory, state: AppliedState, schema: TableSchema) -> Differences:
     """Return the key, if the table's rows were told apart by another one."""
     ahead = next((event.after.key for event in table.events if event.at > state.ddl), schema.key)
     if state.key is None or state.key in (schema.key, ahead):
@@ -188,7 +188,7 @@ def _other_key(table: TableHistory, state: Applied, schema: TableSchema) -> Diff
     return {_KEYS: (", ".join(state.key) or "none", ", ".join(schema.key) or "none", ())}
 
 
-def _reason(state: Applied, found: Differences) -> str:
+def _reason(state: AppliedState, found: Differences) -> str:
     then = ", ".join(f'{name} "{before}"' for name, (before, _, _) in found.items())
     now = ", ".join(f'{name} "{after}"' for name, (_, after, _) in found.items())
     columns = sorted({f'"{column}"' for _, _, names in found.values() for column in names})

@@ -17,7 +17,7 @@ from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageU
 from cdc_assets.formats import Content, Decoded, Wire, decode_among
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
@@ -91,7 +91,7 @@ def conformance_holds(history: History) -> Iterator[HoldTable]:
 
 
 def expired_holds(
-    history: History, gone: Mapping[TableId, Tso], applied: Mapping[Life, Applied]
+    history: History, gone: Mapping[TableId, Tso], applied: Mapping[Life, AppliedState]
 ) -> Iterator[HoldTable]:
     """Yield the tables that would have to be built from rows that the source has let expire."""
     through = {name.folded: at for name, at in gone.items()}

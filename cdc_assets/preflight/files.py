@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from cdc_assets.ledger import UNREAD, FileEntry
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
@@ -48,7 +48,7 @@ _VANISHED = (
 
 
 def file_findings(
-    source: Source, listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied]
+    source: Source, listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, AppliedState]
 ) -> tuple[Finding, ...]:
     """Return a finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
@@ -99,7 +99,7 @@ def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]
     return gaps
 
 
-def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: Applied | None) -> bool:
+def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: AppliedState | None) -> bool:
     """Return whether a file that was listed `before` is missing `now`, unless all its rows are known to be applied."""
     if any(file.path == path for file in now.data_files):
         return False

@@ -39,7 +39,7 @@ from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.settings.paths import is_path, with_paths
 from cdc_assets.sources import (
-    Given,
+    FeedInputs,
     InitialSource,
     Source,
     SourceOptions,
@@ -219,11 +219,11 @@ class ChangefeedSettings(Model):
         return self
 
     @property
-    def given(self) -> Given:
+    def given(self) -> FeedInputs:
         """The settings of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
         policy = self.policies.get(_PATCH, "")
-        return Given(archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy)
+        return FeedInputs(archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy)
 
     @property
     def source_options(self) -> SourceOptions:

@@ -29,9 +29,9 @@ from cdc_assets.formats import Content, Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
-from cdc_assets.model.splits import Listing, Place, Settled
+from cdc_assets.model.splits import Listing, Place, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.given import Given
+from cdc_assets.sources.given import FeedInputs
 
 if TYPE_CHECKING:
     from cdc_assets.io.storage import Opener
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMES",
     "DumpReader",
+    "FeedInputs",
     "Generators",
-    "Given",
     "InitialSource",
     "KnownFiles",
     "Source",
@@ -109,7 +109,7 @@ class Source(Protocol):
         Raises MetadataMissing for a feed that has not come so far yet.
         """
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return all that is there as of the fence. `known` are contents of schema files that need no reading.
 
         Files that are `settled` may be left out as long as they are what they were.
@@ -200,22 +200,24 @@ def join(feed: Source, initial: Sequence[InitialSource], changefeed_config: Path
     if not initial:
         return feed
     tables = import_module("cdc_assets.sources.replicated").replicated(changefeed_config)
-    joined: Source = import_module("cdc_assets.sources.joined").Joined(feed, initial, tables)
+    joined: Source = import_module("cdc_assets.sources.joined").JoinedSource(feed, initial, tables)
     return joined
 
 
-def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given | None = None) -> SourceOptions:
+def parse_options(
+    sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs | None = None
+) -> SourceOptions:
     """Return the options of the feed that a sink URI and TiCDC's changefeed TOML describe; raises BadSettings.
 
     `given` is what the settings say besides.
     """
-    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz, given or Given())
+    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz, given or FeedInputs())
     return options
 
 
-def storage_options(sink_uri: str, given: Given | None = None) -> dict[str, Any]:
+def storage_options(sink_uri: str, given: FeedInputs | None = None) -> dict[str, Any]:
     """Return what the URIs of a feed say of how to reach its storage, in clear text."""
-    found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or Given())
+    found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or FeedInputs())
     return found
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Given"]
+__all__ = ["FeedInputs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FeedInputs:
     """`archive` is where archived topics lie, and their layout; `topics` are patterns of topics.
 
     `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the

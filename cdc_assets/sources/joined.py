@@ -1,6 +1,6 @@
 """A feed with what was in its tables before it: one source that lists both, and one reader that reads both.
 
-    Joined.listing() = the feed's listing + of each dump its tables as imports
+    JoinedSource.listing() = the feed's listing + of each dump its tables as imports
 
 Nothing of a dump is read for the fence, and rows only by whoever applies them.
 """
@@ -16,15 +16,15 @@ from cdc_assets.formats import Content, Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpTable
 from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.splits import DataFile, Import, Listing, Place, Settled
+from cdc_assets.model.splits import DataFile, Import, Listing, Place, SettledFiles
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles, Source
 
 if TYPE_CHECKING:
-    from cdc_assets.sources.replicated import Replicated
+    from cdc_assets.sources.replicated import ReplicatedTables
 
-__all__ = ["Joined", "JoinedReader"]
+__all__ = ["JoinedReader", "JoinedSource"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class JoinedReader:
         return self.dumps[file.directory].reader.records(file.piece, lines)
 
 
-class Joined:
+class JoinedSource:
     """A feed, and what was in its tables before. All else that a source does is the feed's."""
 
-    def __init__(self, feed: Source, initial: Sequence[InitialSource], tables: Replicated) -> None:
+    def __init__(self, feed: Source, initial: Sequence[InitialSource], tables: ReplicatedTables) -> None:
         self.feed = feed
         self.initial = tuple(initial)
         self.tables = tables
@@ -92,7 +92,7 @@ class Joined:
         """Return the feed's fence."""
         return self.feed.fence()
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return the feed's listing with the tables of the dumps; one that cannot be read is in `lost_dumps`.
 
         Raises what the feed's listing raises.
@@ -124,7 +124,7 @@ class Joined:
         return self.feed.place(path, listing)
 
 
-def _of_feed(dump: Dump, tables: Replicated, in_feed: Collection[TableId]) -> tuple[Dump, list[str]]:
+def _of_feed(dump: Dump, tables: ReplicatedTables, in_feed: Collection[TableId]) -> tuple[Dump, list[str]]:
     """Return a dump with the tables that the feed replicates, and sentences about those that would never change.
 
     `in_feed` are the folded names of tables that the feed has: it replicates them whether or not they have a key.

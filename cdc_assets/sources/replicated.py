@@ -15,7 +15,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.table_filter import decided
 from cdc_assets.sources.changefeed_toml import document, table
 
-__all__ = ["Replicated", "replicated"]
+__all__ = ["ReplicatedTables", "replicated"]
 
 _SYSTEM = frozenset(
     ("information_schema", "performance_schema", "inspection_schema", "metrics_schema", "mysql", "sys", "tidb_cdc",
@@ -24,7 +24,7 @@ _SYSTEM = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Replicated:
+class ReplicatedTables:
     """The tables of a changefeed: by `filter.rules`, () for all. `keyless` is `force-replicate`, None if not given."""
 
     rules: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Replicated:
         return not self.rules or decided(self.rules, (name.schema, name.table), self.case_sensitive)
 
 
-def replicated(changefeed_config: str | os.PathLike[str] | None) -> Replicated:
+def replicated(changefeed_config: str | os.PathLike[str] | None) -> ReplicatedTables:
     """Return the tables of the changefeed with this TOML; raises BadSettings where that cannot be read.
 
     Rules that are in a file of TiCDC's server (`@file`) are not known here: all tables may be replicated then.
@@ -49,7 +49,7 @@ def replicated(changefeed_config: str | os.PathLike[str] | None) -> Replicated:
         raise BadSettings(f'changefeed TOML: `filter.rules` is {rules!r}; expected a list such as ["shop.*"].')
     texts = tuple(text for rule in rules if (text := str(rule).strip()) and not text.startswith("#"))
     force = config.get("force-replicate")
-    return Replicated(
+    return ReplicatedTables(
         () if any(text.startswith("@") for text in texts) else texts,
         truth("case-sensitive", config.get("case-sensitive", False)),
         None if force is None else truth("force-replicate", force),

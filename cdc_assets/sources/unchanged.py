@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cdc_assets.model.splits import DIGEST_MASK, Settled, fingerprint
+from cdc_assets.model.splits import DIGEST_MASK, SettledFiles, fingerprint
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Unchanged"]
+__all__ = ["SettledTally"]
 
 
-class Unchanged:
+class SettledTally:
     """Takes the names of settled files as they are listed, and says which directories still hold what they held."""
 
-    def __init__(self, settled: Iterable[Settled]) -> None:
+    def __init__(self, settled: Iterable[SettledFiles]) -> None:
         self._settled = {one.directory: one for one in settled}
         self._found = dict.fromkeys(self._settled, (0, 0))
 
@@ -27,12 +27,12 @@ class Unchanged:
         self._found[directory] = count + 1, (digest + fingerprint(path, size, etag)) & DIGEST_MASK
         return True
 
-    def verdict(self, checkpoint: Tso) -> tuple[list[Settled], list[Settled]]:
+    def verdict(self, checkpoint: Tso) -> tuple[list[SettledFiles], list[SettledFiles]]:
         """Return those that hold what they held, as of this look, and those that do not.
 
         Where nothing is left, or nothing was looked at, nothing has come: it holds what it held.
         """
-        kept, changed = list[Settled](), list[Settled]()
+        kept, changed = list[SettledFiles](), list[SettledFiles]()
         for directory, one in self._settled.items():
             found = self._found[directory]
             if found == (one.files, one.digest):

@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.gaps import Completed
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.gaps import CompletePattern
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
@@ -46,15 +46,15 @@ class _Standing:
     """A lake in which every table stands at a TSO."""
 
     def __init__(self, tables: Sequence[TableId], through: Tso) -> None:
-        self._state = {Life(one, VERSION): Applied(Progress(through, Phase.ROWS), VERSION, one) for one in tables}
+        self._state = {Life(one, VERSION): AppliedState(Progress(through, Phase.ROWS), VERSION, one) for one in tables}
 
-    def applied(self) -> Mapping[Life, Applied]:
+    def applied(self) -> Mapping[Life, AppliedState]:
         return self._state
 
     def releases(self) -> Releases:
         return {}
 
-    def said_complete(self) -> Sequence[Completed]:
+    def said_complete(self) -> Sequence[CompletePattern]:
         return ()
 
     def settings_changes(self) -> Sequence[SettingsChange]:

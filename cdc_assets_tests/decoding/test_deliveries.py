@@ -11,7 +11,7 @@ import pytest
 from cdc_assets.decoding.split import MAX_REJECTS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import Listing, Settled
+from cdc_assets.model.splits import Listing, SettledFiles
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
@@ -95,7 +95,7 @@ def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
     feed.put("metadata", b'{"checkpoint-ts":30}')
     plain = changefeed.listing
 
-    def listing(known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         found = plain(known, settled)
         (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
         return found

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_assets.formats import SplitReader
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.reports import Staged
+from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.changefeed import option
@@ -86,7 +86,7 @@ def test_every_sin_does_something(tmp_path: Path) -> None:
 class _Forgetful(MemoryLake):
     """Applies rows that were applied before: what would happen without the watermark."""
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
         return super().stage(replace(step, lo=0), reader, quarantine)
 
 

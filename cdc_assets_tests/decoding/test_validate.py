@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.decoding import validate
-from cdc_assets.decoding.validate import RULES, Checked, check
+from cdc_assets.decoding.validate import RULES, CheckedRows, check
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.schema import Column, TableSchema
@@ -38,7 +38,7 @@ def changes(column: Column, values: Sequence[Any], ops: Sequence[Op] | None = No
     )
 
 
-def run(column: Column, values: Sequence[Any], **more: Any) -> Checked:
+def run(column: Column, values: Sequence[Any], **more: Any) -> CheckedRows:
     return check(changes(column, values, **more), TableSchema((ID, column), key=("id",)), "f.csv")
 
 

@@ -13,7 +13,7 @@ from cdc_assets import ddl
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import Rules
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.schema_changes import (
@@ -56,7 +56,7 @@ def steps(
     *files: SchemaFile,
     policies: Mapping[str, str] | None = None,
     releases: Iterable[Release] = (),
-    applied: Mapping[Life, Applied] | None = None,
+    applied: Mapping[Life, AppliedState] | None = None,
     born: SchemaFile | None = None,
 ) -> list[Step]:
     given = tuple(file for file in (born or create(A, 10), *files))
@@ -421,7 +421,7 @@ def test_an_exchange_is_decided_for_both_tables_at_once() -> None:
 
 
 def test_a_late_ddl_takes_effect_when_it_is_released_and_never_drops_rows_that_came_after_it() -> None:
-    applied = {LIFE: Applied(Progress(50, Phase.ROWS), 10, A)}
+    applied = {LIFE: AppliedState(Progress(50, Phase.ROWS), 10, A)}
     (hold,) = ddl_of(steps(ADD, applied=applied))
     assert isinstance(hold, HoldTable)
     assert hold.releasable

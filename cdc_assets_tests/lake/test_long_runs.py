@@ -177,7 +177,11 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     early = use(spark)
     _run(pipeline, feed, windows)
     late = use(spark)
-    cached = {"cdc_assets.lake.lake_table.Owned", "cdc_assets.lake.lake_table.LakeTable", "cdc_assets.lake.label.Label"}
+    cached = {
+        "cdc_assets.lake.lake_table.OwnedTable",
+        "cdc_assets.lake.lake_table.LakeTable",
+        "cdc_assets.lake.label.Label",
+    }
     cached |= {f"cdc_assets.model.{name}" for name in ("progress.Progress", "progress.Life", "schema.TableId")}
     assert [one for one in grown(early, late, windows) if one.partition(":")[0] not in cached] == []
     assert late.java_heap_bytes - early.java_heap_bytes < 100 << 20

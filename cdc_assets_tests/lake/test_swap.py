@@ -20,7 +20,7 @@ from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, MoveColumns, RetypeColumn
 from cdc_assets.model.steps import RenameTable
-from cdc_assets.operations.rebuild import Rebuilt, rebuild
+from cdc_assets.operations.rebuild import SwappedTable, rebuild
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Checkpoint, Config, expected_tables
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, leftovers, named, trapped
@@ -101,7 +101,7 @@ def test_a_rebuild_that_is_stopped_around_the_swap_is_completed_by_the_next_one(
     config, checkpoint = first("G_redelivery/csv-ts")
     assert checkpoint.expected is not None
     lake, ledger = damaged(tmp_path, spark, config, checkpoint)
-    done: tuple[Rebuilt, ...] = ()
+    done: tuple[SwappedTable, ...] = ()
     killed, rows = set[str](), {name: lake.state.named(name).rows for name in lake.names()}
     whole = {table.id: len(table.rows) for table in expected_tables(checkpoint.expected).values()}
 

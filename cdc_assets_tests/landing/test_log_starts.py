@@ -19,7 +19,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.joined import Joined
+from cdc_assets.sources.joined import JoinedSource
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.dump_writer import Row, Writing, write_dump
 from cdc_assets_tests.landing import test_barriers as ydb
@@ -406,7 +406,7 @@ class WithDumps:
         topics = self.topics
         settings = ChangefeedSettings(sink_uri=URI, initial={"dump": self.uris, "start_ts": 1})  # type: ignore[arg-type]
         source = settings.open_source()
-        assert isinstance(source, Joined)
+        assert isinstance(source, JoinedSource)
         assert isinstance(source.feed, TopicsSource)
         source.feed.read_from(topics.landing.landed, topics.store.fetch)
         return Pipeline(settings, source, topics.lake, topics.ledger, landing=topics.landing)

@@ -18,10 +18,10 @@ from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
-from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import DataFile, Listing, SchemaFile, Settled
+from cdc_assets.model.splits import DataFile, Listing, SchemaFile, SettledFiles
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status
@@ -160,7 +160,7 @@ def test_a_ledger_that_does_not_answer_is_named_in_one_line_without_its_password
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 LIFE = Life(TableId("db", "t"), 5)
-APPLIED = {LIFE: Applied(Progress(100, Phase.ROWS), 5, TableId("db", "t"))}
+APPLIED = {LIFE: AppliedState(Progress(100, Phase.ROWS), 5, TableId("db", "t"))}
 
 
 def path_of(number: int) -> str:
@@ -229,7 +229,7 @@ def apply_losing(path: Path, config: Config, bucket: Path, lake: MemoryLake, led
     one = pipeline(config, bucket, lake, ledger)
     plain = one.source.listing
 
-    def listing(known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         found = plain(known, settled)
         path.unlink(missing_ok=True)
         return found

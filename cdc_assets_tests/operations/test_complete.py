@@ -12,7 +12,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake import Lake
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.gaps import Completed
+from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.complete import say_complete, unsay_complete
@@ -139,10 +139,10 @@ def test_a_held_table_stays_incomplete_until_its_truncate_is_carried_out(feed: L
 
 
 def test_statements_of_patterns_come_back_as_they_were() -> None:
-    said = Completed("shop.*" * 400, "ann", "2026-01-02T03:04:05+00:00")
-    kept = {**format_decision("a.b", said), **format_decision("a", Completed("x"))}
+    said = CompletePattern("shop.*" * 400, "ann", "2026-01-02T03:04:05+00:00")
+    kept = {**format_decision("a.b", said), **format_decision("a", CompletePattern("x"))}
     assert all(len(text) <= 1000 and len(name) <= 255 for name, text in kept.items())
-    assert parse_decisions(kept, "a.b", Completed) == [said]
+    assert parse_decisions(kept, "a.b", CompletePattern) == [said]
 
 
 # --- the real lake ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
@@ -34,7 +34,7 @@ class Dropped(MemoryLake):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def dropped(self) -> Mapping[Life, Applied]:
+    def dropped(self) -> Mapping[Life, AppliedState]:
         return {life: state for life, state in self.applied().items() if state.name is None and life not in self.purged}
 
     def purge(self, life: Life) -> StepResult:

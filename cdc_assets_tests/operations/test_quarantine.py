@@ -21,7 +21,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import Replayed, replay
+from cdc_assets.operations.replay import ReplayResult, replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
@@ -81,7 +81,7 @@ class Bucket:
         self._write("metadata", json.dumps({"checkpoint-ts": checkpoint}))
         return self.pipeline(quarantine).apply("run-1")
 
-    def replay(self) -> tuple[Replayed, ...]:
+    def replay(self) -> tuple[ReplayResult, ...]:
         return replay(self.pipeline())
 
     def rows(self) -> list[tuple[Any, ...]]:

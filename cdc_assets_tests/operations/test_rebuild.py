@@ -19,7 +19,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
-from cdc_assets.operations.rebuild import Rebuilt, rebuild
+from cdc_assets.operations.rebuild import SwappedTable, rebuild
 from cdc_assets.operations.rebuildable import EarlierRuns, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
@@ -315,7 +315,7 @@ def test_a_crash_at_any_place_is_followed_by_a_rebuild_that_goes_on(tmp_path: Pa
     pipeline = pipeline_of(config, checkpoint, lake, ledger)
     pipeline.apply("first")
     damage(lake)
-    done: tuple[Rebuilt, ...] = ()
+    done: tuple[SwappedTable, ...] = ()
     rebuilds, killed = MemoryRebuilds(lake), set[str]()
     while not done:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import Report, Staged
+from cdc_assets.model.reports import Report, StagedWindow
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.pipeline.prefetch import Prefetch
@@ -21,9 +21,9 @@ class Stage:
         self.discarded: list[str] = []
         self.ahead = Prefetch(self.stage, lambda staged: self.discarded.append(staged.path), lambda step: True)
 
-    def stage(self, step: ApplyRows) -> Staged:
+    def stage(self, step: ApplyRows) -> StagedWindow:
         self.staged.append(str(step.life))
-        return Staged(str(step.life), 0, Report())
+        return StagedWindow(str(step.life), 0, Report())
 
     def run(self, steps: Sequence[Step], taken: int) -> None:
         """Take the first windows of a run as the pipeline does, and end the run there."""

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.model.dumps import DumpFile, DumpSplit
-from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
@@ -41,7 +41,10 @@ def found(table: TableId, version: int, columns: tuple[Column, ...] = (ID, V)) -
 
 
 def planned(
-    checkpoint: int, *inputs: SchemaFile | DataFile | Import, applied: dict[Life, Applied] | None = None, **more: Any
+    checkpoint: int,
+    *inputs: SchemaFile | DataFile | Import,
+    applied: dict[Life, AppliedState] | None = None,
+    **more: Any,
 ) -> Plan:
     schemas = tuple(one for one in inputs if isinstance(one, SchemaFile))
     data = tuple(one for one in inputs if isinstance(one, DataFile))
@@ -57,8 +60,8 @@ def windows(steps: tuple[Step, ...]) -> list[tuple[int, int, bool]]:
     return [(step.lo, step.hi, step.is_import) for step in steps if isinstance(step, ApplyRows)]
 
 
-def on(one: Import, tso: int, name: TableId | None, phase: Phase = Phase.ROWS) -> Applied:
-    return Applied(Progress(tso, phase), one.base.at, name, base=one.base)
+def on(one: Import, tso: int, name: TableId | None, phase: Phase = Phase.ROWS) -> AppliedState:
+    return AppliedState(Progress(tso, phase), one.base.at, name, base=one.base)
 
 
 # --- birth ------------------------------------------------------------------------------------------------------------
@@ -312,14 +315,14 @@ def test_a_table_stays_on_the_dump_that_it_stands_on() -> None:
 @pytest.mark.parametrize("first", [found(A, S), found(A, 40), found(A, 140), create(A, 40)])
 def test_a_table_that_stands_on_the_feed_stays_there(first: SchemaFile) -> None:
     life = Life(A, first.version)
-    applied = {life: Applied(Progress(150, Phase.ROWS), first.version, A)}
+    applied = {life: AppliedState(Progress(150, Phase.ROWS), first.version, A)}
     result = planned(200, brought(), first, data_file(A, first.version), applied=applied)
     assert [(type(step), step.life) for step in result.steps] == [(ApplyRows, life)]
 
 
 def test_a_table_that_stands_under_a_later_name_stays_there_too() -> None:
     rename = schema_file(B, 130, "RENAME TABLE `s`.`a` TO `s`.`b`", 14)
-    applied = {Life(B, 130): Applied(Progress(150, Phase.ROWS), 130, B)}
+    applied = {Life(B, 130): AppliedState(Progress(150, Phase.ROWS), 130, B)}
     result = planned(200, brought(), rename, data_file(B, 130), applied=applied)
     assert [(type(step), step.life) for step in result.steps] == [(ApplyRows, Life(B, 130))]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
@@ -35,14 +35,16 @@ def data_file(table: TableId, version: int, number: int = 1) -> DataFile:
     return DataFile(path, f"{table.schema}/{table.table}", version, directory, number, 100, "e")
 
 
-def steps(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, Applied] | None = None) -> list[Step]:
+def steps(
+    checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, AppliedState] | None = None
+) -> list[Step]:
     schemas = tuple(file for file in files if isinstance(file, SchemaFile))
     data = tuple(file for file in files if isinstance(file, DataFile))
     return list(plan(Listing(checkpoint, schemas, data), applied or {}).steps)
 
 
-def at(tso: int, phase: Phase = Phase.ROWS, ddl: int = 10, name: TableId | None = A) -> dict[Life, Applied]:
-    return {Life(A, 10): Applied(Progress(tso, phase), ddl, name)}
+def at(tso: int, phase: Phase = Phase.ROWS, ddl: int = 10, name: TableId | None = A) -> dict[Life, AppliedState]:
+    return {Life(A, 10): AppliedState(Progress(tso, phase), ddl, name)}
 
 
 def test_a_table_is_created_and_its_rows_go_through_the_checkpoint() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.history.history import read_history
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import HoldTable
@@ -33,7 +33,7 @@ TRUNCATE = schema_file(A, 60, "TRUNCATE TABLE `a`", 11)
 RENAME = schema_file(B, 60, "RENAME TABLE `s`.`a` TO `s`.`b`", 14)
 
 
-def planned(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, Applied] | None = None) -> Plan:
+def planned(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, AppliedState] | None = None) -> Plan:
     schemas = tuple(file for file in files if isinstance(file, SchemaFile))
     data = tuple(file for file in files if isinstance(file, DataFile))
     return plan(Listing(checkpoint, schemas, data), applied or {}, policies={"truncate table": "hold"})
@@ -44,7 +44,7 @@ def planned(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, 
 
 def test_a_table_with_new_rows_is_due_and_one_without_is_not() -> None:
     files = (create(A, 10), create(B, 10), data_file(A, 10))
-    applied = {**at(50), OTHER: Applied(Progress(50, Phase.ROWS), 10, B)}
+    applied = {**at(50), OTHER: AppliedState(Progress(50, Phase.ROWS), 10, B)}
     (one,) = due(planned(80, *files, applied=applied))
     assert (one.lives, one.since, one.file_bytes) == ((LIFE,), 50, 100)
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.formats import UniformReader, Wire
 from cdc_assets.model.schema import Column, TableId
-from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
+from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import Given, KnownFiles
+from cdc_assets.sources import FeedInputs, KnownFiles
 from cdc_assets_tests.record_feed.options import RecordOptions
 
 __all__ = ["FEEDS", "RecordFeed", "Records", "connect", "parse", "storage_options"]
@@ -76,7 +76,7 @@ class RecordFeed:
             raise MetadataMissing("nothing was published yet")
         return self._records.fence
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         splits = tuple(
             DataFile(path, root, version, f"{root}/{version}", number, len(data))
             for number, (path, (root, version, data)) in enumerate(self._records.splits.items(), 1)
@@ -93,11 +93,11 @@ class RecordFeed:
         return Place(root, version, f"{root}/{version}")
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> Options:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> Options:
     return Options(sink_uri.partition("?")[0], RecordOptions(tz))
 
 
-def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
+def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
     return {}
 
 

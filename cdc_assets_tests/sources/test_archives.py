@@ -18,7 +18,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings, InputError
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
-from cdc_assets.sources import Given
+from cdc_assets.sources import FeedInputs
 from cdc_assets.sources.topics import connect_log
 from cdc_assets.sources.topics.archive.reader import ArchiveReader
 from cdc_assets.sources.topics.options import topic_options
@@ -36,7 +36,7 @@ CUT = 3  # messages in the first file
 
 
 def archive(directory: Path, layout: str, protocol: str = "craft", more: str = "") -> ArchiveReader:
-    given = Given(archive=(str(directory), layout))
+    given = FeedInputs(archive=(str(directory), layout))
     options = topic_options(f"kafka://broker:9092/cdc?protocol={protocol}{more}", None, "UTC", given)
     reader = connect_log(options, {})
     assert isinstance(reader, ArchiveReader)

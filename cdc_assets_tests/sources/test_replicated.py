@@ -11,7 +11,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.sources.replicated import Replicated, replicated
+from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets_tests.dump_writer import Row, Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -92,7 +92,7 @@ def test_the_filter_of_the_changefeed_says_which_tables_it_has(
 
 
 def test_without_a_toml_the_defaults_count() -> None:
-    assert replicated(None) == Replicated()
+    assert replicated(None) == ReplicatedTables()
 
 
 def test_rules_that_are_no_list_are_one_sentence(tmp_path: Path) -> None:

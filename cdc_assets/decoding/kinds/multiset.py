@@ -244,14 +244,14 @@ def _once(
 Counts = npt.NDArray[np.int64]
 
 
-class Counted(NamedTuple):
+class ChangeCounts(NamedTuple):
     """How often each change happened, and how many of its copies were taken for one without certainty."""
 
     counts: Counts
     undecided: int
 
 
-def count_once(copies: Counts, commit_ts: Counts) -> Counted:
+def count_once(copies: Counts, commit_ts: Counts) -> ChangeCounts:
     """Return how often each change happened, by the `copies` of it that each dispatcher has: a column for each.
 
     Dispatchers that are alive at the same time share a table if each has a change of that time that the other lacks;
@@ -268,7 +268,7 @@ def count_once(copies: Counts, commit_ts: Counts) -> Counted:
     has = copies > 0
     counts = np.where(has, copies @ adds_up, 0).max(axis=1)
     doubtful = (has & (has @ ~surely)).any(axis=1)
-    return Counted(counts, int((copies.sum(axis=1) - copies.max(axis=1))[doubtful].sum()))
+    return ChangeCounts(counts, int((copies.sum(axis=1) - copies.max(axis=1))[doubtful].sum()))
 
 
 def _share(one: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool]:

@@ -49,7 +49,7 @@ from cdc_assets.lake.staging.tasks import (
     scatter,
     write_window,
 )
-from cdc_assets.model.reports import Staged
+from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import spark_type
 
@@ -166,7 +166,7 @@ def stage(
     reader: SplitReader,
     quarantine: bool = False,
     landing: FirstLoad | None = None,
-) -> Staged:
+) -> StagedWindow:
     """Decode a window and write it reduced. `io` are PyIceberg's properties of the warehouse.
 
     With `landing` the changes become data files of that table, which must be empty. Rows that do not fit are in the
@@ -193,7 +193,7 @@ def stage_tasks(
     step: ApplyRows,
     reader: Callable[[Any], Window],
     tasks: Sequence[Any],
-) -> Staged:
+) -> StagedWindow:
     """Write the windows that `reader` makes of the tasks on executors, with the columns of the step's schema."""
     place = _place(warehouse, io, step, None)
     return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
@@ -204,7 +204,7 @@ def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Firs
     return StagePlace(path, dict(io), step, landing)
 
 
-def _staged(place: StagePlace, write: Callable[[], Sequence[Part]]) -> Staged:
+def _staged(place: StagePlace, write: Callable[[], Sequence[Part]]) -> StagedWindow:
     """Write the parts and their manifest; everything of a window that will not be committed is removed."""
     started = time.monotonic()
     try:
@@ -225,12 +225,12 @@ def _staged(place: StagePlace, write: Callable[[], Sequence[Part]]) -> Staged:
         rows = batch.entering + batch.leaving
         if report.failed or (not rows and not batch.rejects):
             _forget(place)
-            return Staged("", 0, report)
+            return StagedWindow("", 0, report)
         _write_manifest(place.io, place.path, batch)
     except BaseException:
         _forget(place)
         raise
-    return Staged(place.path, rows, report)
+    return StagedWindow(place.path, rows, report)
 
 
 def _read_here(place: StagePlace, reader: SplitReader, quarantine: bool) -> list[Part]:
@@ -354,7 +354,7 @@ def read_manifest(io: Mapping[str, str], path: str) -> Batch:
     return Batch(**{**fields, **lists, "ranges": ranges})
 
 
-def rejects_of(io: Mapping[str, str], staged: Staged) -> list[str]:
+def rejects_of(io: Mapping[str, str], staged: StagedWindow) -> list[str]:
     """Return the files of a stage that have the records for the quarantine."""
     names = read_manifest(io, staged.path).rejects if staged.report.quarantined else ()
     return [f"{staged.path}/{name}" for name in names]

@@ -21,9 +21,9 @@ from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, M
 from cdc_assets.formats import UniformReader, extension
 from cdc_assets.io.storage import Entry, NotPassedOver, Opener
 from cdc_assets.io.storage_uri import storage
-from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile, Settled
+from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import Given, KnownFiles
+from cdc_assets.sources import FeedInputs, KnownFiles
 from cdc_assets.sources.storage_sink.options import sink_options
 from cdc_assets.sources.storage_sink.paths import (
     parse_data_name,
@@ -34,7 +34,7 @@ from cdc_assets.sources.storage_sink.paths import (
 )
 from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
-from cdc_assets.sources.unchanged import Unchanged
+from cdc_assets.sources.unchanged import SettledTally
 
 __all__ = ["StorageSink", "connect", "parse", "storage_options"]
 
@@ -90,7 +90,7 @@ class StorageSink:
             file="metadata",
         )
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return all that lies below the prefix, as of the checkpoint that is read first.
 
         `known` are contents of schema and index files that an earlier process has read. Files that are `settled`, and
@@ -134,8 +134,8 @@ class StorageSink:
         )
 
     def _sorted_out(
-        self, settled: Sequence[Settled], checkpoint: Tso
-    ) -> tuple[_SortedOut, Sequence[Settled], Sequence[Settled]]:
+        self, settled: Sequence[SettledFiles], checkpoint: Tso
+    ) -> tuple[_SortedOut, Sequence[SettledFiles], Sequence[SettledFiles]]:
         """List names; return them, and which settled files are what they were and which are not."""
         passed_over = {one.directory: one.files for one in settled if one.passed_over}
         try:
@@ -148,7 +148,7 @@ class StorageSink:
         return found, unchanged, reopened
 
     def _missing_last_files(
-        self, names: _SortedOut, settled: Sequence[Settled], schema_files: Iterable[SchemaFile]
+        self, names: _SortedOut, settled: Sequence[SettledFiles], schema_files: Iterable[SchemaFile]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the files that indexes name and that are missing: those that are lost, those that may be to come.
 
@@ -300,7 +300,7 @@ class StorageSink:
             return error
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> SinkOptions:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> SinkOptions:
     """Return the options of a sink URI and a changefeed TOML; raises BadSettings."""
     if given.names:
         raise BadSettings(
@@ -310,7 +310,7 @@ def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) 
     return sink_options(sink_uri, changefeed_config, tz)
 
 
-def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
+def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
     """Return fsspec's options of a bucket, in clear text."""
     return storage(sink_uri)
 
@@ -326,7 +326,7 @@ def connect(options: SinkOptions, access: Mapping[str, Any]) -> StorageSink:
 class _SortedOut:
     """The names below a prefix by kind, before schema files say which directory belongs to which table."""
 
-    def __init__(self, entries: Iterable[Entry], extension: str, settled: Iterable[Settled] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry], extension: str, settled: Iterable[SettledFiles] = ()) -> None:
         self.schema_entries: list[tuple[str, int, str]] = []
         self.data_entries: dict[str, list[tuple[str, int, str, str, int, float]]] = {}
         self.published, self.whole = 0.0, False  # `metadata` is among the names
@@ -335,7 +335,7 @@ class _SortedOut:
         self.extension = extension
         self.others: Counter[str] = Counter()
         self.mixed: set[str] = set()
-        self.unchanged = Unchanged(settled)
+        self.unchanged = SettledTally(settled)
         for path, size, etag, modified in entries:
             reason = self._place(path, size, etag, modified)
             if reason:
@@ -370,7 +370,7 @@ class _SortedOut:
         self.others[file[2]] += 1
         return f"data file of another protocol ({file[2]})"
 
-    def take_again(self, settled: Settled, entries: Iterable[Entry]) -> None:
+    def take_again(self, settled: SettledFiles, entries: Iterable[Entry]) -> None:
         """Keep the data files of a directory that are no longer what they were when they were settled."""
         for path, size, etag, modified in entries:
             directory, _, name = path.rpartition("/")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.gaps import Missed
+from cdc_assets.model.gaps import MissedMessages
 from cdc_assets.model.landed import EventKind, Landed
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -22,16 +22,18 @@ __all__ = ["missed_by_table", "unread_messages"]
 _FOREVER = 2**63 - 1
 
 
-def unread_messages(landed: Landed) -> tuple[Missed, ...]:
+def unread_messages(landed: Landed) -> tuple[MissedMessages, ...]:
     """Return the messages that were gone when their partition was first read, but for those that were accepted."""
     return tuple(
-        Missed(left, start.least or _FOREVER, start.later)
+        MissedMessages(left, start.least or _FOREVER, start.later)
         for partition, start in sorted(landed.starts.items())
         if (left := landed.unaccepted(OffsetRange(partition, 0, start.offset))) is not None
     )
 
 
-def missed_by_table(landed: Landed, names: Iterable[TableId], routing: Routing) -> dict[TableId, tuple[Missed, ...]]:
+def missed_by_table(
+    landed: Landed, names: Iterable[TableId], routing: Routing
+) -> dict[TableId, tuple[MissedMessages, ...]]:
     """Return the messages that may have been of tables of these names, by name; no name of which there are none."""
     lost = unread_messages(landed)
     if not lost:

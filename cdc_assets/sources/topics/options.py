@@ -14,7 +14,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_options import PROTOCOLS, MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
-from cdc_assets.sources.given import Given
+from cdc_assets.sources.given import FeedInputs
 from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, SnapshotOptions, TopicOptions, TopicRule
 
@@ -44,7 +44,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
+def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
     config = ticdc_document(sink_uri, changefeed_config)
     sink = table(config, "sink")
@@ -173,7 +173,7 @@ def _refuse_spread_rows(rules: Iterable[TopicRule], messages: MessageOptions) ->
             )
 
 
-def _archive(given: Given) -> ArchiveOptions | None:
+def _archive(given: FeedInputs) -> ArchiveOptions | None:
     if given.archive is None:
         return None
     uri, layout = given.archive

@@ -23,9 +23,9 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
+from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import Given, KnownFiles
+from cdc_assets.sources import FeedInputs, KnownFiles
 from cdc_assets.sources.changefeed_toml import member, table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.changefeeds import keys_alone, rivals
@@ -138,7 +138,7 @@ class TopicsSource:
         landed = self.named(self._known())
         return self._of(landed, self._schema_files(landed)).tso
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return all that is landed as of the fence; nothing of it is ever settled. Raises what `fence` raises."""
         written = self._known()
         names = self._names(written)
@@ -420,7 +420,7 @@ def _late(landed: Landed) -> Iterator[tuple[str, str]]:
 # --- the plug ---------------------------------------------------------------------------------------------------------
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
     """Return the options of a sink URI, a changefeed TOML and the settings beside them; raises BadSettings."""
     options = topic_options(sink_uri, changefeed_config, tz, given)
     if given.schema_registry:
@@ -430,7 +430,7 @@ def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) 
     return options
 
 
-def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
+def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
     """Return fsspec's options of an archive, in clear text."""
     return storage(given.archive[0]) if given.archive is not None else {}
 
