@@ -46,9 +46,7 @@ VIEWS = {"frombuffer", "buffers"}
 READ_BY_THEMSELVES = set(
     """
     avro/alike avro/columns avro/messages avro/wire canal_json/decode canal_json/ends
-    canal_json/uniform craft/frame debezium_json/arrays debezium_json/connectors debezium_json/envelope
-    debezium_json/positions debezium_json/readings debezium_json/settings dialect dump/cutting
-    dump/parquet dump/sql json_lines messages
+    canal_json/uniform craft/frame dialect dump/cutting dump/parquet dump/sql json_lines messages
     """.split()
 )
 """Modules of formats that parse JSON or Avro, or look at the bytes of an array, beside `*_records`.
@@ -120,7 +118,7 @@ EXECUTORS = (
 
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
-SHARED_CLASS_NAMES = set("Field Frame Layout Records Shape _Block _File _Reader _Side _Values".split())
+SHARED_CLASS_NAMES = set("Field Frame Layout Records Shape _Block _File _Reader _Values".split())
 """Names that stand in several files. This list only shrinks."""
 
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")

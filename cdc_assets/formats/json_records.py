@@ -45,6 +45,7 @@ __all__ = [
     "parsed_records",
     "print_json",
     "same_shapes",
+    "value_column",
 ]
 
 Places = npt.NDArray[np.int64]
@@ -76,7 +77,7 @@ a shape and its values takes as long as to parse some hundred messages."""
 _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 _ESCAPE = re.compile(rb"\\.")
 _BARE = r"^(?:null|true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
-_DECODER = json.JSONDecoder()
+_DECODER, _PRINT = json.JSONDecoder(), json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +183,6 @@ class SameShape(Records):
     def _some(self, mask: Marks) -> SameShape:
         values = tuple((starts[mask], ends[mask], quoted[mask]) for starts, ends, quoted in self.values)
         return SameShape(self.shape, self.messages[mask], self.data, self.backslashes, values)
-
-    def moved(self, messages: Places) -> SameShape:
-        """Return them with other places among all."""
-        return SameShape(self.shape, messages, self.data, self.backslashes, self.values)
 
     # --- as Records
 
@@ -532,10 +529,6 @@ class ParsedRecords(Records):
         values = [value for value, kept in zip(self._cells[()], mask.tolist(), strict=True) if kept]
         return ParsedRecords(self.messages[mask], values, {})
 
-    def moved(self, messages: Places) -> ParsedRecords:
-        """Return them with other places among all."""
-        return ParsedRecords(messages, self._cells[()], self._reasons)
-
     def by_members(self, *path: str | int) -> Iterator[Marks]:
         members = (frozenset(held) if type(held) is dict else frozenset() for held in self._at(path))
         for _, mask in _equal(members):
@@ -596,6 +589,11 @@ def _equal(keys: Iterable[K]) -> Iterator[tuple[K, Marks]]:
         mask = np.zeros(count, bool)
         mask[places_] = True
         yield key, mask
+
+
+def value_column(values: Sequence[Any]) -> RecordColumn:
+    """Return values of `json_value` as a column."""
+    return ParsedRecords(np.arange(len(values)), values, {}).column()
 
 
 # --- the parser -------------------------------------------------------------------------------------------------------
@@ -728,11 +726,14 @@ def json_value(text: str | bytes) -> Any:
 
 def print_json(value: Any) -> str:
     """Print a value of JSON without blanks, its numbers by their own digits."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{print_json(name)}:{print_json(held)}" for name, held in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(print_json, value))}]"
-    return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    kind = type(value)
+    if kind is str:
+        return _PRINT(value)
+    if kind is dict:
+        return "{" + ",".join([f"{_PRINT(name)}:{print_json(held)}" for name, held in value.items()]) + "}"
+    if kind is list:
+        return f"[{','.join([print_json(held) for held in value])}]"
+    return str(value) if kind is _Number else _PRINT(value)
 
 
 _TEXTS: Mapping[type, Callable[[Any], str | bytes | None]] = {

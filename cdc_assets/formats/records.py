@@ -12,8 +12,9 @@ at the top, so that what a message is can be told from these.
 from __future__ import annotations
 
 import abc
+import copy
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cdc_assets.formats.words import base64_numbers
 
 __all__ = ["CellKind", "Path", "RecordColumn", "Records", "bits"]
 
@@ -82,6 +85,17 @@ class RecordColumn:
         """Return the texts of some cells, null for the others."""
         return self.texts if mask.all() else pc.if_else(pa.array(mask), self.texts, pa.scalar(None, pa.string()))
 
+    def without(self, mask: Marks) -> RecordColumn:
+        """Return the cells, of which some are null."""
+        return (
+            RecordColumn(np.where(mask, np.uint8(CellKind.NULL), self.kinds), self.only(~mask)) if mask.any() else self
+        )
+
+    def are_among(self, kind: CellKind, texts: Collection[str]) -> Marks:
+        """Mark the cells of a kind that are one of some texts."""
+        found = self.are(kind)
+        return found & bits(pc.is_in(self.texts, pa.array(sorted(texts)))) if found.any() else found
+
     def among(self, mask: Marks) -> RecordColumn:
         """Return some of the cells."""
         return self if mask.all() else RecordColumn(self.kinds[mask], self.texts.filter(pa.array(mask)))
@@ -107,10 +121,25 @@ class RecordColumn:
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         return ("nothing" if self.kinds[place] == CellKind.ABSENT else "null") if text is None else text[:100]
 
+    def _bytes(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+        """Return the bytes of all texts, and where each begins, with the end of the last one."""
+        offsets = np.frombuffer(self.texts.buffers()[1], np.int32)[self.texts.offset :][: len(self) + 1]
+        return np.frombuffer(self.texts.buffers()[2] or b"", np.uint8), offsets
+
+    def base64_numbers(self) -> tuple[Places, Marks]:
+        """Return the texts that are numbers in base64, of up to eight bytes in two's complement, and mark these."""
+        data, offsets = self._bytes()
+        lengths, are_texts = np.diff(offsets), self.are(CellKind.TEXT)
+        found, sound = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
+        for length in (4, 8, 12):
+            mine = np.flatnonzero(are_texts & (lengths == length))
+            if len(mine):
+                found[mine], sound[mine] = base64_numbers(data[offsets[mine, None] + np.arange(length)])
+        return found, sound
+
     def have_byte(self, place: int, byte: bytes) -> Marks:
         """Mark the cells whose text has a byte at a place, counted from its end where that is below zero."""
-        offsets = np.frombuffer(self.texts.buffers()[1], np.int32)[self.texts.offset :][: len(self) + 1]
-        data = np.frombuffer(self.texts.buffers()[2] or b"", np.uint8)
+        data, offsets = self._bytes()
         begins, ends = offsets[:-1], offsets[1:]
         at = (begins if place >= 0 else ends) + place
         found: Marks = (at >= begins) & (at < ends)
@@ -187,6 +216,12 @@ class Records(abc.ABC):
         found.sound = self.sound[mask]
         places = np.cumsum(mask) - 1
         found._reasons = {int(places[place]): reason for place, reason in self._reasons.items() if mask[place]}
+        return found
+
+    def moved(self: R, messages: Places) -> R:
+        """Return them with other places among all."""
+        found = copy.copy(self)
+        found.messages, found.sound, found._reasons = messages, self.sound.copy(), dict(self._reasons)
         return found
 
     def require(self, mask: Marks | bool, reason: str | Callable[[int], str]) -> None:

@@ -3,6 +3,7 @@
     words(data)                      the eight bytes from each place on
     have(words, at, text)            where a text stands
     whole_numbers(words, from, to)   what digits say
+    base64_numbers(texts)            what bytes in base64 say
     places(data, byte)               where a byte stands
     Marked(data, size, test)         where the next byte stands that passes a test
 
@@ -17,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Marked", "have", "places", "whole_numbers", "words"]
+__all__ = ["Marked", "base64_numbers", "have", "places", "whole_numbers", "words"]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -91,6 +92,27 @@ def _padded(held: Words, at: Places, size: Places) -> Words:
     more = ((_WORD - size) * _WORD).astype(np.uint64)
     found: Words = held[at] << more | _ZEROS >> np.uint64(_BITS) - more
     return found
+
+
+_DIGITS = np.full(256, -1, np.int64)
+_DIGITS[[*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"]] = range(64)
+_PAD = ord("=")
+
+
+def base64_numbers(texts: npt.NDArray[np.uint8]) -> tuple[Places, Marks]:
+    """Read numbers in base64, each a row of as many characters, the most significant byte first; mark what is one."""
+    pads = (texts[:, -1] == _PAD).astype(np.int64) * (1 + (texts[:, -2] == _PAD))
+    digits = _DIGITS[texts]
+    for place in (1, 2):
+        digits[pads >= place, -place] = 0
+    sound: Marks = (digits >= 0).all(axis=1) & (texts.shape[1] // 4 * 3 - pads <= _WORD)
+    last = ((digits[:, -4] << 6 | digits[:, -3]) << 6 | digits[:, -2]) << 6 | digits[:, -1]
+    found = np.zeros(len(texts), np.int64)
+    for place in range(texts.shape[1] - 4):
+        found = found << 6 | digits[:, place]
+    found = found << 8 * (3 - pads) | last >> 8 * pads
+    unused = np.where(sound, _BITS - 8 * (texts.shape[1] // 4 * 3 - pads), 0)
+    return found << unused >> unused, sound
 
 
 # --- where bytes stand ------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cdc_assets.formats.debezium_json.connectors import classify
-from cdc_assets.formats.debezium_json.positions import source_position
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets_tests.topics import messages_of
 
@@ -19,6 +18,13 @@ SOURCE = {
 }  # fmt: skip
 MARIADB = {**SOURCE, "connector": "mariadb", "file": "binlog.000007", "pos": 1234, "row": 0}
 KEY = {"id": 1}
+
+
+def source_position(source: dict[str, Any]) -> str | None:
+    """Return the place of a row of a source."""
+    own = {"name": "px", "ts_ms": 1, "db": "d", "table": "t", **source}
+    found: str | None = said(row("c", after={"id": 1}, source=own))["source_position"]
+    return found
 
 
 def said(value: Any, key: Any = KEY) -> dict[str, Any]:
@@ -84,7 +90,7 @@ def test_a_schema_change_of_mariadb_is_its_text() -> None:
         (row("c", source={**SOURCE, "connector": "TiCDC"}), "give the protocol of that writer"),
         ({"op": "c"}, "it has no source that says where it is from"),
         ([1], ""),
-        (row("c", source={**SOURCE, "sequence": "no list"}), "it is not JSON"),
+        (row("c", source={**SOURCE, "sequence": "no list"}), "does not say where it stands in the log"),
     ],
 )
 def test_what_is_no_message_of_a_connector_is_bad(value: Any, reason: str) -> None:

@@ -7,12 +7,12 @@ import json
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.formats import Decoded, json_records
-from cdc_assets.formats.debezium_json import connectors
 from cdc_assets.formats.debezium_json.connectors import classify, decode
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -265,11 +265,11 @@ def row(number: int, **more: Any) -> tuple[bytes | None, bytes]:
 
 
 def test_no_message_of_a_plain_table_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def alone(*_: Any) -> Any:
-        raise AssertionError
+    def alone(values: pa.BinaryArray, *_: Any) -> Any:
+        assert not len(values)
+        return iter(())
 
-    monkeypatch.setattr(connectors, "_one", alone)
-    monkeypatch.setattr(connectors, "_images", alone)
+    monkeypatch.setattr(json_records, "parsed_records", alone)
     schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
     spoken, found = read(schema, [row(number) for number in range(300)])
     assert {one["source_position"][:20] for one in spoken} == {f"{2:020d}"}
@@ -287,3 +287,17 @@ def test_a_row_of_a_table_without_name_is_bad_among_others(name: str) -> None:
     schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
     check_both_ways(schema, sent)
     assert [one["kind"] for one in read(schema, sent)[0]] == ["row", "bad", "row"]
+
+
+def test_small_numbers_of_a_wide_decimal_are_read_side_by_side() -> None:
+    fields = [{"type": "int64", "field": "id"}, {**FIELDS["amount"][0], "optional": True, "field": "amount"}]
+    block = {"type": "struct", "fields": [{"type": "struct", "fields": fields, "field": "after"}]}
+    sent = list[Sent]()
+    for number in range(300):
+        key, value = row(number)
+        payload = {**json.loads(value)["payload"], "after": {"id": number, "amount": coded(number, 2)}}
+        sent.append((key, _bytes({"schema": block, "payload": payload}, True)))
+    schema = TableSchema((Column("id", "BIGINT"), Column("amount", "DECIMAL", precision=50, scale=2)), ("id",))
+    found = read(schema, sent)[1]
+    assert found.rejects == ()
+    assert found.changes.column("amount").to_pylist()[:3] == ["0.00", "0.01", "0.02"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc_assets.formats.debezium_json.envelope import Field
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
 from cdc_assets.formats.members import allowed_members
+from cdc_assets.formats.values.connect import Field
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL
 from cdc_assets.types.families import BINARY, CHARACTER

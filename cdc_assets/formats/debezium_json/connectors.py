@@ -10,31 +10,23 @@ else by DDL texts or the setting `schemas`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, Op, shape_of
-from cdc_assets.formats.debezium_json.arrays import DEFAULTED, OUT_OF_RANGE, cells_of, faults_of
 from cdc_assets.formats.debezium_json.columns import UNTOLD, columns_of, field_of, settled_field
-from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, image_of, opened
-from cdc_assets.formats.debezium_json.positions import (
-    dialect,
-    read_position,
-    schema_position,
-    snapshot_phase,
-    source_position,
-)
-from cdc_assets.formats.debezium_json.readings import CLOCKS, COUNTS, TROUBLE, is_binary, read_marked, reader_of
+from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes
+from cdc_assets.formats.debezium_json.positions import SourcePositions, dialect, source_positions
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
-from cdc_assets.formats.debezium_json.uniform import REFUSED, Changes, changes, spoken
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op, side_by_side
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op, side_by_side
+from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.message_codecs import MessageCodec, SourceSql
 from cdc_assets.formats.message_options import CONNECTOR_MODES, MessageOptions
 from cdc_assets.formats.messages import (
@@ -45,14 +37,24 @@ from cdc_assets.formats.messages import (
     in_order,
     lines_of,
     said,
+    said_of_lone_rows,
     source_text,
     truncating,
 )
+from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.values import ColumnValues
+from cdc_assets.formats.values.connect import CLOCKS, COUNTS, Field, is_binary, read_bytes, read_column
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL
 from cdc_assets.types.postgres_types import postgres_column
 
 __all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
+
+OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
+DEFAULTED = "the default of its column, as which NULL is sent too"
+
+Marks = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
 
 _TOMBSTONE = "a tombstone, which repeats a delete"
 _PASSED_OVER: Mapping[frozenset[str], str] = {
@@ -60,11 +62,21 @@ _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
 }
 _MYSQL = ("mysql", "mariadb")
-_GREATEST_MS = 1 << 45
+_OPS = ("c", "u", "d", "r")
+_REFUSED = ("TiCDC", "ydb")
+"""Other writers of the envelope."""
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What a schema change raises that is none."""
+_GREATEST_MS = np.uint64(1 << 45)
 """Milliseconds since 1970 that are a TSO."""
 _NO_KEY = (
     "message.key.columns of the connector gives messages keys that do not identify rows: let it name columns that do, "
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
+)
+_NO_JSON_KEY = "Let the connector have key.converter = JsonConverter"
+_NO_ROW_BEFORE = (
+    "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY FULL at the "
+    "source, and let the table be rebuilt"
 )
 _OF_ANOTHER = 'its connector is "{}"; give the protocol of that writer'
 _DOCUMENT = (
@@ -88,319 +100,236 @@ def _types(options: MessageOptions) -> ReadColumn:
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN)."""
-    keys, values = messages.column("key"), messages.column("value")
-    left, found = np.ones(len(messages), bool), list[pa.RecordBatch]()
-    for numbers, lines in spoken(keys, values, _shape):
-        left[numbers] = False
-        found.append(lines)
-    alone = np.flatnonzero(left).tolist()
-    return in_order([*found, said(_one(one, keys[one].as_py(), values[one].as_py()) for one in alone)])
+    values, keys = messages.column("value"), _Keys(messages.column("key"))
+    none = bits(pc.fill_null(pc.equal(values, b"null"), True))
+    found = [said(Said(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist())]
+    for rows in _sent(values, ~none):
+        for members, some in rows.by_members():
+            found += _lines(some, frozenset(members), keys)
+    return in_order(found)
 
 
-def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
-    if value is None:
-        return Said(number, Kind.IGNORED, reason=_TOMBSTONE)
-    try:
-        return _said(number, key, opened(value))
-    except TROUBLE as error:
-        return Said(number, Kind.BAD, reason=f"it is not a message of a Debezium connector: {explained(error)}")
+def _sent(values: pa.BinaryArray, mask: Marks) -> Iterator[Envelope]:
+    """Yield some of the messages."""
+    numbers = np.flatnonzero(mask)
+    for rows in envelopes(values if mask.all() else values.take(pa.array(numbers))):
+        yield replace(rows, records=rows.records.moved(numbers[rows.records.messages]))
 
 
-def _said(number: int, key: bytes | None, message: Message) -> Said:
-    held = message.payload
-    if held is None:
-        return Said(number, Kind.IGNORED, reason=_TOMBSTONE)
-    passed = _PASSED_OVER.get(frozenset(held))
+def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.RecordBatch]:
+    """Yield what messages speak of whose payloads have the same members."""
+    records, passed = rows.records, _PASSED_OVER.get(members)
+    none = records.sound & (rows.kinds() == CellKind.NULL)
+    yield _ignored(rows.among(none), _TOMBSTONE)
     if passed is not None:
-        return Said(number, Kind.IGNORED, reason=passed)
-    source = held.get("source")
-    if not isinstance(source, dict):
-        raise ValueError(
-            _BARE if source is None and "op" not in held else "it has no source that says where it is from"
+        yield _ignored(rows.sound, passed)
+        return
+    records.require(none | rows.are_objects(), "its payload is no object")
+    unsaid = _BARE if "op" not in members else "it has no source that says where it is from"
+    source = rows.kinds("source")
+    records.require(
+        none | rows.are_objects("source"),
+        lambda place: unsaid if source[place] <= CellKind.NULL else "it has no source that says where it is from",
+    )
+    for mask, connector in records.by_value(*rows.base, "source", "connector"):
+        some = rows.among(mask & ~none)
+        yield from _lines_of(some, str(connector or ""), "ddl" in members, keys)
+        yield said(
+            Said(message, Kind.BAD, reason=f"it is not a message of a Debezium connector: {reason}")
+            for _, message, reason in some.records.refused()
         )
-    connector = source["connector"]
-    if connector in REFUSED:
-        raise ValueError(_DOCUMENT if connector == "mongodb" else _OF_ANOTHER.format(connector))
-    ts = _commit_ts(source)
-    log = source_text(dialect(connector), str(source["name"]))
-    where: dict[str, Any] = {"source": log, "source_position": source_position(source)}
-    if "ddl" in held:
-        if connector not in _MYSQL:
-            return Said(number, Kind.IGNORED, reason=f"a schema change of {connector}, of which rows have the columns")
-        return _schema_change(number, held, ts, {**where, "source_position": schema_position(source)})
-    op = held["op"]
-    if op == "m":
-        return Said(number, Kind.IGNORED, reason="a logical message")
-    table = _table(source)
-    if op == "t":
-        return Said(number, Kind.DDL, table, commit_ts=ts, query=truncating(table), type=11, **where)
-    if op not in ("c", "u", "d", "r"):
-        raise ValueError(f'its op is "{op}"')
-    where |= {"read_at": read_position(source), "phase": snapshot_phase(source)}
-    return Said(number, Kind.ROW, table, (0,), ts, shape=_shape(key, message, connector), **where)
 
 
-def _table(source: Mapping[str, Any]) -> TableId:
-    """Return the table of a row: in its schema where the database has such, else in its database."""
-    space: Any = source.get("schema") if source.get("schema") is not None else source["db"]
-    if not all(isinstance(name, str) and name for name in (space, source["table"])):
-        raise ValueError("it names no table")
-    return TableId(space, source["table"])
+def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
+    return said(Said(message, Kind.IGNORED, reason=reason) for message in rows.records.messages.tolist())
 
 
-def _commit_ts(source: Mapping[str, Any]) -> int:
-    """Return when a change was made."""
-    ms = source["ts_ms"]
-    if type(ms) is not int or not 0 <= ms < _GREATEST_MS:
-        raise ValueError(f"its source.ts_ms {str(ms)[:40]} is no time in milliseconds since 1970")
-    return ms << 18
+def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: _Keys) -> Iterator[pa.RecordBatch]:
+    """Yield what messages of a connector speak of, rows first; refuse those that are none."""
+    records = rows.records
+    records.require(connector != "mongodb", _DOCUMENT)
+    records.require(connector not in _REFUSED, _OF_ANOTHER.format(connector))
+    records.require(rows.column("source", "connector").are(CellKind.TEXT), "it lacks 'connector'")
+    commit_ts, names = _commit_ts(rows), rows.column("source", "name")
+    records.require(names.are(CellKind.TEXT), "it lacks 'name'")
+    found = source_positions(rows, connector)
+    prefix = source_text(dialect(connector), "")
+    if is_ddl:
+        logs = pc.binary_join_element_wise(prefix, names.texts, "")
+        yield _schema_changes(rows, connector, commit_ts, found, logs)
+        return
+    op, tables = rows.column("op"), _tables(rows)
+    is_row, is_message = op.are_among(CellKind.TEXT, _OPS), op.equal("m")
+    records.require(tables.sound | is_message, "it names no table")
+    records.require(is_row | is_message | op.equal("t"), lambda place: f'its op is "{op.shown(place)}"')
+    shapes = _shapes(rows, is_row, connector, keys)
+    yield _ignored(rows.among(records.sound & is_message), "a logical message")
+    mask = pa.array(records.sound & is_row)
+    chosen = {"source_position": found.places, "read_at": found.read_at, "phase": found.phases, "shape": shapes}
+    chosen["source"] = pc.binary_join_element_wise(prefix, names.texts, "")
+    yield said_of_lone_rows(
+        records.messages[records.sound & is_row],
+        tables.schemas.filter(mask),
+        tables.names.filter(mask),
+        pa.array(commit_ts).filter(mask),
+        **{name: column.filter(mask) for name, column in chosen.items()},
+    )
+    emptied = list[Said]()
+    for place in np.flatnonzero(records.sound & op.equal("t")).tolist():
+        table, log = tables.table(place), chosen["source"][place].as_py()
+        line = Said(int(records.messages[place]), Kind.DDL, table, commit_ts=int(commit_ts[place]), type=11, source=log)
+        emptied.append(replace(line, query=truncating(table), source_position=found.places[place].as_py()))
+    yield said(emptied)
+
+
+def _commit_ts(rows: Envelope) -> Places:
+    """Return when changes were made; refuse those that do not say it."""
+    ms, whole = rows.records.whole_numbers(*rows.base, "source", "ts_ms")
+    whole &= ms < _GREATEST_MS
+    rows.records.require(
+        whole,
+        lambda place: (
+            f"its source.ts_ms {rows.column('source', 'ts_ms').shown(place)[:40]} is no time in milliseconds since 1970"
+        ),
+    )
+    return np.where(whole, ms, 0).astype(np.int64) << 18
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedTables:
+    """The tables of rows: in their schema where the database has such, else in their database."""
+
+    schemas: pa.StringArray
+    names: pa.StringArray
+    sound: Marks
+
+    def table(self, place: int) -> TableId:
+        return TableId(self.schemas[place].as_py(), self.names[place].as_py())
+
+
+def _tables(rows: Envelope) -> _NamedTables:
+    spaces, names = (
+        rows.column("source", "schema").or_given(rows.column("source", "db")),
+        rows.column("source", "table"),
+    )
+    sound = spaces.are(CellKind.TEXT) & names.are(CellKind.TEXT)
+    for cells in (spaces, names):
+        sound &= bits(pc.not_equal(cells.texts, ""))
+    return _NamedTables(spaces.texts, names.texts, sound)
 
 
 _NO_TABLES = ("SET", "USE")
 
 
-def _schema_change(number: int, held: Mapping[str, Any], ts: int, where: Mapping[str, Any]) -> Said:
-    text = held["ddl"]
-    if not isinstance(text, str) or text.split(None, 1)[0].upper() in _NO_TABLES:
-        return Said(number, Kind.IGNORED, reason="a setting of the server, no change of a schema")
-    changed = [one["id"] for one in held.get("tableChanges") or () if one["type"] != "DROP" or one["id"]]
-    names = json.loads(f"[{changed[0]}]".replace('"."', '","')) if len(changed) == 1 else []
-    if len(names) > 1:
-        table = TableId(names[-2], names[-1])
-    else:
-        table = TableId(str(held.get("databaseName") or ""), str(held["source"].get("table") or ""))
-    return Said(number, Kind.DDL, table, commit_ts=ts, query=text, **where)
+def _schema_changes(
+    rows: Envelope, connector: str, commit_ts: Places, found: SourcePositions, logs: pa.StringArray
+) -> pa.RecordBatch:
+    lines, records = list[Said](), rows.records
+    texts, changes, spaces, tables = (
+        rows.column(*path) for path in (("ddl",), ("tableChanges",), ("databaseName",), ("source", "table"))
+    )
+    for place in np.flatnonzero(records.sound).tolist():
+        message, text = int(records.messages[place]), texts.texts[place].as_py()
+        if connector not in _MYSQL:
+            reason = f"a schema change of {connector}, of which rows have the columns"
+            lines.append(Said(message, Kind.IGNORED, reason=reason))
+            continue
+        try:
+            if not texts.are(CellKind.TEXT)[place] or text.split(None, 1)[0].upper() in _NO_TABLES:
+                reason = "a setting of the server, no change of a schema"
+                lines.append(Said(message, Kind.IGNORED, reason=reason))
+                continue
+            changed = json_value(changes.texts[place].as_py() or "[]")
+            table = _changed(changed) or TableId(*(cells.texts[place].as_py() or "" for cells in (spaces, tables)))
+        except _TROUBLE as error:
+            records.refuse(place, explained(error))
+            continue
+        line = Said(message, Kind.DDL, table, commit_ts=int(commit_ts[place]), query=text, source=logs[place].as_py())
+        lines.append(replace(line, source_position=found.ddl[place].as_py()))
+    return said(lines)
 
 
-def _shape(key: bytes | None, message: Message, connector: str) -> str | None:
-    """Return what is equal for rows whose messages describe the same columns and key."""
-    if not message.block:
-        if connector in _MYSQL:  # DDL texts have the columns
-            return None
-        row = message.payload["after"] or message.payload["before"]
-        return None if row is None else json.dumps([sorted(row), _key_names(key, row)], ensure_ascii=False)
-    return _shape_text(_digest(message.block), tuple(_key_names(key, message.block)))
+def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
+    """Return the table that a schema change is of, None for none and for several."""
+    ids = [one["id"] for one in changes if one["type"] != "DROP" or one["id"]]
+    names = json_value(f"[{ids[0]}]".replace('"."', '","')) if len(ids) == 1 else []
+    return TableId(names[-2], names[-1]) if len(names) > 1 else None
 
 
-@lru_cache(maxsize=1024)
-def _shape_text(digest: str, key: tuple[str, ...]) -> str:
-    return f"{digest} {json.dumps(key, ensure_ascii=False)}"
+# --- the columns and keys that rows show ------------------------------------------------------------------------------
 
 
-_DIGESTS: dict[int, tuple[Block, str]] = {}
+class _Keys:
+    """The columns that keys of messages name, which are read only where they matter."""
+
+    def __init__(self, keys: pa.BinaryArray) -> None:
+        self._keys = keys
+
+    @cached_property
+    def _read(self) -> tuple[Sequence[tuple[str, ...]], Places, Mapping[int, str]]:
+        """Return kinds of keys, of which kind each is, and what is wrong with any."""
+        kinds: list[tuple[str, ...]] = [()]
+        numbers, faults = np.zeros(len(self._keys), np.int64), dict[int, str]()
+        there = bits(pc.fill_null(pc.not_equal(self._keys, b"null"), False))
+        for rows in _sent(self._keys, there) if there.any() else ():
+            for names, some in rows.by_members():
+                none = some.kinds() == CellKind.NULL
+                some.records.require(none | some.are_objects(), "it is no object of columns")
+                faults |= {message: f"its key cannot be read: {reason}. {_NO_JSON_KEY}"
+                           for _, message, reason in some.records.refused()}  # fmt: skip
+                numbers[some.records.messages] = len(kinds)
+                kinds.append(names)
+        return kinds, numbers, faults
+
+    def of(self, rows: Envelope, mask: Marks) -> tuple[Sequence[tuple[str, ...]], Places]:
+        """Return kinds of keys, and of which each row's is; refuse those of a mask whose key cannot be read.
+
+        A router of topics puts more into keys, by which rows of several tables differ.
+        """
+        kinds, numbers, faults = self._read
+        if faults:
+            wrong = np.isin(rows.records.messages, list(faults)) & mask
+            rows.records.require(~wrong, lambda place: faults[int(rows.records.messages[place])])
+        return kinds, numbers[rows.records.messages]
 
 
-def _digest(block: Block) -> str:
-    """Return a digest of columns; blocks that are cached are known by their identity."""
-    known = _DIGESTS.get(id(block))
-    if known is not None and known[0] is block:
-        return known[1]
-    import hashlib
+def _shapes(rows: Envelope, mask: Marks, connector: str, keys: _Keys) -> pa.StringArray:
+    """Return what is equal for rows whose messages describe the same columns and key.
 
-    text = repr([(name, one.meaning, sorted(one.parameters.items())) for name, one in block.items()])
-    found = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-    if len(_DIGESTS) > 1000:
-        _DIGESTS.clear()
-    _DIGESTS[id(block)] = (block, found)
+    Null where DDL texts have the columns, and for a row that has none.
+    """
+    found = pa.nulls(len(mask), pa.string())
+    if not rows.block and connector in _MYSQL:
+        return found
+    kinds, numbers = keys.of(rows, mask)
+    if rows.block:
+        return pa.array([_shape_text(rows.block.digest, _in_key(kind, rows.block.columns)) for kind in kinds]).take(
+            pa.array(numbers)
+        )
+    for side, there in _sides_shown(rows):
+        places = np.flatnonzero(there & mask)
+        for members, some in rows.among(there & mask).by_members(side) if len(places) else ():
+            mine = np.isin(rows.records.messages, some.records.messages)
+            columns = print_json(sorted(members))
+            texts = pa.array([_shape_text(columns, _in_key(kind, members)) for kind in kinds])
+            found = pc.if_else(pa.array(mine), texts.take(pa.array(numbers)), found)
     return found
 
 
-def _key_names(key: bytes | None, columns: Container[str]) -> list[str]:
-    """Return the key's columns; a router of topics puts more into keys, by which rows of several tables differ."""
-    held = None if key is None else opened(key).payload
-    if not isinstance(held, dict | None):
-        raise ValueError("its key is no object of columns. Let the connector have key.converter = JsonConverter")
-    return [name for name in held or () if name in columns]
+def _sides_shown(rows: Envelope) -> Iterator[tuple[str, Marks]]:
+    """Yield the image that shows the columns of rows, and which rows have it."""
+    after = rows.are_objects("after")
+    yield "after", after
+    yield "before", ~after & rows.are_objects("before")
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+@lru_cache(maxsize=1024)
+def _shape_text(columns: str, key: tuple[str, ...]) -> str:
+    return f"{columns} {print_json(list(key))}"
 
 
-class _Side(NamedTuple):
-    """An image: its row, the columns' fields, whether it may leave out what did not change.
-
-    An image that is `whole` has all columns that the table had: one that it lacks was NULL, or was not there.
-    """
-
-    row: Mapping[str, Any]
-    block: Block
-    patch: bool
-    whole: bool
-
-
-def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
-    """Return the changes of one table, `_cdc_commit_ts` being when the source made them.
-
-    A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
-    """
-    owners, _ = lines_of(rows)
-    settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
-    shape_of(schema.stored)  # an unknown type is an error before any row is
-    faults = Faults(path, lambda line: rows.column("value")[int(owners[line - 1])].as_py() or b"")
-    alike = list[Changes]() if len(owners) > rows.num_rows else list(changes(rows, table, schema, settings, patch))
-    left = np.ones(len(owners), bool)
-    for group in alike:
-        left[group.alike.messages] = False
-    images, sides = _alone((np.flatnonzero(left) + 1).tolist(), owners, rows, table, schema, options, faults)
-    stored = {column.name for column in schema.stored}
-    if alike and any(not side.whole and not stored <= side.row.keys() for side in sides):
-        # whether a column is not written at all, or is missing in some rows, can be seen of all of them only
-        images, sides = _alone(range(1, len(owners) + 1), owners, rows, table, schema, options, faults)
-        alike = []
-    parts = [(images, lambda column: _cells(sides, column, settings))] if len(images) or not alike else []
-    if alike:
-        parts.append((side_by_side([one.images for one in alike]), lambda column: cells_of(alike, column, settings)))
-    found = in_lines([changes_of(one, cells, schema, options, faults) for one, cells in parts], faults)
-    blocks = {id(one): one for one in (*(side.block for side in sides), *(group.block for group in alike))}
-    return replace(found, stated=_stated(blocks.values(), schema))
-
-
-def _alone(
-    lines: Sequence[int],
-    owners: npt.NDArray[np.int64],
-    rows: pa.RecordBatch,
-    table: TableId,
-    schema: TableSchema,
-    options: MessageOptions,
-    faults: Faults,
-) -> tuple[Images, list[_Side]]:
-    """Read some lines one by one."""
-    settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
-    keys, values = rows.column("key"), rows.column("value")
-    events: list[tuple[int, int, int, int]] = []
-    sides: list[_Side] = []
-    halves: list[str | None] = []
-    names = {column.name for column in schema.columns}
-    scanned: dict[bytes, Mapping[str, Any]] = {}
-    for line in lines:
-        owner = int(owners[line - 1])
-        key = keys[owner].as_py()
-        try:
-            message = opened(values[owner].as_py())
-            found, ts = _images(message, key, table, schema, settings)
-            _refuse_unknown(found, names)
-            _refuse_second(scanned, key, message.payload)
-            half = _half_of_key_change(message, found) if schema.key else None
-        except TROUBLE as error:
-            faults.add(line, f"it is not a row of a Debezium connector: {explained(error)}")
-            continue
-        after = len(events) if len(found) > 1 else -1
-        for op, side in found:
-            own = patch if op == Op.UPDATE else op
-            events.append((line, own, ts, after if op < 0 else -1))
-            sides.append(side)
-            halves.append(half)
-    held = np.array(events, np.int64).reshape(-1, 4)
-    moved = pa.array(halves, pa.string()) if any(halves) else None
-    return Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3], moved), sides
-
-
-def _images(
-    message: Message, key: bytes | None, table: TableId, schema: TableSchema, settings: ConnectorSettings
-) -> tuple[list[tuple[Op, _Side]], int]:
-    """Return the image after a change, then the one before it, and when it was made."""
-    held, block = message.payload, message.block
-    found, op = _table(held["source"]), held["op"]
-    if found != table:
-        raise ValueError(f"it is a row of {found}, not of {table}")
-    before: Any = image_of(held, "before")
-    after: Any = image_of(held, "after")
-    ts, whole = _commit_ts(held["source"]), bool(block) or held["source"]["connector"] not in _MYSQL
-    if (after is None) != (op == "d"):
-        raise ValueError(f'its op is "{op}", and its image after does not fit that')
-    if op == "d":
-        if before is None and key is not None:
-            before = opened(key).payload
-        if before is None:
-            raise ValueError("it has neither the key nor the deleted row")
-        if held["source"]["connector"] == "postgresql" and any(before.get(name) is None for name in schema.key):
-            raise ValueError(f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}")
-        keyed_only = bool(schema.key) and all(value is None for name, value in before.items() if name not in schema.key)
-        return [(Op.DELETE_KEY if keyed_only else Op.DELETE, _Side(before, block, keyed_only, whole))], ts
-    if op == "u" and before is None:
-        if not schema.key:
-            raise ValueError(
-                "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY "
-                "FULL at the source, and let the table be rebuilt"
-            )
-        return [(Op.UPDATE, _Side(after, block, True, whole))], ts
-    if op in ("c", "u") and schema.key and settings.leaves_out(after):
-        return [(Op.UPDATE, _Side(after, block, True, whole))], ts
-    images = [(Op.INSERT, _Side(after, block, op != "r", whole))]
-    if op == "u":
-        images.append((Op.DELETE, _Side(before, block, True, whole)))
-    return images, ts
-
-
-def _half_of_key_change(message: Message, found: Sequence[tuple[Op, _Side]]) -> str | None:
-    """Return what the two messages of a changed key, a delete and an insert, have in common: the LSN of their record.
-
-    No other delete has the LSN of an insert. Other connectors leave nothing out, or have positions of transactions.
-    """
-    source, (op, _) = message.payload["source"], found[0]
-    if source["connector"] != "postgresql" or not (op < 0 or (op == Op.UPDATE and message.payload["op"] == "c")):
-        return None
-    return str(source["lsn"])
-
-
-def _refuse_second(scanned: dict[bytes, Mapping[str, Any]], key: bytes | None, payload: Mapping[str, Any]) -> None:
-    """Raise ValueError for another row of a snapshot with a key that it had before: all of them are there at once."""
-    if payload["op"] != "r" or key is None or payload["source"].get("snapshot") == "incremental":
-        return
-    known = scanned.setdefault(key, payload)
-    if known["after"] != payload["after"] and source_position(known["source"]) == source_position(payload["source"]):
-        raise ValueError(f"another row of the same snapshot has the key {key.decode()[:200]} too. {_NO_KEY}")
-
-
-def _refuse_unknown(found: Sequence[tuple[Op, _Side]], names: set[str]) -> None:
-    for _, side in found:
-        unknown = next((name for name in side.row if name not in names), None)
-        if unknown is not None:
-            raise ValueError(
-                f'column "{unknown}" is not in the table\'s schema at this place; expected {", ".join(sorted(names))}'
-            )
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-_PLACEHOLDERS = (str, list, dict)
-"""Types of what may stand for an unchanged value."""
-
-
-def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) -> Cells:
-    """Return the cells of a column; what is not a value of its field is a fault."""
-    name, binary = column.name, is_binary(column)
-    texts: list[str | bytes | None] = []
-    wrong, ranged, defaulted, unchanged, absent = ([False] * len(sides) for _ in range(5))
-    known, read, field, meanings = None, None, Field("string"), [""] * len(sides)
-    for place, side in enumerate(sides):
-        value = side.row.get(name)
-        if value is None:
-            texts.append(None)
-            absent[place] = name not in side.row and not side.whole
-            continue
-        if read is None or side.block is not known:
-            field = settled_field(side.block.get(name) or field_of(column, settings), column, settings)
-            known, read = side.block, reader_of(field, column, settings)
-        if side.patch and type(value) in _PLACEHOLDERS and settings.is_unchanged(value, field.type):
-            unchanged[place] = True
-            texts.append(None)
-            continue
-        texts.append(read_marked(read, value, place, wrong, ranged))
-        meanings[place] = field.meaning if wrong[place] else ""
-        defaulted[place] = field.optional and field.default is not None and field.default == value
-    faults = faults_of(column, np.array(meanings)) if any(wrong) else ()
-    marks = {OUT_OF_RANGE: ranged, DEFAULTED: defaulted}
-    notes = {rule: np.array(mask, bool) for rule, mask in marks.items() if any(mask)}
-    is_bytes = binary or any(isinstance(text, bytes) for text in texts)
-    array = pa.array(texts, pa.binary() if is_bytes else pa.string())
-    zones = pa.array(["UTC"] * len(texts)) if column.type == "TIMESTAMP" else None
-    lacking, same = np.array(absent, bool), np.array(unchanged, bool)
-    return Cells(array, lacking if any(absent) else None, "raw", zones, faults, notes, True,
-                 same if any(unchanged) else None)  # fmt: skip
-
-
-# --- schemas ----------------------------------------------------------------------------------------------------------
+def _in_key(names: Sequence[str], columns: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in columns)
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
@@ -409,46 +338,325 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     A message without schema block has their names alone: types are "" then, and come from the setting `schemas`. Of
     MySQL and MariaDB a block has less than DDL texts, and is approximate.
     """
-    found: dict[tuple[TableId, str], SchemaEvent] = {}
-    keys, values = messages.column("key").to_pylist(), messages.column("value").to_pylist()
-    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
-        try:
-            if value is None or _one(number, key, value).kind is not Kind.ROW:
-                continue
-            message = opened(value)
-            source = message.payload["source"]
-            table, shape = _table(source), _shape(key, message, source["connector"])
-            if shape is None or (table, shape) in found:
-                continue
-            columns = columns_of(message.block or dict.fromkeys(_row(message), None), connector_settings(options))
-            event = SchemaEvent(
-                number,
-                table,
-                0,
-                _schema(columns, _key_names(key, message.block or _row(message))),
-                _doubts(source["connector"]),
-            )
-            found[table, shape] = event
-        except TROUBLE:
-            continue  # classify calls it bad, or decode rejects it
-    return tuple(found.values())
+    spoken = pa.Table.from_batches([classify(messages, options)])
+    rows = spoken.filter(pc.is_valid(spoken.column("shape")))
+    shown = rows.group_by(["schema", "table", "shape"], use_threads=False).aggregate([("message", "min")])
+    first = np.sort(shown.column("message_min").to_numpy()).astype(np.int64)
+    found, keys = list[SchemaEvent](), _Keys(messages.column("key"))
+    values = messages.column("value").take(pa.array(first))
+    for same in envelopes(values) if len(first) else ():
+        for place in range(len(same.records)):
+            some = same.among(np.arange(len(same.records)) == place)
+            some = replace(some, records=some.records.moved(first[some.records.messages]))
+            found.append(_shown(some, keys, connector_settings(options)))
+    return tuple(sorted(found, key=lambda event: event.message))
 
 
-def _row(message: Message) -> Mapping[str, Any]:
-    row: Mapping[str, Any] = message.payload["after"] or message.payload["before"]
-    return row
-
-
-def _schema(columns: tuple[Column, ...], key: Sequence[str]) -> TableSchema:
-    index = (Index("", tuple(key), unique=True),) if key else ()
-    found = tuple(replace(column, nullable=column.name not in key) for column in columns)
-    return TableSchema(found, tuple(key), index)
+def _shown(row: Envelope, keys: _Keys, settings: ConnectorSettings) -> SchemaEvent:
+    """Return the schema that a row shows."""
+    kinds, numbers = keys.of(row, np.ones(1, bool))
+    names = next((row.members(side) for side, there in _sides_shown(row) if there.all()), ())
+    columns = columns_of(row.block.columns or dict.fromkeys(names), settings)
+    key = _in_key(kinds[int(numbers[0])], [column.name for column in columns])
+    index = (Index("", key, unique=True),) if key else ()
+    columns = tuple(replace(column, nullable=column.name not in key) for column in columns)
+    doubts = _doubts(row.column("source", "connector").texts[0].as_py())
+    return SchemaEvent(int(row.records.messages[0]), _tables(row).table(0), 0, TableSchema(columns, key, index), doubts)
 
 
 def _doubts(connector: str) -> tuple[str, ...]:
     if connector not in _MYSQL:
         return ()
     return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts have",)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One image of some changes: its columns. A patch may leave out what did not change."""
+
+    columns: Mapping[str, RecordColumn]
+    patch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _ConnectorChanges:
+    """Changes of one kind: the image after each first, then the one before it.
+
+    `moved` is what the two messages of a changed key, a delete and an insert, have in common: the LSN of their record.
+    No other delete has the LSN of an insert. Other connectors leave nothing out, or have positions of transactions.
+    """
+
+    rows: Envelope
+    connector: str
+    ops: tuple[Op, ...]
+    sides: tuple[_Side, ...]
+    moved: pa.StringArray | None = None
+
+    @property
+    def sound(self) -> _ConnectorChanges:
+        """Those that are not refused."""
+        mask = self.rows.records.sound
+        if mask.all():
+            return self
+        sides = tuple(
+            replace(side, columns={name: cells.among(mask) for name, cells in side.columns.items()})
+            for side in self.sides
+        )
+        moved = None if self.moved is None else self.moved.filter(pa.array(mask))
+        return replace(self, rows=self.rows.sound, sides=sides, moved=moved)
+
+    def images(self, commit_ts: Places) -> Images:
+        """Return the images, with the commit-ts of all messages."""
+        messages, times = self.rows.records.messages, len(self.sides)
+        after = [np.full(len(messages), -1) if place == 0 else np.arange(len(messages)) for place in range(times)]
+        ops = np.repeat(np.array(self.ops, np.int8), len(messages))
+        lines, ts = np.tile(messages + 1, times), np.tile(commit_ts[messages], times)
+        return Images(lines, ops, ts, np.concatenate(after), self.moved)
+
+
+def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
+    """Return the changes of one table, `_cdc_commit_ts` being when the source made them.
+
+    A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
+    """
+    shape_of(schema.stored)  # an unknown type is an error before any row is
+    owners, _ = lines_of(rows)
+    rows = rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
+    keys, values = rows.column("key"), rows.column("value")
+    settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
+    faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
+    commit_ts, found = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
+    for some in envelopes(values):
+        commit_ts[some.records.messages] = _require_rows(some, table)
+        for mask, connector in some.records.by_value(*some.base, "source", "connector"):
+            for changes in _changes(some.among(mask), str(connector), keys, schema, settings, patch):
+                _refuse_unknown(changes, schema)
+                for _, message, reason in changes.rows.records.refused():
+                    faults.add(message + 1, f"it is not a row of a Debezium connector: {reason}")
+                found.append(changes.sound)
+    if not found:  # what has no rows has columns all the same
+        found.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))
+    _refuse_second(found, keys, faults)
+    images = side_by_side([changes.images(commit_ts) for changes in found])
+    decoded = changes_of(images, lambda column: _cells(found, column, settings), schema, options, faults)
+    blocks = {changes.rows.block.digest: changes.rows.block for changes in found if len(changes.rows.records)}
+    return replace(decoded, stated=_stated(blocks, schema))
+
+
+def _require_rows(rows: Envelope, table: TableId) -> Places:
+    """Refuse what is no row of a table; return when changes were made."""
+    records, tables, op = rows.records, _tables(rows), rows.column("op")
+    records.require(rows.are_objects("source"), "it has no source that says where it is from")
+    records.require(tables.sound, "it names no table")
+    records.require(
+        bits(pc.and_(pc.equal(tables.schemas, table.schema), pc.equal(tables.names, table.table))),
+        lambda place: f"it is a row of {tables.table(place)}, not of {table}",
+    )
+    for side in ("before", "after"):
+        records.require((rows.kinds(side) <= CellKind.NULL) | rows.are_objects(side), f"its {side} is no row")
+    found = _commit_ts(rows)
+    records.require(
+        op.are_among(CellKind.TEXT, _OPS) & (rows.are_objects("after") != op.equal("d")),
+        lambda place: f'its op is "{op.shown(place)}", and its image after does not fit that',
+    )
+    return found
+
+
+def _changes(
+    rows: Envelope,
+    connector: str,
+    keys: pa.BinaryArray,
+    schema: TableSchema,
+    settings: ConnectorSettings,
+    patch: Op,
+) -> Iterator[_ConnectorChanges]:
+    """Yield changes by their kind, each message in one; `patch` is that of an update without the row before."""
+    op = rows.column("op")
+    deletes, updates = op.equal("d"), op.equal("u")
+    if deletes.any():
+        yield from _deletes(rows.among(deletes), connector, keys, schema)
+    if deletes.all():
+        return
+    bare = updates & ~rows.are_objects("before")
+    columns = _columns(rows.among(~deletes), "after")
+    partial = bare[~deletes]
+    if schema.key:
+        left_out = [settings.stand_for_unchanged(cells) for cells in columns.values()]
+        partial |= np.logical_or.reduce([partial, *left_out]) & ~op.equal("r")[~deletes]
+    others = rows.among(~deletes)
+    if partial.any():
+        some = others.among(partial)
+        some.records.require(bool(schema.key), _NO_ROW_BEFORE)
+        moved = _lsns(some, connector, schema, some.column("op").equal("c"))
+        yield _ConnectorChanges(some, connector, (patch,), (_side(columns, partial, True),), moved)
+    for kind in ("c", "u", "r"):
+        mask = op.equal(kind)[~deletes] & ~partial
+        if not mask.any():
+            continue
+        some, side = others.among(mask), _side(columns, mask, not schema.key and kind != "r")
+        if kind == "u":
+            before = _Side(_columns(some, "before"), True)
+            yield _ConnectorChanges(some, connector, (Op.INSERT, Op.DELETE), (side, before))
+        else:
+            yield _ConnectorChanges(some, connector, (Op.INSERT,), (side,))
+    unknown = ~op.are_among(CellKind.TEXT, _OPS)
+    if unknown.any():  # all of them are refused
+        yield _ConnectorChanges(rows.among(unknown), connector, (Op.INSERT,), (_Side({}, False),))
+
+
+def _columns(rows: Envelope, side: str) -> dict[str, RecordColumn]:
+    return {name: rows.column(side, name) for name in rows.members(side)}
+
+
+def _side(columns: Mapping[str, RecordColumn], mask: Marks, patch: bool) -> _Side:
+    return _Side({name: cells.among(mask) for name, cells in columns.items()}, patch)
+
+
+def _lsns(rows: Envelope, connector: str, schema: TableSchema, mask: Marks) -> pa.StringArray | None:
+    """Return the LSN of PostgreSQL's records, null outside the mask; None where there is none, or no key to change."""
+    known = connector == "postgresql" and bool(schema.key) and mask.any()
+    return rows.column("source", "lsn").only(mask) if known else None
+
+
+def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: TableSchema) -> Iterator[_ConnectorChanges]:
+    """Yield deletes, of which some have the row and others its key only, at times in the key of their message."""
+    with_row = rows.are_objects("before")
+    parts = [(rows.among(with_row), _columns(rows.among(with_row), "before"))] if with_row.any() else []
+    alone = rows.among(~with_row)
+    has_key = bits(pc.fill_null(pc.not_equal(keys.take(pa.array(alone.records.messages)), b"null"), False))
+    if not has_key.all():
+        none = alone.among(~has_key)
+        none.records.require(False, "it has neither the key nor the deleted row")
+        parts.append((none, {}))
+    own = np.zeros(len(keys), bool)
+    own[alone.records.messages[has_key]] = True
+    for named in _sent(keys, own) if own.any() else ():
+        mine = alone.among(np.isin(alone.records.messages, named.records.messages))
+        named.records.require(named.are_objects(), "it is no object of columns")
+        for place, _, reason in named.records.refused():
+            mine.records.refuse(place, f"its key cannot be read: {reason}. {_NO_JSON_KEY}")
+        parts.append((mine, {name: named.column(name) for name in named.members()}))
+    for some, columns in parts:
+        absent = RecordColumn.absent(len(some.records))
+        if connector == "postgresql":
+            for name in schema.key:
+                reason = f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}"
+                some.records.require(columns.get(name, absent).given, reason)
+        given = [cells.given for name, cells in columns.items() if name not in schema.key]
+        whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *given])
+        for mask, kind in ((whole, Op.DELETE), (~whole, Op.DELETE_KEY)):
+            if mask.any():
+                mine = some.among(mask)
+                moved = _lsns(mine, connector, schema, np.ones(len(mine.records), bool))
+                yield _ConnectorChanges(mine, connector, (kind,), (_side(columns, mask, False),), moved)
+
+
+def _refuse_unknown(changes: _ConnectorChanges, schema: TableSchema) -> None:
+    names = {column.name for column in schema.columns}
+    for side in changes.sides:
+        for name in side.columns.keys() - names:
+            changes.rows.records.require(
+                side.columns[name].are(CellKind.ABSENT),
+                f'column "{name}" is not in the table\'s schema at this place; expected {", ".join(sorted(names))}',
+            )
+
+
+def _refuse_second(found: Sequence[_ConnectorChanges], keys: pa.BinaryArray, faults: Faults) -> None:
+    """Refuse another row of a snapshot with a key that it had before: all of them are there at once."""
+    coded = pc.dictionary_encode(keys)
+    numbers = coded.indices.fill_null(len(coded.dictionary)).to_numpy()
+    counts = np.bincount(numbers, minlength=len(coded.dictionary) + 1)
+    counts[-1] = 0  # no key is none that others have
+    scanned = list[tuple[int, str | None, str | None]]()
+    for changes in found:
+        rows = changes.rows
+        mine = rows.column("op").equal("r") & (counts[numbers[rows.records.messages]] > 1)
+        if mine.any():
+            some = rows.among(mine & ~rows.column("source", "snapshot").equal("incremental"))
+            places = source_positions(some, changes.connector).places.to_pylist()
+            scanned += zip(some.records.messages.tolist(), some.column("after").texts.to_pylist(), places, strict=True)
+    known = dict[int, tuple[str | None, str | None]]()
+    for message, row, place in sorted(scanned):
+        first = known.setdefault(int(numbers[message]), (row, place))
+        if first[0] != row and first[1] == place:
+            key = keys[message].as_py().decode()[:200]
+            faults.add(
+                message + 1,
+                "it is not a row of a Debezium connector: another row of the same snapshot has the key "
+                f"{key} too. {_NO_KEY}",
+            )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+class _ImageColumn(NamedTuple):
+    """A column of one image of some changes."""
+
+    cells: RecordColumn
+    values: ColumnValues
+    field: Field
+    unchanged: Marks
+    whole: bool
+
+    @property
+    def wrong(self) -> Marks:
+        return self.cells.given & ~self.values.sound
+
+    @property
+    def defaulted(self) -> Marks:
+        """Mark the values that are the default of their column."""
+        known = self.field.default if self.field.optional else None
+        return self.cells.given & (bits(pc.equal(self.cells.texts, known)) if known is not None else False)
+
+    @property
+    def absent(self) -> Marks:
+        """Mark images that lack the column, of those that have not all that the table had."""
+        return self.cells.are(CellKind.ABSENT) & (not self.whole)
+
+
+def _cells(found: Sequence[_ConnectorChanges], column: Column, settings: ConnectorSettings) -> Cells:
+    """Return the cells of a column; what is not a value of its field is a fault."""
+    sides = [(changes, side) for changes in found for side in changes.sides]
+    parts = [_image_column(changes, side, column, settings, in_texts=False) for changes, side in sides]
+    kinds = {part.values.array.type for part in parts if part.values.array.null_count < len(part.cells)}
+    if len(kinds) > 1:
+        parts = [_image_column(changes, side, column, settings, in_texts=True) for changes, side in sides]
+        kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
+    kind = pa.binary() if is_binary(column) else kinds.pop() if kinds else pa.string()
+    array = pa.concat_arrays([part.values.array.cast(kind) for part in parts])
+    wrong, absent, unchanged, defaulted = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("wrong", "absent", "unchanged", "defaulted")
+    )
+    none = (np.zeros(len(part.cells), bool) for part in parts)
+    beyond = np.concatenate(
+        [zeros if part.values.beyond is None else part.values.beyond for part, zeros in zip(parts, none, strict=True)]
+    )
+    meanings = np.repeat([part.field.meaning for part in parts], [len(part.cells) for part in parts])
+    what = 'column "{}" has a value that is not of the type {}'
+    faults = tuple(
+        (wrong & (meanings == one), what.format(column.name, one)) for one in np.unique(meanings[wrong]).tolist()
+    )
+    notes = {rule: mask for rule, mask in ((OUT_OF_RANGE, beyond), (DEFAULTED, defaulted)) if mask.any()}
+    zones = pa.repeat("UTC", len(array)) if column.type == "TIMESTAMP" else None
+    lacking, same = (mask if mask.any() else None for mask in (absent, unchanged))
+    return Cells(array, lacking, "raw", zones, faults, notes, named=True, unchanged=same)
+
+
+def _image_column(
+    changes: _ConnectorChanges, side: _Side, column: Column, settings: ConnectorSettings, *, in_texts: bool
+) -> _ImageColumn:
+    block, count = changes.rows.block, len(changes.rows.records)
+    cells = side.columns.get(column.name, RecordColumn.absent(count))
+    field = settled_field(block.columns.get(column.name) or field_of(column, settings), column, settings)
+    unchanged = settings.stand_for_unchanged(cells, field.type) if side.patch else np.zeros(count, bool)
+    cells = cells.without(unchanged)
+    values = read_column(cells, field, column, settings.binary, in_texts=in_texts)
+    return _ImageColumn(cells, values, field, unchanged, bool(block) or changes.connector not in _MYSQL)
 
 
 # --- settings on which values depend ----------------------------------------------------------------------------------
@@ -487,18 +695,18 @@ def _way(column: Column, options: MessageOptions) -> object:
     settings = connector_settings(options)
     field = settled_field(field_of(column, settings), column, settings)
     if is_binary(column):
-        return reader_of(field, column, settings)
+        return read_bytes(field, settings.binary)
     in_digits = field.type in ("double", "string") and column.type in ("DECIMAL", DECIMAL)
     return "digits" if in_digits else field
 
 
-def _stated(blocks: Collection[Block], schema: TableSchema) -> frozenset[str]:
+def _stated(blocks: Mapping[str, SchemaBlock], schema: TableSchema) -> frozenset[str]:
     """Return which settings no value depends on, since all rows have schema blocks; bytes as texts need theirs."""
-    if not all(blocks):
+    if not all(blocks.values()):
         return frozenset()
     texts = any(
-        (field := block.get(column.name)) is not None and field.type == "string" and is_binary(column)
-        for block in blocks
+        (field := block.columns.get(column.name)) is not None and field.type == "string" and is_binary(column)
+        for block in blocks.values()
         for column in schema.stored
     )
     return frozenset(CONNECTOR_MODES) - {_STAND_IN} - ({_BINARY} if texts else set())

@@ -1,146 +1,124 @@
-"""A message of a connector -> what it says: its payload, and the schema block where it has one.
+"""A connector's messages -> their payload, as records, and the schema block that they have in common.
 
     {"schema":{…},"payload":{…}}     with the converter's schemas; the block is the same for all rows of a schema
     {…}                              the payload itself, without
 
-Each message says which of both it is. A block is parsed once: rows begin with the same text until a column changes.
+Each message says which of both it is.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from cdc_assets.formats.json_lines import refuse_half_pairs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-__all__ = ["Block", "Field", "Message", "image_of", "opened"]
+from cdc_assets.formats.json_records import json_records, json_value, print_json
+from cdc_assets.formats.messages import explained
+from cdc_assets.formats.records import Path, RecordColumn, Records
+from cdc_assets.formats.values.connect import Field
 
-_BEGINNING = '{"schema":'
-_BETWEEN = ',"payload":'
-_HEAD = 512
-_DECODER = json.JSONDecoder()
+__all__ = ["Envelope", "SchemaBlock", "envelopes"]
+
+Marks = npt.NDArray[np.bool_]
+
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
+"""What a schema block raises that is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a schema block: its type, its logical name ("" for none), and what its parameters say.
+class SchemaBlock:
+    """The columns of a table, in order, none for messages without them; `digest` is equal for equal ones."""
 
-    `items` is the type of an array's elements; `default` is None for none.
-    """
+    columns: Mapping[str, Field] = field(default_factory=dict)
+    digest: str = ""
 
-    type: str
-    name: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = True
-    items: Field | None = None
-    default: Any = None
+    def __bool__(self) -> bool:
+        return bool(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Messages of one block, whose payloads are below `base`; paths lead on from there."""
+
+    records: Records
+    base: Path
+    block: SchemaBlock
+
+    def among(self, mask: Marks) -> Envelope:
+        """Return some of the messages."""
+        return self if mask.all() else replace(self, records=self.records.among(mask))
 
     @property
-    def meaning(self) -> str:
-        """The logical name, or for a plain field its type."""
-        return self.name or self.type
+    def sound(self) -> Envelope:
+        """Those that are not refused."""
+        return self.among(self.records.sound)
+
+    def by_members(self, *path: str) -> Iterator[tuple[tuple[str, ...], Envelope]]:
+        """Yield messages whose objects at a path have the same members, and these."""
+        for mask in self.records.by_members(*self.base, *path):
+            some = self.among(mask)
+            yield some.members(*path), some
+
+    def members(self, *path: str) -> tuple[str, ...]:
+        """Return the members of objects at a path."""
+        return self.records.members(*self.base, *path)
+
+    def column(self, *path: str) -> RecordColumn:
+        """Return the cells at a path."""
+        return self.records.column(*self.base, *path)
+
+    def kinds(self, *path: str) -> npt.NDArray[np.uint8]:
+        """Return of what kind the cells at a path are."""
+        return self.records.kinds(*self.base, *path)
+
+    def are_objects(self, *path: str) -> Marks:
+        """Mark the objects at a path."""
+        return self.records.are_objects(*self.base, *path)
 
 
-Block = Mapping[str, Field]
-"""The columns of a table, in order."""
-
-
-class Message(NamedTuple):
-    """What a message holds. `block` are the columns, empty for a message without schema block or without rows."""
-
-    payload: Any
-    block: Block
-
-
-def opened(data: bytes) -> Message:
-    """Return what a key or value holds; raises ValueError for what is not JSON, or has texts that are not UTF-8."""
-    text = data.decode()
-    found, start = _opened(text)
-    if text.find("\\u", start) >= 0:
-        refuse_half_pairs(data, found.payload)
-    return found
-
-
-def _opened(text: str) -> tuple[Message, int]:
-    """Return what a text holds, and where its payload begins, at the least."""
-    if not text.startswith(_BEGINNING) or text[len(_BEGINNING) : len(_BEGINNING) + 1].isspace():
-        return _whole(json.loads(text)), 0
-    head = _head(text)
-    for prefix in _PREFIXES.get(head, ()):
-        if text.startswith(prefix):
-            return _behind(text, prefix)
-    block, stop = _DECODER.raw_decode(text, len(_BEGINNING))
-    if not isinstance(block, dict) or not text.startswith(_BETWEEN, stop):
-        return _whole(json.loads(text)), 0
-    prefix = text[: stop + len(_BETWEEN)]
-    _remember(head, prefix)
-    return _behind(text, prefix)
-
-
-def _behind(text: str, prefix: str) -> tuple[Message, int]:
-    if text[len(prefix) : len(prefix) + 1].isspace():
-        return _whole(json.loads(text)), 0
-    payload, stop = _DECODER.raw_decode(text, len(prefix))
-    if text[stop:].strip() != "}":
-        return _whole(json.loads(text)), 0
-    return Message(payload, _block(prefix)), len(prefix)
-
-
-def _whole(held: Any) -> Message:
-    if isinstance(held, dict) and held.keys() <= {"schema", "payload"} and "payload" in held:
-        block = held.get("schema")
-        return Message(held["payload"], _columns(block) if isinstance(block, dict) else {})
-    return Message(held, {})
-
-
-def image_of(payload: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """Return the row before or after a change, None where there is none; raises ValueError for what is no row."""
-    found = payload.get(name)
-    if not isinstance(found, dict | None):
-        raise ValueError(f"its {name} is no row")
-    return found
+def envelopes(values: pa.BinaryArray) -> Iterator[Envelope]:
+    """Yield messages by their blocks; what is no message of either kind is refused."""
+    for records in json_records(values, "schema"):
+        members = {*records.members()}
+        if "payload" not in members or not members <= {"schema", "payload"}:
+            yield Envelope(records, (), SchemaBlock())
+            continue
+        for mask, text in records.by_value("schema"):
+            some, block = records.among(mask), SchemaBlock()
+            try:
+                block = _block(text)
+            except _TROUBLE as error:
+                some.require(False, f"its schema is none: {explained(error)}")
+            yield Envelope(some, ("payload",), block)
 
 
 # --- schema blocks ----------------------------------------------------------------------------------------------------
 
-_PREFIXES: dict[str, list[str]] = {}
-"""The beginning of messages -> all that stands before their payload."""
-_KEPT = 512
 
-
-def _head(text: str) -> str:
-    """Return the beginning by which a message is known; that of a short one, as keys are, ends before its payload."""
-    return text[:_HEAD] if len(text) > 2 * _HEAD else text[: max(0, text.find(_BETWEEN))]
-
-
-def _remember(head: str, prefix: str) -> None:
-    if sum(map(len, _PREFIXES.values())) >= _KEPT:
-        _PREFIXES.clear()
-    _PREFIXES.setdefault(head, []).append(prefix)
-
-
-@lru_cache(maxsize=_KEPT)
-def _block(prefix: str) -> Block:
-    return _columns(json.loads(prefix[len(_BEGINNING) : -len(_BETWEEN)]))
-
-
-def _columns(block: Mapping[str, Any]) -> Block:
-    for one in block.get("fields") or ():
+@lru_cache(maxsize=512)
+def _block(text: str | bytes | None) -> SchemaBlock:
+    held = None if text is None else json_value(text)
+    for one in held.get("fields") or () if isinstance(held, dict) else ():
         if one.get("field") in ("after", "before") and one.get("type") == "struct":
-            return {str(column["field"]): _field(column) for column in one["fields"]}
-    return {}
+            columns = {str(column["field"]): _field(column) for column in one["fields"]}
+            what = [(name, one.meaning, sorted(one.parameters.items())) for name, one in columns.items()]
+            return SchemaBlock(columns, hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest())
+    return SchemaBlock()
 
 
 def _field(block: Mapping[str, Any]) -> Field:
-    items = block.get("items")
+    items, default = block.get("items"), block.get("default")
     return Field(
         str(block["type"]),
         str(block.get("name") or ""),
         dict(block.get("parameters") or {}),
         bool(block.get("optional")),
         _field(items) if isinstance(items, dict) else None,
-        block.get("default"),
+        default if default is None or isinstance(default, str) else print_json(default),
     )

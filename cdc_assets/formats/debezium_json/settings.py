@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from cdc_assets.formats.json_records import print_json
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.records import CellKind, RecordColumn
 
 __all__ = ["ConnectorSettings", "connector_settings"]
+
+Marks = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +31,12 @@ class ConnectorSettings:
     time: str = ""
     unavailable: str = "__debezium_unavailable_value"
 
-    @property
-    def stand_ins(self) -> frozenset[str]:
-        """Texts that stand for what did not change."""
-        return _placeholders(self.unavailable).texts
-
-    def leaves_out(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row has a value that only stands for what did not change."""
+    def stand_for_unchanged(self, cells: RecordColumn, kind: str | None = None) -> Marks:
+        """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
         known = _placeholders(self.unavailable)
-        return any(value in known.texts if type(value) is str else _is_among(value, known) for value in row.values())
-
-    def is_unchanged(self, value: Any, kind: str) -> bool:
-        """Return whether a value of a field of this type stands for one that the source did not read again."""
-        known = _placeholders(self.unavailable)
-        if isinstance(value, str):
-            return value in known.texts and (kind == "bytes" or value != known.in_base64)
-        return kind in ("array", "map") and _is_among(value, known)
+        texts = known.texts if kind in (None, "bytes") else known.texts - {known.in_base64}
+        found = cells.are_among(CellKind.TEXT, texts)
+        return found | cells.are_among(CellKind.JSON, known.nested) if kind in (None, "array", "map") else found
 
 
 class _Placeholders(NamedTuple):
@@ -49,11 +44,7 @@ class _Placeholders(NamedTuple):
 
     in_base64: str
     texts: frozenset[str]
-    nested: tuple[Any, ...]
-
-
-def _is_among(value: Any, known: _Placeholders) -> bool:
-    return isinstance(value, list | dict) and value in known.nested
+    nested: frozenset[str]
 
 
 @lru_cache(maxsize=32)
@@ -68,10 +59,9 @@ def _placeholders(text: str) -> _Placeholders:
     named = str(uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3))
     single = [base64.b64encode(bytes([one])).decode() for one in data]
     variable = [{"scale": 0, "value": one} for one in single]
-    arrays = ([shown], [coded], [named], list(data), single, variable)
-    held = {shown: shown}
-    in_json = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
-    return _Placeholders(coded, frozenset((shown, coded, in_json)), (*arrays, held))
+    arrays = ([shown], [coded], [named], [*data], [float(one) for one in data], single, variable)
+    in_json = print_json({shown: shown})
+    return _Placeholders(coded, frozenset((shown, coded, in_json)), frozenset((*map(print_json, arrays), in_json)))
 
 
 @lru_cache(maxsize=32)

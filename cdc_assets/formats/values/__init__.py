@@ -1,6 +1,7 @@
 """Values of messages, column by column: what a source's types become on the wire -> what the type table reads.
 
     ticdc     as TiCDC puts them into Debezium's types
+    connect   as Debezium's connectors write them, by the schema of their field
 
 A reader takes the cells of a column, in kinds and texts, and returns texts, bytes or numbers. Those that are as nearly
 all are, it reads together, the rest one by one.
@@ -18,11 +19,11 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
 
-__all__ = ["ColumnValues", "OutOfRange", "ReadCell", "matching", "read_each", "read_rest", "whole"]
+__all__ = ["ColumnValues", "OutOfRange", "ReadCell", "as_it_is", "matching", "read_each", "read_rest", "whole"]
 
 Marks = npt.NDArray[np.bool_]
 ReadCell = Callable[[str], "str | bytes"]
-"""What reads the text of a cell; raises ValueError, ArithmeticError, TypeError or OutOfRange for one that is none."""
+"""What reads the text of a cell; raises OutOfRange, or what Python does for one that is none."""
 
 
 class OutOfRange(Exception):
@@ -42,15 +43,24 @@ def matching(cells: RecordColumn, kind: CellKind, pattern: str) -> Marks:
     return cells.are(kind) & bits(pc.match_substring_regex(cells.texts, pattern))
 
 
+def as_it_is(text: str) -> str:
+    """Return the text of a cell that is its value."""
+    return text
+
+
 def read_each(
     cells: RecordColumn, readers: Mapping[CellKind, ReadCell], kind: pa.DataType | None = None
 ) -> ColumnValues:
-    """Read cells one by one, each by its kind; one of a kind without reader is not sound. Texts unless `kind` is given.
+    """Read cells one by one, each by its kind; one of a kind without reader is not sound.
 
-    Where any is read as bytes, all are.
+    They are texts, or bytes where any of them is read as such, unless `kind` is given.
     """
-    none = np.zeros(len(cells), bool)
-    return read_rest(cells, none, pa.nulls(len(cells), kind or pa.string()), readers)
+    known = np.zeros(len(cells), bool)
+    for own, read in readers.items():
+        if read is as_it_is:
+            known |= cells.are(own)
+    found = read_rest(cells, known, cells.only(known), readers)
+    return found if kind is None else found._replace(array=found.array.cast(kind))
 
 
 def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mapping[CellKind, ReadCell]) -> ColumnValues:
@@ -67,7 +77,7 @@ def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mappi
             found[-1] = readers[CellKind(kind)](text)
         except OutOfRange:
             beyond[place] = True
-        except (KeyError, ValueError, TypeError, ArithmeticError):
+        except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError):
             sound[place] = False
     if any(isinstance(one, bytes) for one in found) and array.type != pa.binary():
         array = array.cast(pa.binary())

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.images import Cells
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
-from cdc_assets.formats.values import ColumnValues, OutOfRange, matching, read_each, read_rest
+from cdc_assets.formats.values import ColumnValues, OutOfRange, as_it_is, matching, read_each, read_rest
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import Moment, time_text
 from cdc_assets.types.families import BINARY
@@ -150,8 +150,7 @@ def _timestamps(cells: RecordColumn, column: Column) -> ColumnValues:
 
 
 def _texts(cells: RecordColumn, column: Column) -> ColumnValues:
-    sound = cells.are(CellKind.TEXT)
-    return ColumnValues(cells.only(sound | ~cells.given), sound)
+    return read_each(cells, {CellKind.TEXT: as_it_is})
 
 
 _REAL = ("FLOAT", "DOUBLE")

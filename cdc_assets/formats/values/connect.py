@@ -1,0 +1,441 @@
+"""The values of connectors, by the schema of their field: data types of Debezium and of Connect's JsonConverter.
+
+    Field                                    how the values of a column are written
+    read_column(cells, field, column, mode)  -> values, as texts, bytes or numbers that the type table reads
+
+Facts: Debezium's data type mappings, Connect's JsonConverter.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats.json_records import cast_fitting, json_value, print_json, value_column
+from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.values import (
+    ColumnValues,
+    OutOfRange,
+    ReadCell,
+    as_it_is,
+    matching,
+    read_each,
+    read_rest,
+    whole,
+)
+from cdc_assets.model.schema import Column
+from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, VARIABLE_DECIMAL
+from cdc_assets.types.conversions.moments import Moment, time_text
+from cdc_assets.types.families import BINARY, INTEGER
+
+__all__ = ["CLOCKS", "COUNTS", "Field", "is_binary", "read_bytes", "read_column"]
+
+Marks = npt.NDArray[np.bool_]
+Readers = Mapping[CellKind, ReadCell]
+"""What reads cells, by their kinds; what is of none of these is no value of its field."""
+
+_CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
+_DAY = 86_400_000_000
+_FIRST_MICROS, _LAST_MICROS = -719_528 * _DAY, 2_932_897 * _DAY - 1
+"""The years 0000 to 9999, in microseconds since 1970."""
+_UNSIGNED = (1 << 64) - 1
+_WIDE = Context(prec=400)
+_GREATEST_FLOAT = 3.4028235677973366e38
+_DOUBLE_DIGITS = 15
+"""Digits that a double holds for sure: a number that was sent as one and has more of them is rounded to its type."""
+_MOST_SCALE, _MOST_DIGITS = 18, 38
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a schema block: its type, its logical name ("" for none), and what its parameters say.
+
+    `items` is the type of an array's elements; `default` is the text of its cell, None for none.
+    """
+
+    type: str
+    name: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = True
+    items: Field | None = None
+    default: str | None = None
+
+    @property
+    def meaning(self) -> str:
+        """The logical name, or for a plain field its type."""
+        return self.name or self.type
+
+
+def is_binary(column: Column) -> bool:
+    """Return whether the lake keeps bytes of a column."""
+    return column.type in BINARY or column.type == "bytes"
+
+
+def read_column(
+    cells: RecordColumn, field: Field, column: Column, binary: str, *, in_texts: bool = False
+) -> ColumnValues:
+    """Return the values of a field for a column; numbers only unless they are wanted `in_texts`.
+
+    `binary` is the connector's `binary.handling.mode`.
+    """
+    readers = _readers(field, column, binary)
+    if not cells.given.any():
+        return read_each(cells, readers)
+    together = None if in_texts else _together(field, column)
+    if together is not None:
+        array, known = together(cells)
+        if array.type == pa.string() or known[cells.given].all():
+            return read_rest(cells, known, array, readers)
+    return read_each(cells, readers, pa.binary() if is_binary(column) else None)
+
+
+def _readers(field: Field, column: Column, binary: str) -> Readers:
+    """Return what reads the cells of a field one by one."""
+    meaning, number, text, json = field.meaning, CellKind.NUMBER, CellKind.TEXT, CellKind.JSON
+    if is_binary(column) and field.type == "string":
+        return {text: read_bytes(field, binary)}
+    if column.type == "BIT" or meaning == BITS:
+        return {CellKind.BOOL: _digit_of_bool, text: partial(_bits, column=column)}
+    if meaning == DECIMAL:
+        scale = int(field.parameters.get("scale", column.scale or 0))
+        scaled = lambda value: _number_text(Decimal(_signed(value)).scaleb(-scale, _WIDE), column)  # noqa: E731
+        return {text: scaled, json: lambda value: _number_text(_variable(value), column)}
+    if meaning == VARIABLE_DECIMAL:
+        return {json: lambda value: _number_text(_variable(value), column)}
+    if meaning in COUNTS:
+        times, over = COUNTS[meaning]
+        return {number: lambda value: _moment(whole(value) * times // over, column)}
+    if meaning in CLOCKS:
+        kind, micros = CLOCKS[meaning]
+        return {kind: lambda value: _clock(micros(value), column)}
+    if column.type == "TINYINT":  # BOOLEAN is another name of it, and its values come as true and false
+        return {**_plain(field, column), CellKind.BOOL: _digit_of_bool}
+    if column.type in ("ENUM", "SET") and column.elems:
+        return {text: partial(_member, members=frozenset(column.elems))}
+    if column.type == "YEAR":
+        return {number: _year}
+    if meaning in _BY_MEANING:
+        return _BY_MEANING[meaning]
+    if field.type in ("array", "map", "struct"):
+        return _nested(field, binary)
+    return _plain(field, column)
+
+
+def _plain(field: Field, column: Column) -> Readers:
+    """Return the readers of a field whose type says all."""
+    if column.type in ("DECIMAL", DECIMAL) and field.type in ("double", "string"):
+        return {
+            CellKind.NUMBER: lambda value: _number_text(Decimal(_shortest(value)), column),
+            CellKind.TEXT: lambda value: _number_text(Decimal(value), column),
+        }
+    if field.type == "boolean":
+        return {CellKind.BOOL: as_it_is}
+    if field.type in _BITS:
+        most, wraps = 1 << _BITS[field.type] - 1, column.unsigned and column.type == "BIGINT"
+        return {CellKind.NUMBER: partial(_within, most=most, wraps=wraps)}
+    if field.type in ("double", "float64"):
+        return {CellKind.NUMBER: _shortest, CellKind.TEXT: _not_finite}
+    if field.type in ("float", "float32"):
+        return {CellKind.NUMBER: _single, CellKind.TEXT: _not_finite}
+    return {CellKind.TEXT: _from_base64 if field.type == "bytes" else as_it_is}
+
+
+# --- cells one by one -------------------------------------------------------------------------------------------------
+
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+"""Integer types of Connect, which are all signed."""
+
+
+def _within(value: str, most: int, wraps: bool) -> str:
+    found = whole(value)
+    if not -most <= found < most:
+        raise ValueError(value)
+    return str(found & _UNSIGNED if wraps else found)
+
+
+def _year(value: str) -> str:
+    """A YEAR is 0 or 1901 to 2155; connectors reckon from 1900, and send 0 as that."""
+    found = whole(value)
+    return "0" if found == 1900 else str(found)
+
+
+def _digit_of_bool(value: str) -> str:
+    return str(int(value == "true"))
+
+
+def _shortest(value: str) -> str:
+    """Return a number with the fewest digits of its double; a whole one with its own."""
+    return repr(float(value)) if {*value} & {*".eE"} else value
+
+
+def _single(value: str) -> str:
+    if abs(float(value)) > _GREATEST_FLOAT:
+        raise ValueError(value)
+    return _shortest(value)
+
+
+def _not_finite(value: str) -> str:
+    if value not in ("NaN", "Infinity", "-Infinity"):
+        raise ValueError(value)
+    return value
+
+
+def _from_base64(value: str) -> bytes:
+    return base64.b64decode(value, validate=True)
+
+
+_MODES: Mapping[str, Callable[[str], bytes]] = {
+    "bytes": _from_base64,
+    "base64": _from_base64,
+    "base64-url-safe": lambda value: base64.b64decode(value, altchars=b"-_", validate=True),
+    "hex": bytes.fromhex,
+}
+"""`binary.handling.mode` -> what reads its texts."""
+
+
+def read_bytes(field: Field, binary: str) -> Callable[[str], bytes]:
+    """Return what reads the texts of a field of bytes, which is equal where they are read equally."""
+    return _MODES[binary] if field.type == "string" else _from_base64
+
+
+def _member(value: str, members: frozenset[str]) -> str:
+    """Return the names of members; a comma in one has a backslash before it in rows of the log."""
+    plain = value.replace("\\,", ",")
+    return plain if value not in members and plain in members else value
+
+
+def _bits(value: str, column: Column) -> str | bytes:
+    number, width = int.from_bytes(_from_base64(value), "little"), column.precision or 64
+    if number >> width:
+        raise ValueError(value)
+    if column.type != BITS or width <= 64:
+        return str(number)
+    size = (number.bit_length() + 7) // 8 if width >= _NO_WIDTH else (width + 7) // 8
+    return number.to_bytes(max(1, size), "big")
+
+
+_NO_WIDTH = (1 << 31) - 1
+"""The width of a BIT VARYING that has none."""
+
+
+def _signed(value: str) -> int:
+    return int.from_bytes(_from_base64(value), "big", signed=True)
+
+
+def _variable(value: str) -> Decimal:
+    """A number with its scale: of a numeric without one, or as before a numeric got it."""
+    found = json_value(value)
+    if type(found["value"]) is not str or type(found["scale"]) is str:
+        raise TypeError(value)
+    return Decimal(_signed(found["value"])).scaleb(-whole(found["scale"]), _WIDE)
+
+
+def _number_text(number: Decimal, column: Column) -> str:
+    """Print a number for its column: with the digits of its scale where the type has one."""
+    if not number.is_finite():
+        raise OutOfRange
+    if column.type in INTEGER:
+        return str(int(number))
+    if column.type not in ("DECIMAL", DECIMAL):
+        return format(number, "f")
+    found = number.quantize(Decimal(1).scaleb(-(column.scale or 0)), ROUND_HALF_UP, _WIDE)
+    if found != number and len(number.as_tuple().digits) <= _DOUBLE_DIGITS:
+        raise ValueError(number)
+    return format(found or found.copy_abs(), "f")
+
+
+def _moment(micros: int, column: Column) -> str:
+    if not _FIRST_MICROS <= micros <= _LAST_MICROS:
+        raise OutOfRange
+    found = Moment(micros)
+    return found.date_text() if _is_date(column) else found.text(6)
+
+
+def _is_date(column: Column) -> bool:
+    """Return whether a column has days without a time."""
+    return column.type == "DATE" or column.type.endswith("Date")
+
+
+COUNTS: Mapping[str, tuple[int, int]] = {
+    f"{_CONNECT}.Date": (_DAY, 1),
+    f"{_TIME}.Date": (_DAY, 1),
+    f"{_CONNECT}.Timestamp": (1000, 1),
+    f"{_TIME}.Timestamp": (1000, 1),
+    f"{_TIME}.MicroTimestamp": (1, 1),
+    f"{_TIME}.NanoTimestamp": (1, 1000),
+}
+"""Logical name of a count since 1970 -> by what it is to be multiplied and divided to be microseconds."""
+
+_CLOCK = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,9}))?Z?", re.ASCII)
+
+
+def _iso_clock(value: str) -> int:
+    found = _CLOCK.fullmatch(value)
+    if found is None:
+        raise ValueError(value)
+    micros = ((int(found[2]) * 60 + int(found[3])) * 60 + int(found[4])) * 1_000_000
+    micros += int((found[5] or "").ljust(6, "0")[:6])
+    return -micros if found[1] else micros
+
+
+CLOCKS: Mapping[str, tuple[CellKind, Callable[[str], int]]] = {
+    f"{_CONNECT}.Time": (CellKind.NUMBER, lambda value: whole(value) * 1000),
+    f"{_TIME}.Time": (CellKind.NUMBER, lambda value: whole(value) * 1000),
+    f"{_TIME}.MicroTime": (CellKind.NUMBER, whole),
+    f"{_TIME}.NanoTime": (CellKind.NUMBER, lambda value: whole(value) // 1000),
+    f"{_TIME}.IsoTime": (CellKind.TEXT, _iso_clock),
+}
+"""Logical name -> the kind of its values, and what makes them microseconds of a day, or of a span."""
+
+
+def _clock(micros: int, column: Column) -> str:
+    if column.type == "TIME":
+        return time_text(micros, column.scale or 0)
+    return time_text(micros, 6).rstrip("0").rstrip(".") if micros % 1_000_000 else time_text(micros, 0)
+
+
+_ISO = re.compile(
+    r"([+-]?\d{4,})-(\d\d)-(\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+)
+
+
+def _iso(text: str) -> str:
+    """Turn an ISO 8601 moment in UTC into the text of a date and time."""
+    if text.lstrip("-") == "infinity":
+        raise OutOfRange
+    found = _ISO.fullmatch(text.removesuffix(" BC"))
+    if found is None or (found[6] or "Z") not in ("Z", "+00", "+00:00", "+0000"):
+        raise ValueError(text)
+    if text.endswith(" BC") or not 0 <= int(found[1]) <= 9999:
+        raise OutOfRange
+    return f"{int(found[1]):04d}-{found[2]}-{found[3]} {found[4] or '00:00:00'}.{(found[5] or '').ljust(6, '0')[:6]}"
+
+
+def _geometry(value: str) -> bytes:
+    held = json_value(value)["wkb"]
+    if type(held) is not str:
+        raise TypeError(value)
+    return _from_base64(held)
+
+
+_INSTANTS = (f"{_TIME}.ZonedTimestamp", f"{_TIME}.IsoTimestamp")
+_BY_MEANING: Mapping[str, Readers] = {
+    **{key: {CellKind.TEXT: _iso} for key in _INSTANTS},
+    f"{_TIME}.IsoDate": {CellKind.TEXT: lambda value: _iso(value)[:10]},
+    f"{_TIME}.NanoDuration": {CellKind.NUMBER: lambda value: str(whole(value) // 1000)},
+    **{key: {CellKind.JSON: _geometry} for key in GEOMETRIES},
+}
+
+
+def _nested(field: Field, binary: str) -> Readers:
+    """Values in values are printed as JSON."""
+    if field.items is None:
+        scalars = dict.fromkeys((CellKind.NUMBER, CellKind.BOOL, CellKind.JSON), as_it_is)
+        return {**scalars, CellKind.TEXT: print_json}
+    element = field.items
+    own = Column("", element.meaning, scale=int(element.parameters.get("scale", 0)))
+    readers = _readers(element, own, binary)
+    plain = element.meaning in ("boolean", "int8", "int16", "int32", "int64", "float", "double", "array")
+
+    def elements(value: str) -> str:
+        held: Any = json_value(value)
+        if not isinstance(held, list):
+            raise TypeError(value)
+        if plain:
+            return value
+        cells = value_column(held)
+        pairs = zip(cells.kinds.tolist(), cells.texts.to_pylist(), strict=True)
+        return print_json([None if text is None else _shown(readers[CellKind(kind)](text)) for kind, text in pairs])
+
+    return {CellKind.JSON: elements}
+
+
+def _shown(value: str | bytes) -> str:
+    return value if isinstance(value, str) else base64.b64encode(value).decode()
+
+
+# --- cells together ---------------------------------------------------------------------------------------------------
+
+_Together = Callable[[RecordColumn], tuple[pa.Array, Marks]]
+"""What reads the plainest of the cells, and marks these; the others are null."""
+
+_DOUBLES = ("DOUBLE", "double", "float64")
+_INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z$"
+
+
+def _together(field: Field, column: Column) -> _Together | None:
+    meaning = field.meaning
+    if meaning in _BITS and column.type in (*INTEGER, *_BITS):
+        least = 0 if column.unsigned else -(1 << _BITS[meaning] - 1)
+        return partial(_integers, least=least, most=(1 << _BITS[meaning] - 1) - 1)
+    if meaning == "double" and column.type in _DOUBLES:
+        return _doubles
+    if meaning == DECIMAL and column.type in ("DECIMAL", DECIMAL) and (column.precision or 0) <= _MOST_DIGITS:
+        scale = field.parameters.get("scale", "")
+        if scale.isdecimal() and int(scale) == (column.scale or 0) and int(scale) <= _MOST_SCALE:
+            return partial(_decimals, scale=int(scale))
+    if meaning in COUNTS:
+        return partial(_moments, meaning=meaning, column=column)
+    if meaning in _INSTANTS and column.type in ("TIMESTAMP", "DATETIME", *_INSTANTS):
+        return _instants
+    return None
+
+
+def _numbers(cells: RecordColumn) -> tuple[pa.StringArray, pa.Int64Array, Marks]:
+    """Return whole numbers as texts and numbers, and which of the cells are such."""
+    known = cells.are(CellKind.NUMBER)
+    texts = cells.only(known)
+    found, fits = cast_fitting(texts, pa.int64(), r"^-?[0-9]{1,18}$")
+    return texts, found, known & fits
+
+
+def _integers(cells: RecordColumn, least: int, most: int) -> tuple[pa.Array, Marks]:
+    texts, found, known = _numbers(cells)
+    low, high = pc.min_max(found).as_py().values()
+    if low is not None and (low < least or high > most):
+        known &= bits(pc.and_(pc.greater_equal(found, least), pc.less_equal(found, most)))
+    if low is not None and low <= 0:
+        known &= ~bits(pc.equal(texts, "-0"))
+    return texts, known
+
+
+def _doubles(cells: RecordColumn) -> tuple[pa.Array, Marks]:
+    known = cells.are(CellKind.NUMBER) & ~bits(pc.equal(cells.texts, "-0"))
+    found = cells.only(known).cast(pa.float64())
+    return found, known & bits(pc.is_finite(found))
+
+
+def _moments(cells: RecordColumn, meaning: str, column: Column) -> tuple[pa.Array, Marks]:
+    """Counts since 1970 as texts of moments, or of dates."""
+    _, found, known = _numbers(cells)
+    known &= bits(pc.is_valid(found))
+    counts, (times, over) = found.fill_null(0).to_numpy(), COUNTS[meaning]
+    counts = counts // over if over > 1 else counts
+    known &= (counts >= _FIRST_MICROS // times) & (counts <= _LAST_MICROS // times)
+    moments = pa.array(np.where(known, counts, 0) * times, pa.int64(), mask=~known).cast(pa.timestamp("us"))
+    return (moments.cast(pa.date32(), safe=False) if _is_date(column) else moments).cast(pa.string()), known
+
+
+def _instants(cells: RecordColumn) -> tuple[pa.Array, Marks]:
+    known = matching(cells, CellKind.TEXT, _INSTANT)
+    plain = pc.utf8_replace_slice(pc.utf8_slice_codeunits(cells.only(known), 0, -1), 10, 11, " ")
+    dotted = pc.if_else(pc.equal(pc.binary_length(plain), 19), pc.binary_join_element_wise(plain, "", "."), plain)
+    return pc.ascii_rpad(dotted, 26, "0"), known
+
+
+def _decimals(cells: RecordColumn, scale: int) -> tuple[pa.Array, Marks]:
+    """Numbers of up to eight bytes, in base64."""
+    numbers, known = cells.base64_numbers()
+    parts = np.stack([numbers, numbers >> 63], axis=1)
+    array = pa.Array.from_buffers(pa.decimal128(38, scale), len(numbers), [None, pa.py_buffer(parts)])
+    return pc.if_else(pa.array(known), array, pa.scalar(None, array.type)), known
