@@ -20,9 +20,9 @@ INCOMPLETE = "incomplete"
 """The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
 
 RULES = (
-    "older-copy", "commit-ts", "decoding", "soft-delete", "members", "files-vanished", "files-missing",
-    "missing-files", "removed-files", "empty-files", "partition-separator", "listing", "required-acks",
-    "connector-settings", "zone", "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "expired-unread",
+    "older-copy", "commit-ts", "decoding", "soft-delete", "members", "files-vanished", "files-missing", "missing-files",
+    "removed-files", "empty-files", "partition-separator", "listing", "required-acks", "connector-settings", "zone",
+    "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "unmatched-complete", "expired-unread",
     "empty-in-snapshot", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over",
     "alike-keys", "timestamp-key", "text-key", "keys", "approximate-key", "changed-values", "inferred-columns",
     "table-id-paths", "expiry", "files-changed",

@@ -95,7 +95,10 @@ def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, H
     sample = take_sample(source, files.values())
     accepted = settings.accept_unordered
     known, options = settings.new_collations is not None, settings.source_options
-    findings = conformance(listing, history, options, sample, accept_unordered=accepted, collations_known=known)
+    findings = conformance(
+        listing, history, options, sample, accept_unordered=accepted, collations_known=known,
+        complete=settings.initial.complete,
+    )  # fmt: skip
     return listing, history, findings
 
 

@@ -234,6 +234,7 @@ class Planner:
             self.settings.source_options,
             sample,
             collations_known=self.settings.new_collations is not None,
+            complete=self.settings.initial.complete,
         )
         files = file_findings(
             self.source, listing, self.ledger.files(self.settings.name, listing.settled), planned.applied

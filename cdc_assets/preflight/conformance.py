@@ -16,7 +16,7 @@ from importlib import import_module
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Content, Decoded, Wire, decode_among
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
-from cdc_assets.model.gaps import gap_cause
+from cdc_assets.model.gaps import gap_cause, is_complete
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
@@ -55,16 +55,19 @@ def conformance(
     *,
     accept_unordered: bool = True,
     collations_known: bool = False,
+    complete: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
-    `collations_known` says that the settings say whether the source has new collations.
+    `collations_known` says that the settings say whether the source has new collations. `complete` are the patterns in
+    them of tables that had no rows before.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
         found.append(_without_commit_ts(options.wire, accept_unordered))
     for rule in RULES:
         found.extend(rule(history, options.wire))
+    found.extend(_unmatched(history, complete))
     found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {})
     found.extend(undecodable)
@@ -174,6 +177,18 @@ def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
     for table in live(history):
         if table.gap is not None:
             yield warning(INCOMPLETE, gap_cause(table.gap, table.life), table.name)
+
+
+def _unmatched(history: History, complete: Sequence[str]) -> Iterator[Finding]:
+    unmatched = [one for one in complete if not any(is_complete(life, [one]) for life in history.lives)]
+    if unmatched and history.lives:
+        yield warning(
+            "unmatched-complete",
+            "patterns of initial: complete match no table, so they say nothing. They are matched against schema.table, "
+            "as tables were called when the changefeed began, or against the identity schema.table@version. Correct "
+            "them, or remove those of tables that were never there.",
+            detail=", ".join(unmatched),
+        )
 
 
 def _members(history: History, wire: Wire) -> Iterator[Finding]:

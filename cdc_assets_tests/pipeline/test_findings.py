@@ -203,3 +203,12 @@ def test_a_lone_incomplete_table_has_commands_to_copy(runs: Runs) -> None:
     (line,) = (one for one in warned(runs.apply(FIRST + 1)) if "incomplete" in one)
     assert line.startswith("s.a: incomplete: it existed before its changefeed began")
     assert "cdc-assets release --complete s.a" in line
+
+
+def test_patterns_of_complete_tables_that_match_none_are_warned_of(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.a")
+    feed.publish(FIRST + 1)
+    settings = feed.settings(initial={"complete": ["s.A", f"s.a@{FIRST}", "s.b", "*.c*", "*"]})
+    (group,) = (one for one in inspect_changefeed(settings).findings if one.rule == "unmatched-complete")
+    assert [one.detail for one in group.subjects] == ["s.b, *.c*"]
