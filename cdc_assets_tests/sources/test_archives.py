@@ -124,9 +124,18 @@ def test_lines_of_raw_bytes_are_read_for_json(tmp_path: Path) -> None:
     assert read(archive(tmp_path, "confluent", "canal-json")) == [(0, None, b'{"id":0}'), (1, None, b'{"id":1}')]
 
 
-def test_messages_that_a_connector_skipped_leave_their_offsets_unknown(tmp_path: Path) -> None:
-    directory = confluent(tmp_path, ".avro", in_avro, starts=(0, 7))
-    with pytest.raises(InputError, match=r"holds 3 messages for the offsets 0\.\.6 of cdc\[2\]"):
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (7, r"3 messages for the offsets 0\.\.6 of cdc\[2\]: the file that has 3 is missing: bring it back\. Or some"),
+        (2, r"3 messages for the offsets 0\.\.1 of cdc\[2\]: another file begins at 2, with messages that this one"),
+    ],
+)
+def test_offsets_are_not_known_where_messages_are_missing_or_in_two_files(
+    second: int, said: str, tmp_path: Path
+) -> None:
+    directory = confluent(tmp_path, ".avro", in_avro, starts=(0, second))
+    with pytest.raises(InputError, match=said):
         read(archive(directory, "confluent"), 0, 9)
 
 

@@ -72,12 +72,18 @@ def table_of(span: Span, keys: Sequence[bytes | None], values: Sequence[bytes | 
 
     Raises InputError where the file has more or fewer messages than its offsets leave room for.
     """
-    count = len(values)
-    if span.stop - span.start != count and "offset" not in more:
+    count, room = len(values), span.stop - span.start
+    if count != room and "offset" not in more:
+        why = (
+            f"the file that has {span.start + count} is missing: bring it back. Or some were skipped, or the "
+            "partitioner scatters them over files, and which message has which offset is not known: use an archive "
+            "by Kafka partition, or one whose records carry their offsets."
+            if count < room
+            else f"another file begins at {span.stop}, with messages that this one has, too. Remove one of the two."
+        )
         raise InputError(
-            f"{span.path} holds {count} messages for the offsets {span.start}..{span.stop - 1} of {span.partition}: "
-            "some were skipped, or its partitioner scatters them over files. Which message has which offset is not "
-            "known. Use an archive by Kafka partition, or one whose records carry their offsets.",
+            f"{span.path} holds {counted(count, 'message')} for the offsets {span.start}..{span.stop - 1} of "
+            f"{span.partition}: {why}",
             file=span.path,
         )
     columns = {
