@@ -74,6 +74,9 @@ class MemoryLog:
     def missing_because(self, topic: str) -> str:
         return ""
 
+    def keeps_deletes_ms(self, topic: str) -> int:
+        return 86_400_000
+
 
 def messages_of_lines(lines: Sequence[Line]) -> pa.RecordBatch:
     """Return recorded lines as messages."""

@@ -293,7 +293,7 @@ class Landing:
                 unread.append(wanted)
                 continue
             size = size if together else 0
-            with closing(read_range(log, offsets.before, wanted)) as batches:
+            with closing(read_range(log, offsets.before, wanted, offsets.batch.reader.ignored)) as batches:
                 for batch, behind in batches:
                     offsets.take(batch, wanted.partition)
                     size += batch.nbytes
@@ -395,7 +395,7 @@ class RangeReader:
         for number, wanted in enumerate(ranges):
             if number and self._is_large(ranges[number:]):
                 return ranges[number:]
-            with closing(read_range(self.log, self.batch.before, wanted)) as batches:
+            with closing(read_range(self.log, self.batch.before, wanted, self.batch.reader.ignored)) as batches:
                 for batch, behind in batches:
                     self.batch.take(self.batch.reader.read(batch, wanted.partition))
                     self.spool.take_ahead(self.batch.rows, self.batch.stored_bytes)

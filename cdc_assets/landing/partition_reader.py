@@ -121,7 +121,8 @@ class PartitionReader:
         Of the state before it has what a task needs: how far is landed, and which losses are accepted.
         """
         lost = tuple(event for event in self.before.events if event.kind is EventKind.LOST)
-        before = Landed(self.before.identity, self.before.next, proven=self.before.proven, events=lost)
+        known = self.before
+        before = Landed(known.identity, known.next, proven=known.proven, landed_ms=known.landed_ms, events=lost)
         made = PartitionReader(before, self.options, self.claims, self.registry, self.proves_ends)
         made.marks, made.deliveries = dict(self.marks), deepcopy(self.deliveries)
         made.late, made.unknown = self.late.copy(), set(self.unknown)

@@ -9,8 +9,9 @@ A loss stops the landing until a person brings the messages back, or accepts it.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
@@ -19,7 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cdc_assets.errors import InputError
-from cdc_assets.model.landed import FirstMessage, Landed, LandedMessage
+from cdc_assets.model.landed import TAKEN_AWAY, FirstMessage, Landed, LandedMessage
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.wording import counted
@@ -34,6 +35,12 @@ __all__ = [
     "read_range",
     "refuse_another_log",
 ]
+
+_TAKEN_AWAY = (
+    f"{TAKEN_AWAY}{{}} away before they were read, more than its delete.retention.ms of {{:g}} hours after the landing "
+    "before: deletes may have been among them, so rows that are gone may still be in its tables. Land more often than "
+    "that, and bring the tables anew by a snapshot into topics of a feed of its own"
+)
 
 
 def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
@@ -141,11 +148,12 @@ def _lost(lost: OffsetRange) -> InputError:
 
 
 def read_range(
-    log: LogReader, landed: Landed, wanted: OffsetRange
+    log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str]
 ) -> Generator[tuple[pa.RecordBatch, int], None, None]:
     """Yield the messages of a range in batches, each with the offset behind it; those after it are read meanwhile.
 
-    Raises InputError where messages are missing in the range, and their loss is not accepted in what is `landed`.
+    Raises InputError where messages are missing in the range, and their loss is not accepted in what is `landed`. What
+    compaction may have taken away too soon is noted.
     """
     at = wanted.start
     with closing(read_ahead(log.read(wanted))) as batches:
@@ -153,20 +161,32 @@ def read_range(
             if batch.num_rows:
                 behind = batch.column("offset")[-1].as_py() + 1
                 if behind - at != batch.num_rows:
-                    _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()])
+                    _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()], noted)
                 at = behind
                 yield batch, at
     if at < wanted.stop:
-        _refuse_missing(log, landed, wanted.partition, [at - 1, wanted.stop])
+        _refuse_missing(log, landed, wanted.partition, [at - 1, wanted.stop], noted)
 
 
-def _refuse_missing(log: LogReader, landed: Landed, partition: Partition, offsets: Iterable[int]) -> None:
-    """Raise InputError where messages are missing between these offsets."""
+def _refuse_missing(
+    log: LogReader, landed: Landed, partition: Partition, offsets: Sequence[int], noted: Counter[str]
+) -> None:
+    """Raise InputError where messages are missing between these offsets, and nothing takes them away.
+
+    The last message of a deleted row is taken away by compaction after a while. Who reads less often may never see that
+    a row that was landed is gone, so that is noted.
+    """
     for before, offset in pairwise(offsets):
         lost = OffsetRange(partition, before + 1, offset)
         left = landed.unaccepted(lost) if len(lost) else None
         if left is not None:
-            if log.missing_because(partition.topic):
+            why = log.missing_because(partition.topic)
+            if why == "compacted" and partition in landed.next:
+                keeps_ms = log.keeps_deletes_ms(partition.topic)
+                if time.time() * 1000 - landed.landed_ms > keeps_ms:
+                    count = offsets[-1] - offsets[0] - len(offsets) + 1
+                    noted[_TAKEN_AWAY.format(partition.topic, keeps_ms / 3_600_000)] += count
+            if why:
                 return
             raise _vanished(left)
 

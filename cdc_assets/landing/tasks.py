@@ -177,7 +177,7 @@ class Shares:
         results, rows, read_bytes, stored_bytes = list[RangeResult](), list[pa.Table](), 0, 0
         for wanted in share:
             place, reached = wanted.partition, wanted.stop
-            with closing(read_range(self.log, self.reader.before, wanted)) as batches:
+            with closing(read_range(self.log, self.reader.before, wanted, reader.ignored)) as batches:
                 for batch, behind in batches:
                     for finding in reader.read(batch, place):
                         if isinstance(finding, pa.Table):

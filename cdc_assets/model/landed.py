@@ -11,10 +11,12 @@ from typing import NamedTuple
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 
 __all__ = [
     "DECIDED",
     "INCREMENTAL",
+    "TAKEN_AWAY",
     "Decision",
     "DeliveryEnd",
     "EventKind",
@@ -161,6 +163,8 @@ class Decision:
         )  # fmt: skip
 
 
+TAKEN_AWAY = "compaction took messages of the topic "
+
 INCREMENTAL = " incremental"
 """Behind the name of a log: the rows that were read from tables while it went on."""
 
@@ -289,6 +293,12 @@ class Landed:
     firsts: Mapping[Partition, FirstMessage] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
+
+    @property
+    def taken_away(self) -> tuple[str, ...]:
+        """What compaction took away before it was read, and deletes may have been in, in words."""
+        found = ((reason, count) for reason, count in sorted(self.ignored.items()) if reason.startswith(TAKEN_AWAY))
+        return tuple(f"{reason} ({counted(count, 'message')})" for reason, count in found)
 
     @property
     def accepted_losses(self) -> tuple[OffsetRange, ...]:

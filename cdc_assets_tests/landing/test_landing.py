@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -488,6 +489,29 @@ def test_a_row_that_does_not_fit_is_named_by_its_message(value: str | None, reas
     (aside,) = feeds[1].lake.quarantined()
     assert aside.reason.startswith("cdc[1] offset 2: ")
     assert (aside.line, rows_of(feeds[1])) == (2, [(1, 7)])
+
+
+# --- compacted topics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hours", "said"), [(1, 0), (23, 0), (25, 1)])
+def test_what_compaction_took_away_is_told_where_deletes_may_have_been_among_it(
+    hours: int, said: int, feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = broker(feed)
+    log.missing_because = lambda topic: "compacted"  # type: ignore[method-assign]
+    log.send(0, ddl(100), row(110, 1, 1), row(120, 2, 2), mark(130))
+    log.lines = [line for line in log.lines if line["offset"] != 1]
+    feed.apply()
+    assert feed.listing().warnings == ()  # nothing was landed before that could be gone
+    log.send(0, row(140, 3, 3), canal("DELETE", 150, data=[{"id": "2", "v": "2"}]), row(160, 4, 4), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] != 5]
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + hours * 3600)
+    feed.apply()
+    found = [one for one in feed.listing().warnings if one.startswith("compaction took messages of the topic cdc away")]
+    assert len(found) == said
+    assert rows_of(feed) == [(2, 2), (3, 3), (4, 4)]  # what nobody can know
 
 
 # --- marks that do not hold -------------------------------------------------------------------------------------------

@@ -264,6 +264,7 @@ def test_aborted_transactions_and_markers_leave_gaps_that_end_a_range_all_the_sa
 def test_a_compacted_topic_may_miss_offsets(broker: Broker, log: KafkaLog, topic: str) -> None:
     broker.create(topic, cleanup_policy="compact")
     assert log.missing_because(topic) == "compacted"
+    assert log.keeps_deletes_ms(topic) == 86_400_000
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------

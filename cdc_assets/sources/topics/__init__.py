@@ -86,6 +86,9 @@ class LogReader(Protocol):
         Asked only when some are.
         """
 
+    def keeps_deletes_ms(self, topic: str) -> int:
+        """Return for how many milliseconds a compacted topic keeps the last message of a row that was deleted."""
+
 
 def message_schema() -> pa.Schema:
     """Return the columns of messages.

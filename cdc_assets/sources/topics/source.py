@@ -163,7 +163,7 @@ class TopicsSource:
                 **unknown,
             },
             late=dict(_late(landed)),
-            warnings=(*kept, *_waiting(waiting), *_losses(landed)),
+            warnings=(*kept, *_waiting(waiting), *_losses(landed), *(f"{words}." for words in landed.taken_away)),
             published=landed.landed_ms / 1000,
             gone=landed.expired,
             unread=unread_messages(landed),

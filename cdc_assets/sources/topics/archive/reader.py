@@ -80,6 +80,10 @@ class ArchiveReader:
         """Archives hold every message: what is missing is lost."""
         return ""
 
+    def keeps_deletes_ms(self, topic: str) -> int:
+        """Archives are not compacted."""
+        return _FOREVER_MS
+
     def _refuse_different(self, earlier: Span, later: Span) -> None:
         """Raise InputError where files that have some offsets of a partition both have different messages there."""
         start, stop = later.start, min(earlier.stop, later.stop)
@@ -111,6 +115,9 @@ class ArchiveReader:
         mine = pc.and_(mine, pc.equal(messages.column("topic"), span.partition.topic))
         mine = pc.and_(mine, pc.equal(messages.column("partition"), span.partition.number))
         return _once(messages.filter(mine).sort_by("offset"), span)
+
+
+_FOREVER_MS = 1 << 62
 
 
 def _overlapping(spans: Sequence[Span]) -> Iterator[tuple[Span, Span]]:

@@ -55,6 +55,8 @@ PATIENCE_SECONDS = 30.0
 _AT_ONCE = 4096
 _MOST_BYTES = (1 << 31) - 1
 _TRANSACTIONS = "__transaction_state"
+_DELETE_RETENTION_MS = 86_400_000
+"""Kafka's default."""
 _PASSED_OVER = frozenset(
     {
         KafkaError.GROUP_AUTHORIZATION_FAILED,  # the group is never joined
@@ -171,14 +173,21 @@ class KafkaLog:
 
         Where nobody on the broker has ever used a transaction, there is no topic that keeps them.
         """
+        if "compact" in self._configured(topic, "cleanup.policy"):
+            return "compacted"
+        topics = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
+        return "transactional" if _TRANSACTIONS in topics else ""
 
+    def keeps_deletes_ms(self, topic: str) -> int:
+        """Return the topic's `delete.retention.ms`."""
+        return int(self._configured(topic, "delete.retention.ms") or _DELETE_RETENTION_MS)
+
+    def _configured(self, topic: str, name: str) -> str:
         def ask(client: AdminClient, seconds: float) -> str:
             resource = ConfigResource(ResourceType.TOPIC, topic)
             configuration: Future[Any] = client.describe_configs([resource], request_timeout=seconds)[resource]
-            policy = configuration.result(seconds + 1).get("cleanup.policy")
-            if policy is not None and "compact" in str(policy.value):
-                return "compacted"
-            return "transactional" if _TRANSACTIONS in client.list_topics(timeout=seconds).topics else ""
+            entry = configuration.result(seconds + 1).get(name)
+            return "" if entry is None else str(entry.value)
 
         return self._ask(ask)
 
