@@ -60,7 +60,7 @@ class AppendOnlyState:
 
 
 class GrowingTable:
-    """One such table. `part` is the column that partitions it, `location` its directory.
+    """One such table. `part` is the column that partitions it, `location` its directory; `schema` creates it.
 
     Properties of commits begin with `prefix`. The table is created by its first commit. `catalog` is that of an owner
     who has one open.
@@ -70,7 +70,7 @@ class GrowingTable:
         self,
         settings: LakeSettings,
         identifier: Identifier,
-        schema: pa.Schema,
+        schema: pa.Schema | None,
         part: str,
         prefix: str,
         location: str,
@@ -179,6 +179,19 @@ class GrowingTable:
         """
         self._commit(files, (), said, still)
 
+    def add(self, part: str, groups: Iterable[pa.Table]) -> None:
+        """Append rows as a file, whatever others append meanwhile; no file is left where that fails.
+
+        Raises what `write` and `append` raise.
+        """
+        file = self.write(part, groups)
+        try:
+            self.append([file], {}, lambda _: True)
+        except TableMoved as error:
+            if not error.where.get("unsettled"):
+                self.remove([file])
+            raise
+
     def replace(
         self,
         files: Sequence[Written],
@@ -262,7 +275,7 @@ class GrowingTable:
             raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.") from error
 
     def expire(self, before_ms: int) -> None:
-        """Forget snapshots from before then, but for the newest; raises TableMoved where another run comes between."""
+        """Expire snapshots older than `before_ms`, but for the newest; raises TableMoved in a race with another run."""
         table = self.load()
         current = table.metadata.current_snapshot_id
         old = [one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms < before_ms]

@@ -49,7 +49,6 @@ class LakeMaintenance:
         self.lake = lake
         self.settings = settings
         self._quarantine = Quarantine(lake.state)
-        self._places: dict[str, Identifier] = {}
 
     # --- looking ---
 
@@ -86,10 +85,8 @@ class LakeMaintenance:
         data_files = total("data-files")
         manifests, sizes = self._files(place, data_files)
         small = sum(size < self.settings.small_bytes for size in sizes)
-        table = ".".join(identifier)
-        self._places[table] = identifier
         return TableFacts(
-            table,
+            ".".join(identifier),
             lake_table.life if lake_table is not None else None,
             total("records") - total("position-deletes"),
             data_files,
@@ -148,80 +145,70 @@ class LakeMaintenance:
 
         Raises TableMoved if writers keep committing: what was done by then stays done.
         """
-        identifier, orphans = self._places[facts.table], 0
-        settings = self.settings
-        if identifier == self._quarantine.identifier:
-            return _retried(lambda: self._keep_quarantine(due, now_ms))
+        life, settings, orphans = facts.life, self.settings, 0
+        if life is None:
+            return _retried(lambda: self._keep_own(facts.table.rpartition(".")[2], due, now_ms))
         if due.compact:
-            self._repeated(facts, lambda session: _compact(session, self._load(session, facts), settings))
-        if due.manifests or (due.compact and chores(self._again(facts), settings, now_ms).manifests):
-            self._repeated(facts, lambda session: _rewrite_manifests(session, self._load(session, facts)))
+            self._repeated(life, lambda session: _compact(session, self._load(session, life), settings))
+        if due.manifests or (due.compact and chores(self._again(life), settings, now_ms).manifests):
+            self._repeated(life, lambda session: _rewrite_manifests(session, self._load(session, life)))
         if due.orphans:
             older = now_ms - int(settings.orphan_days * _DAY_MS)
             local = self.lake.settings.local_directory is not None
             orphans = self._repeated(
-                facts, lambda session: _remove_orphans(session, self._load(session, facts), older, local)
+                life, lambda session: _remove_orphans(session, self._load(session, life), older, local)
             )
         if due:
             swept = {_SWEPT: str(now_ms)} if due.orphans else {}
-            self._repeated(facts, lambda session: self._keep_progress(session, facts, identifier, swept))
+            self._repeated(life, lambda session: self._keep_progress(session, life, swept))
         if due.expire:
-            self._repeated(facts, lambda session: _expire(self._load(session, facts), due.expire))
+            self._repeated(life, lambda session: _expire(self._load(session, life), due.expire))
         return orphans
 
-    def _again(self, facts: TableFacts) -> TableFacts:
+    def _again(self, life: Life) -> TableFacts:
         """Read one table's facts again."""
-        identifier = self._places[facts.table]
-        lake_table = self.lake.state.find(facts.life) if facts.life is not None else None
-        places = dict(self.lake.state.entries())
-        place = lake_table.metadata_location if lake_table is not None else places[identifier]
-        return self._fact(identifier, place, lake_table, set(), {})
+        lake_table = self.lake.state.find(life)
+        return self._fact(lake_table.identifier, lake_table.metadata_location, lake_table, set(), {})
 
     def sweep(self) -> tuple[int, int]:
         """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
         return self.lake.workbench.remove_stale(), Rebuilds(self.lake).end_stale()
 
-    def _repeated(self, facts: TableFacts, action: Any) -> int:
+    def _repeated(self, life: Life, action: Any) -> int:
         """Run an action in a session of its own, retrying after concurrent commits."""
 
         def act() -> int:
-            with races(facts.table), self.lake.workbench.sessions.step() as session:
+            with races(str(life)), self.lake.workbench.sessions.step() as session:
                 return int(action(session) or 0)
 
         return _retried(act)
 
-    def _keep_quarantine(self, due: Chores, now_ms: int) -> int:
-        """Do what is due for the quarantine, which takes no JVM; return how many orphan files were removed."""
-        events, removed = self._quarantine.events, 0
+    def _keep_own(self, name: str, due: Chores, now_ms: int) -> int:
+        """Do what is due for a table of the lake itself; no JVM. Return how many orphan files were removed."""
+        table, removed = self.lake.state.own_table(name), 0
         if due.compact:
-            events.compact(self.settings.small_bytes)
+            table.compact(self.settings.small_bytes)
         if due.expire:
-            events.expire(now_ms - int(self.settings.snapshot_days * _DAY_MS))
+            table.expire(now_ms - int(self.settings.snapshot_days * _DAY_MS))
         if due.orphans:
-            removed = events.remove_unreferenced(now_ms - int(self.settings.orphan_days * _DAY_MS))
-            events.set_properties({_SWEPT: str(now_ms)})
+            removed = table.remove_unreferenced(now_ms - int(self.settings.orphan_days * _DAY_MS))
+            table.set_properties({_SWEPT: str(now_ms)})
         return removed
 
-    def _load(self, session: StepSession, facts: TableFacts) -> Any:
+    def _load(self, session: StepSession, life: Life) -> Any:
         """Load a table by its current name."""
-        identifier = self._places[facts.table]
-        if facts.life is not None:
-            identifier = self.lake.state.find(facts.life).identifier
-        table = session.load(identifier)
-        if facts.life is not None and dict(table.properties()).get(IDENTITY) != format_identity(facts.life):
-            raise TableMoved(f"{facts.life} was renamed meanwhile. Try again.", table=str(facts.life))
+        table = session.load(self.lake.state.find(life).identifier)
+        if dict(table.properties()).get(IDENTITY) != format_identity(life):
+            raise TableMoved(f"{life} was renamed meanwhile. Try again.", table=str(life))
         return table
 
-    def _keep_progress(
-        self, session: StepSession, facts: TableFacts, identifier: Identifier, swept: Mapping[str, str]
-    ) -> None:
+    def _keep_progress(self, session: StepSession, life: Life, swept: Mapping[str, str]) -> None:
         """Write the label as of one snapshot as a table property; a newer labelled snapshot overrides it."""
-        table, properties = self._load(session, facts), dict(swept)
-        if facts.life is not None:
-            place = table.operations().current().metadataFileLocation()
-            lake_table = self.lake.state.at(place, identifier)
-            if lake_table.snapshot_id is not None:
-                properties.update(fallback(lake_table.label, lake_table.snapshot_id))
+        table, properties = self._load(session, life), dict(swept)
+        place = table.operations().current().metadataFileLocation()
+        lake_table = self.lake.state.at(place, self.lake.state.last(life).identifier)
+        if lake_table.snapshot_id is not None:
+            properties.update(fallback(lake_table.label, lake_table.snapshot_id))
         if not properties:
             return
         update = table.updateProperties()

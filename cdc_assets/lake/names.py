@@ -105,17 +105,6 @@ def location(warehouse: str, changefeed: str, life: Life | None) -> str:
     return place if life is None else f"{place}/{_short(format_identity(life))}"
 
 
-def own_location(warehouse: str, identifier: Identifier) -> str:
-    """Return the clause of Spark SQL with the directory of a table of the lake itself, "" in a local warehouse.
-
-    Left to the catalog, it could lie where the catalog's own default is and no credentials for this warehouse reach.
-    """
-    if "://" not in warehouse:
-        return ""
-    place = "/".join((warehouse.rstrip("/"), *identifier))
-    return "LOCATION '" + place.replace("\\", "\\\\").replace("'", "\\'") + "' "
-
-
 def aside_changefeed(changefeed: str, token: str) -> str:
     """Return the changefeed name of a rebuild's tables. It contains a `~`, which no changefeed's own name has."""
     return f"{changefeed}~{token}"

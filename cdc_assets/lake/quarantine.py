@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cdc_assets.decoding.window import REJECTS
-from cdc_assets.errors import TableMoved
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.lake.row_groups import read_rows
 from cdc_assets.model.progress import Life
@@ -99,11 +98,7 @@ class Quarantine:
     @cached_property
     def events(self) -> GrowingTable:
         """The table; most runs quarantine nothing, and load nothing of what writes it."""
-        from cdc_assets.lake.growing import GrowingTable
-
-        place, catalog = "/".join((self._state.settings.root, *self.identifier)), self._state.lazy_catalog
-        settings = self._state.settings
-        return GrowingTable(settings, self.identifier, EVENTS, "changefeed", "cdc.quarantine.", place, catalog)
+        return self._state.own_table(self.identifier[1], EVENTS)
 
     # --- reading ---
 
@@ -245,13 +240,7 @@ class Quarantine:
         first = next(rest, None)
         if first is None:
             return
-        file = self.events.write(self._state.changefeed, itertools.chain([first], rest))
-        try:
-            self.events.append([file], {}, lambda _: True)
-        except TableMoved as error:
-            if not error.where.get("unsettled"):
-                self.events.remove([file])
-            raise
+        self.events.add(self._state.changefeed, itertools.chain([first], rest))
 
 
 _PLACE = ["event", "happened_at", "identity", "file", "line", "lo", "token"]

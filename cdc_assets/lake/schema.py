@@ -35,8 +35,8 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, LakeTable, format_base
-from cdc_assets.lake.names import Identifier, format_identity, format_name, own_location
+from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base
+from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.model.progress import Gap
@@ -49,7 +49,7 @@ from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, t
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["bury", "change", "create", "gap_properties", "schema_json"]
+__all__ = ["change", "create", "gap_properties", "schema_json"]
 
 TABLE_PROPERTIES = {
     "format-version": "3",
@@ -138,29 +138,6 @@ def column_doc(column: Column) -> str:
         text += "(" + ",".join("'" + member.replace("'", "''") + "'" for member in column.elems) + ")"
     text += "" if column.nullable else " NOT NULL"
     return text if column.default is None else f"{text} DEFAULT {json.dumps(column.default, ensure_ascii=False)}"
-
-
-def bury(session: StepSession, lake_table: LakeTable, changefeed: str, tombstones: Identifier, warehouse: str) -> None:
-    """Remove a dropped table with its files, after writing its tombstone: identity and TSO of the drop."""
-    name = session.name(tombstones)
-    session.sql(
-        f"CREATE TABLE IF NOT EXISTS {name} (changefeed string, identity string, dropped bigint, purged_at timestamp) "
-        f"USING iceberg {own_location(warehouse, tombstones)}"
-        "TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"
-    )
-    stone = session.spark.range(1).select(
-        sql.lit(changefeed).alias("changefeed"),
-        sql.lit(format_identity(lake_table.life)).alias("identity"),
-        sql.lit(lake_table.label.ddl).cast("bigint").alias("dropped"),
-        sql.current_timestamp().alias("purged_at"),
-    )
-    stone.createOrReplaceTempView("stone")
-    session.sql(
-        f"MERGE INTO {name} t USING stone s ON t.changefeed = s.changefeed AND t.identity = s.identity "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
-    session.iceberg.drop(lake_table.identifier)
-    session.statements.append(f"DROP TABLE {session.name(lake_table.identifier)} PURGE")
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

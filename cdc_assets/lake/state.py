@@ -23,7 +23,7 @@ from cdc_assets.lake.decisions import Decisions
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, OwnedTable, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
-from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, parse_identity
+from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, format_identity, parse_identity
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
+    from cdc_assets.lake.growing import GrowingTable
     from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["TOMBSTONES", "LakeState"]
 
 TOMBSTONES = "tombstones"
-"""The lake's own table of purged tables."""
+"""The lake's own table of purged tables: the TSO of each one's DROP. A purge that is repeated adds its row again."""
 
 
 class LakeState:
@@ -216,6 +217,23 @@ class LakeState:
             for changefeed, life, dropped in _tombstones[place]
             if changefeed == self.changefeed
         }
+
+    def bury(self, life: Life, dropped: Tso) -> None:
+        """Record that a table is purged, with the TSO of its DROP, before its files go; no JVM."""
+        import pyarrow as pa
+
+        said = {"changefeed": self.changefeed, "identity": format_identity(life), "dropped": dropped}
+        text = pa.field("changefeed", pa.string(), nullable=False)
+        rows = pa.Table.from_pylist([said], pa.schema([text, ("identity", pa.string()), ("dropped", pa.int64())]))
+        self.own_table(TOMBSTONES, rows.schema).add(self.changefeed, [rows])
+
+    def own_table(self, name: str, columns: pa.Schema | None = None) -> GrowingTable:
+        """Return a table of the lake itself, of all changefeeds, partitioned by `changefeed`; `columns` create it."""
+        from cdc_assets.lake.growing import GrowingTable  # it takes half a second, and most runs write none
+
+        identifier, settings = (self.places.own.main, name), self.settings
+        place = "/".join((settings.root, *identifier))
+        return GrowingTable(settings, identifier, columns, "changefeed", f"cdc.{name}.", place, self.lazy_catalog)
 
     def rename(self, life: Life, source: Identifier, target: Identifier) -> None:
         """Rename a table of this changefeed, which was seen under its old name."""

@@ -16,7 +16,6 @@ from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
 from cdc_assets.lake.spark.session import quoted
-from cdc_assets.lake.state import TOMBSTONES
 from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
@@ -170,13 +169,12 @@ def purge(bench: Workbench, life: Life) -> StepResult:
         return StepResult()
     if lake_table.name is not None:
         raise BadSettings(f"{life} is {lake_table.name} now and was not dropped, so it is not purged.")
-    own = bench.state.places.own.main
-    bench.state.ensure_namespace(own)
+    bench.state.bury(life, lake_table.label.ddl)
     with races(str(life)), bench.sessions.step() as session:
-        schema.bury(session, lake_table, bench.changefeed, (own, TOMBSTONES), bench.settings.root)
-        statements = tuple(session.statements)
+        session.iceberg.drop(lake_table.identifier)
+        statement = f"DROP TABLE {session.name(lake_table.identifier)} PURGE"
     bench.state.forget_listing()
-    return StepResult(statements, lake_table.snapshot_id, seconds=time.monotonic() - started)
+    return StepResult((statement,), lake_table.snapshot_id, seconds=time.monotonic() - started)
 
 
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:

@@ -281,3 +281,16 @@ def test_a_run_without_such_records_loads_nothing_of_what_writes_them(tmp_path: 
         "assert 'cdc_assets.lake.growing' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_purge_that_is_repeated_after_a_kill_says_the_same_of_its_table(state: LakeState) -> None:
+    for _ in range(2):
+        state.bury(ORDERS, 300)
+    assert [(life, one.ddl, one.name) for life, one in fresh(state).tombstones().items()] == [(ORDERS, 300, None)]
+    assert fresh(state, "other").tombstones() == {}
+
+
+def fresh(state: LakeState, changefeed: str = "feed") -> LakeState:
+    other = LakeState(state.settings, changefeed)
+    other.entries()
+    return other

@@ -314,7 +314,7 @@ def test_files_that_nothing_refers_to_go_once_they_are_old_and_stages_with_them(
     Rebuilds(lake).end("lives")
 
 
-def test_the_lakes_own_tables_are_looked_after_too(lake: Lake) -> None:
+def test_the_lakes_own_tables_are_looked_after_without_a_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in (100, 110, 120):
         orders = Source(lake, at=at)
         lake.run(DropTable(orders.life, at + 5))
@@ -322,6 +322,7 @@ def test_the_lakes_own_tables_are_looked_after_too(lake: Lake) -> None:
     keeper = LakeMaintenance(lake, EAGER)
     (before,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
     assert before.small_files == 3
+    monkeypatch.setattr(lake.workbench.sessions, "step", lambda: pytest.fail("it takes no JVM"))
     keeper.carry_out(before, chores(before, EAGER, later_ms()), later_ms())
     (after,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
     assert (after.data_files, after.rows) == (1, 3)
