@@ -54,7 +54,8 @@ _SWAPS = 6
 
 _BEAT_SECONDS = 60
 _RESUMABLE_SECONDS = 24 * 3600
-"""Aside tables that are older are built again: the history may have been repaired since."""
+"""Aside tables that are older, or from the future of a clock that was wrong, are built again: the history may have been
+repaired since."""
 
 
 class Tickets(Protocol):
@@ -189,8 +190,12 @@ class _Rebuild(Generic[AsideT]):
 def incomplete_in_dumps(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the tables that stand incomplete and that a dump has: a rebuild brings their rows."""
     _, planned = pipeline.plan()
-    lives = planned.history.lives
-    return tuple(str(life) for life in sorted(planned.history.offered) if lives[life].gap is not None)
+    return tuple(str(life) for life in sorted(planned.history.offered) if _lacks_rows(planned, life, planned.applied))
+
+
+def _lacks_rows(planned: Plan, life: Life, applied: Mapping[Life, AppliedState]) -> bool:
+    """Return whether a table lacks rows, as it stands or after all that is due: a later TRUNCATE may not be applied."""
+    return planned.history.lives[life].gap is not None or (life in applied and applied[life].gap is not None)
 
 
 def rebuild(
@@ -286,7 +291,7 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
         table = present.history.lives[life]
         named = not tables or any(is_called(one, (life, *(name for name, _, _ in table.names))) for one in tables)
         own = bases.get(life)
-        if named and table.gap is not None and (own is None or own.at < base.at):
+        if named and _lacks_rows(present, life, applied) and (own is None or own.at < base.at):
             bases[life] = base
     return bases
 
@@ -331,7 +336,7 @@ def _ticket(
     plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
     for ticket in rebuilder.tickets():
-        if ticket.plan == plan and now - ticket.begun < _RESUMABLE_SECONDS:
+        if ticket.plan == plan and 0 <= now - ticket.begun < _RESUMABLE_SECONDS:
             rebuilder.touch(ticket)
             return ticket
     ticket = Ticket(uuid.uuid4().hex[:12], plan, run, now, now)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
 from cdc_assets.lake.swap import Ticket
 from cdc_assets.ledger import Ledger
@@ -19,11 +20,12 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
-from cdc_assets.operations.rebuild import SwappedTable, rebuild
+from cdc_assets.operations.rebuild import SwappedTable, incomplete_in_dumps, rebuild
 from cdc_assets.operations.rebuildable import EarlierRuns, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.changefeed import sink_options
+from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, named, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -305,6 +307,42 @@ def test_a_table_whose_drop_is_not_applied_is_rebuilt_by_the_name_that_it_is_sho
     file.write_bytes(file.read_bytes().replace(b"one", b"1"))
     assert [one.name for one in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [None]
     assert pipeline.apply("run").complete
+
+
+def test_a_table_that_lacks_rows_only_until_a_truncate_that_is_not_applied_gets_them_from_a_dump(
+    tmp_path: Path,
+) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.ddl("s.a", FIRST, "", 0, keyed=False)
+    feed.rows("s.a", FIRST, [("D", FIRST + 1, 1, "before")])
+    feed.ddl("s.a", FIRST + 2, "TRUNCATE TABLE `s`.`a`", 11, keyed=False)
+    feed.rows("s.a", FIRST + 2, [("I", FIRST + 3, 2, "after")])
+    feed.publish(FIRST + 9)
+    text, name = "CREATE TABLE `a` (`id` INT,`v` VARCHAR(40))", TableId("s", "a")
+    write_dump(tmp_path / "dump", {name: (created(text), [("1", "before")])}, FIRST, Writing(), texts={name: text})
+    alone, joined = feed.settings(), feed.settings(initial={"dump": str(tmp_path / "dump")})
+    (table,) = Pipeline(alone, alone.open_source(), lake, ledger).apply("run").tables
+    assert "a delete found no equal row" in table.reason
+    pipeline = Pipeline(joined, joined.open_source(), lake, ledger)
+    assert incomplete_in_dumps(pipeline) == (f"s.a@{FIRST}",)
+    rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])
+    assert lake.read(name).column("v").to_pylist() == ["after"]
+    assert pipeline.apply("run").complete
+
+
+def test_aside_tables_from_the_future_are_built_again(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(_: Life) -> None:
+        raise KeyboardInterrupt
+
+    rebuilds = MemoryRebuilds(feed.lake, before_swap=dies)
+    with monkeypatch.context() as patch:
+        patch.setattr("cdc_assets.operations.rebuild.time.time", lambda: 4e9)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(feed.pipeline(), rebuilds)
+    (wrong,) = rebuilds.open
+    rebuilds.before_swap = lambda _: None
+    assert rebuild(feed.pipeline(), rebuilds)
+    assert wrong not in rebuilds.made.values()
 
 
 def test_a_crash_at_any_place_is_followed_by_a_rebuild_that_goes_on(tmp_path: Path) -> None:
