@@ -113,7 +113,8 @@ class Landing:
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self.names_behind: Callable[[], Callable[[TableId], Collection[TableId]]] = lambda: lambda written: (written,)
         self._concerns = concerns
-        self._more: dict[str, Any] = {"claims": claims, **({"registry": registry} if registry is not None else {})}
+        self._more: dict[str, Any] = {"claims": claims, "compared": set()}
+        self._more |= {"registry": registry} if registry is not None else {}
         self._commit_bytes = commit_bytes
         self._landed = Landed()
         self._read: tuple[str, ...] = ()

@@ -12,11 +12,12 @@ as a `Finding`, and who goes on from it decides what of that is new.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings, InputError, MalformedData, SetupError
+from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError
 from cdc_assets.formats.message_codecs import MessageCodec, codec_of
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
@@ -75,6 +76,29 @@ def no_registry(schema_id: str) -> str | None:
     )
 
 
+_ANOTHER_SCHEMA = (
+    "schema {} of the registry is another one than was landed of it ({} then, {} now): the registry was made anew, or "
+    "is not the one that the messages before were written with, so nothing says by which of the two a message is to "
+    "be read. Nothing was landed. Give the registry of these messages as schema_registry; where it was made anew, let "
+    "a changefeed with topics and a name of its own begin from there."
+)
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return text and json.loads(text)
+    except ValueError:
+        return text
+
+
+def _record_name(schema: Any) -> str:
+    """Return the name of a record and its fields, in short."""
+    if not isinstance(schema, dict):
+        return "no record"
+    fields = ", ".join(str(one.get("name")) for one in schema.get("fields", ()) if isinstance(one, dict))
+    return f"{schema.get('namespace', '')}.{schema.get('name', '')}({fields})"
+
+
 class PartitionState(NamedTuple):
     """The greatest mark of a partition, its deliveries, the newest message, and the least position of what was read.
 
@@ -92,7 +116,7 @@ class PartitionReader:
     """How far a feed's partitions are read since the newest landing, whose state is `before`.
 
     What it yields has to be taken to the end. `least` has the least position of a row, DDL or mark in each partition,
-    `unknown` the schemas that the registry has not.
+    `unknown` the schemas that the registry has not, `compared` those that are known to be as they were landed.
     """
 
     before: Landed
@@ -100,6 +124,7 @@ class PartitionReader:
     claims: Claims
     registry: Registered = no_registry
     proves_ends: bool = True
+    compared: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.ignored: Counter[str] = Counter()
@@ -123,7 +148,8 @@ class PartitionReader:
         lost = tuple(event for event in self.before.events if event.kind is EventKind.LOST)
         known = self.before
         before = Landed(known.identity, known.next, proven=known.proven, landed_ms=known.landed_ms, events=lost)
-        made = PartitionReader(before, self.options, self.claims, self.registry, self.proves_ends)
+        compared = set(self.compared)
+        made = PartitionReader(before, self.options, self.claims, self.registry, self.proves_ends, compared)
         made.marks, made.deliveries = dict(self.marks), deepcopy(self.deliveries)
         made.late, made.unknown = self.late.copy(), set(self.unknown)
         return made
@@ -170,7 +196,9 @@ class PartitionReader:
         registered = list[LandedEvent]()
         if self.codec.schema_ids is not None:
             for name, message in self.codec.schema_ids(batch, self.options).items():
-                if name not in self.options.registry and name not in self.unknown:
+                if name in self.options.registry:
+                    self._refuse_another_schema(name)
+                elif name not in self.unknown:
                     registered += self._register(name, batch.slice(message, 1).to_pylist()[0])
         return self.codec.classify(batch, self.options), registered
 
@@ -184,8 +212,27 @@ class PartitionReader:
         self._know(event)
         yield event
 
+    def _refuse_another_schema(self, name: str) -> None:
+        """Raise InputError where a number stands for another schema by now than was landed of it.
+
+        A registry that was made anew counts from 1 again, and messages of the two can often be read by each other's
+        schemas. One that does not answer is not asked again: what is known is read without it.
+        """
+        if name in self.compared or not name.isdigit():
+            return
+        try:
+            text = self.registry(name)
+        except CdcError:
+            self.compared.update(self.options.registry)
+            return
+        known, now = (_parsed(one) for one in (self.options.registry[name], text))
+        if now is not None and now != known:
+            raise InputError(_ANOTHER_SCHEMA.format(name, _record_name(known), _record_name(now)))
+        self.compared.add(name)
+
     def _know(self, event: LandedEvent) -> None:
         """Take a schema that the registry has."""
+        self.compared.add(event.shape)
         self.options = replace(self.options, registry={**self.options.registry, event.shape: event.query})
 
     def is_new(self, event: LandedEvent) -> bool:

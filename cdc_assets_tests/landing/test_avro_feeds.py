@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, InputError
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import TableId
 from cdc_assets.preflight.topics import findings
@@ -40,6 +40,44 @@ def stopped(feed: TopicFeed) -> dict[str, str]:
 @pytest.fixture
 def broker() -> AvroBroker:
     return AvroBroker()
+
+
+# --- registries -------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_of_a_registry_that_was_made_anew_stand_for_nothing_that_is_known(broker: AvroBroker) -> None:
+    broker.send(
+        0, broker.table("shop", "orders", {"id": INT, "a": INT, "b": INT}, key=("id",)).row(100, id=1, a=1, b=2)
+    )
+    feed = feed_of(broker)
+    assert stopped(feed) == {}
+    anew = AvroBroker(lines=broker.lines)
+    anew.send(0, anew.table("shop", "orders", {"id": INT, "b": INT, "a": INT}, key=("id",)).row(110, id=2, a=1, b=2))
+    feed.log, feed.landing = anew, feed.landed_in(registry=anew.registry.get)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"schema 2 .* another one .*\(id, a, b, .* then, .*\(id, b, a, .* now\)"):
+            feed.apply()
+    assert rows(feed) == [(1, 1, 2)]
+
+
+def test_a_registry_that_writes_the_same_schema_otherwise_is_the_same(broker: AvroBroker) -> None:
+    orders = broker.table("shop", "orders", {"id": INT, "a": INT}, key=("id",))
+    broker.send(0, orders.row(100, id=1, a=1))
+    feed = feed_of(broker)
+    feed.apply()
+    broker.send(0, orders.row(110, id=2, a=2))
+    asked = list[str]()
+
+    def moved(schema_id: str) -> str:
+        asked.append(schema_id)
+        return json.dumps(json.loads(broker.registry[schema_id]), indent=2)
+
+    feed.landing = feed.landed_in(registry=moved)
+    assert stopped(feed) == {}
+    broker.send(0, orders.row(120, id=2, a=3))
+    assert stopped(feed) == {}
+    assert rows(feed) == [(1, 1), (2, 3)]
+    assert sorted(asked) == ["1", "2"]  # once by a process
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
