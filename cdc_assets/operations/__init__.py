@@ -10,7 +10,6 @@ named          which table a person means
 opening        settings -> open parts
 purge          dropped tables removed for good, with their files
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
-rebuildable    why a table cannot be rebuilt from the existing files
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
 replay         quarantined records applied after a fix
 status         the states of a lake's tables

@@ -20,8 +20,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
-from cdc_assets.operations.rebuild import SwappedTable, incomplete_in_dumps, rebuild
-from cdc_assets.operations.rebuildable import EarlierRuns, refusals
+from cdc_assets.operations.rebuild import EarlierRuns, SwappedTable, incomplete_in_dumps, rebuild, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.changefeed import sink_options
