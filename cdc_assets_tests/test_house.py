@@ -118,7 +118,7 @@ EXECUTORS = (
 
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
-SHARED_CLASS_NAMES = set("Field Frame Layout Records Shape _Block _File _Reader _Values".split())
+SHARED_CLASS_NAMES = set("Field Frame Layout Records Shape _Block _File _Reader".split())
 """Names that stand in several files. This list only shrinks."""
 
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")

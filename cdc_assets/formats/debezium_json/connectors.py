@@ -274,8 +274,8 @@ class _Keys:
         for rows in _sent(self._keys, there) if there.any() else ():
             for names, some in rows.by_members():
                 none = some.kinds() == CellKind.NULL
-                some.records.require(none | some.are_objects(), "it is no object of columns")
-                faults |= {message: f"its key cannot be read: {reason}. {_NO_JSON_KEY}"
+                some.records.require(none | some.are_objects(), "it is a value alone")
+                faults |= {message: f"its key is no object of columns: {reason}. {_NO_JSON_KEY}"
                            for _, message, reason in some.records.refused()}  # fmt: skip
                 numbers[some.records.messages] = len(kinds)
                 kinds.append(names)
@@ -535,9 +535,9 @@ def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: Table
     own[alone.records.messages[has_key]] = True
     for named in _sent(keys, own) if own.any() else ():
         mine = alone.among(np.isin(alone.records.messages, named.records.messages))
-        named.records.require(named.are_objects(), "it is no object of columns")
+        named.records.require(named.are_objects(), "it is a value alone")
         for place, _, reason in named.records.refused():
-            mine.records.refuse(place, f"its key cannot be read: {reason}. {_NO_JSON_KEY}")
+            mine.records.refuse(place, f"its key is no object of columns: {reason}. {_NO_JSON_KEY}")
         parts.append((mine, {name: named.column(name) for name in named.members()}))
     for some, columns in parts:
         absent = RecordColumn.absent(len(some.records))

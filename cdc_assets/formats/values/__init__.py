@@ -2,6 +2,7 @@
 
     ticdc     as TiCDC puts them into Debezium's types
     connect   as Debezium's connectors write them, by the schema of their field
+    ydb       as YDB's changefeeds do
 
 A reader takes the cells of a column, in kinds and texts, and returns texts, bytes or numbers. Those that are as nearly
 all are, it reads together, the rest one by one.
@@ -18,10 +19,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.types.conversions.moments import Moment
 
-__all__ = ["ColumnValues", "OutOfRange", "ReadCell", "as_it_is", "matching", "read_each", "read_rest", "whole"]
+__all__ = [
+    "FIRST_MICROS",
+    "GREATEST_FLOAT",
+    "LAST_MICROS",
+    "ColumnValues",
+    "OutOfRange",
+    "ReadCell",
+    "as_it_is",
+    "matching",
+    "moment_text",
+    "read_each",
+    "read_rest",
+    "whole",
+]
 
 Marks = npt.NDArray[np.bool_]
+_DAY = 86_400_000_000
+FIRST_MICROS, LAST_MICROS = -719_528 * _DAY, 2_932_897 * _DAY - 1
+"""The years 0000 to 9999, in microseconds since 1970."""
+GREATEST_FLOAT = 3.4028235677973366e38
 ReadCell = Callable[[str], "str | bytes"]
 """What reads the text of a cell; raises OutOfRange, or what Python does for one that is none."""
 
@@ -93,3 +112,10 @@ def whole(text: str) -> int:
     if not text.removeprefix("-").isdecimal() or not text.isascii():
         raise ValueError(text)
     return int(text)
+
+
+def moment_text(micros: int) -> str:
+    """Return microseconds since 1970 as a text; raises OutOfRange outside the years 0000 to 9999."""
+    if not FIRST_MICROS <= micros <= LAST_MICROS:
+        raise OutOfRange
+    return Moment(micros).text(6)

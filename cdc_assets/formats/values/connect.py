@@ -24,18 +24,22 @@ import pyarrow.compute as pc
 from cdc_assets.formats.json_records import cast_fitting, json_value, print_json, value_column
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
 from cdc_assets.formats.values import (
+    FIRST_MICROS,
+    GREATEST_FLOAT,
+    LAST_MICROS,
     ColumnValues,
     OutOfRange,
     ReadCell,
     as_it_is,
     matching,
+    moment_text,
     read_each,
     read_rest,
     whole,
 )
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, VARIABLE_DECIMAL
-from cdc_assets.types.conversions.moments import Moment, time_text
+from cdc_assets.types.conversions.moments import time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
 __all__ = ["CLOCKS", "COUNTS", "Field", "is_binary", "read_bytes", "read_column"]
@@ -46,11 +50,8 @@ Readers = Mapping[CellKind, ReadCell]
 
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 _DAY = 86_400_000_000
-_FIRST_MICROS, _LAST_MICROS = -719_528 * _DAY, 2_932_897 * _DAY - 1
-"""The years 0000 to 9999, in microseconds since 1970."""
 _UNSIGNED = (1 << 64) - 1
 _WIDE = Context(prec=400)
-_GREATEST_FLOAT = 3.4028235677973366e38
 _DOUBLE_DIGITS = 15
 """Digits that a double holds for sure: a number that was sent as one and has more of them is rounded to its type."""
 _MOST_SCALE, _MOST_DIGITS = 18, 38
@@ -179,7 +180,7 @@ def _shortest(value: str) -> str:
 
 
 def _single(value: str) -> str:
-    if abs(float(value)) > _GREATEST_FLOAT:
+    if abs(float(value)) > GREATEST_FLOAT:
         raise ValueError(value)
     return _shortest(value)
 
@@ -255,10 +256,8 @@ def _number_text(number: Decimal, column: Column) -> str:
 
 
 def _moment(micros: int, column: Column) -> str:
-    if not _FIRST_MICROS <= micros <= _LAST_MICROS:
-        raise OutOfRange
-    found = Moment(micros)
-    return found.date_text() if _is_date(column) else found.text(6)
+    found = moment_text(micros)
+    return found[:10] if _is_date(column) else found
 
 
 def _is_date(column: Column) -> bool:
@@ -421,7 +420,7 @@ def _moments(cells: RecordColumn, meaning: str, column: Column) -> tuple[pa.Arra
     known &= bits(pc.is_valid(found))
     counts, (times, over) = found.fill_null(0).to_numpy(), COUNTS[meaning]
     counts = counts // over if over > 1 else counts
-    known &= (counts >= _FIRST_MICROS // times) & (counts <= _LAST_MICROS // times)
+    known &= (counts >= FIRST_MICROS // times) & (counts <= LAST_MICROS // times)
     moments = pa.array(np.where(known, counts, 0) * times, pa.int64(), mask=~known).cast(pa.timestamp("us"))
     return (moments.cast(pa.date32(), safe=False) if _is_date(column) else moments).cast(pa.string()), known
 

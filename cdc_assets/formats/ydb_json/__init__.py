@@ -1,5 +1,4 @@
 """YDB's changefeeds: JSON, Debezium's flavour, that of DynamoDB's streams.
 
 messages   what records speak of, the schemas that they state, the changes of a table
-values     values by their types -> texts as the type table reads them
 """

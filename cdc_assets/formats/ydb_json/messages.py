@@ -42,7 +42,7 @@ from cdc_assets.formats.messages import (
     said_of_lone_rows,
 )
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
-from cdc_assets.formats.ydb_json.values import NUMBERS, cells_of
+from cdc_assets.formats.values.ydb import NUMBERS, cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.ydb_types import ydb_column
 
@@ -177,7 +177,7 @@ def _require_document(records: Records) -> None:
 
 
 def _one_kind(kinds: Mapping[str, npt.NDArray[np.uint8]], place: int) -> str:
-    named = (kind for kind, cells in kinds.items() if cells[place] != CellKind.ABSENT)
+    named = sorted(kind for kind, cells in kinds.items() if cells[place] != CellKind.ABSENT)
     return f"an attribute's value has one kind, not {', '.join(named) or 'none'}"
 
 
