@@ -30,10 +30,11 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import CreateTable
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,10 +130,12 @@ class Rebuilds:
             return None
         return StepResult(("swapped in by a run that died after it",), made.parent_id, made.snapshot_id)
 
-    def swap(self, aside: Lake, life: Life, token: str) -> StepResult:
+    def swap(self, aside: Lake, life: Life, token: str, through: Tso = 0) -> StepResult:
         """Give the live table the rows, columns, name and label of the aside table, in one commit.
 
-        Raises TableMoved, with nothing done, if the live table is ahead of the aside table, or moves meanwhile.
+        The aside table lacks nothing through the TSO `through`, be its label lower: a live table that is no further
+        keeps its progress. Raises TableMoved, with nothing done, if the live table is ahead of the aside table, or
+        moves meanwhile.
         """
         started = time.monotonic()
         theirs = aside.state.find(life)
@@ -141,6 +144,8 @@ class Rebuilds:
             return self._create(theirs, token, started)
         with self.live.workbench.on(life) as work, self._marked(theirs, token) as mark:
             session, label = work.session, theirs.label
+            if label.progress < work.label.progress <= Progress(through, Phase.ROWS):
+                label = replace(label, progress=work.label.progress)
             if label.progress < work.label.progress or label.ddl < work.label.ddl:
                 raise TableMoved(
                     f"{life} advanced to {work.label.progress.tso} while it was rebuilt through {label.progress.tso}. "

@@ -89,8 +89,11 @@ class Rebuilder(Tickets, Protocol[AsideT]):
     def swapped(self, life: Life, token: str) -> StepResult | None:
         """The result of the rebuild's commit of that table, None if it was not made yet."""
 
-    def swap(self, aside: AsideT, life: Life, token: str) -> StepResult:
-        """Replace the live table by the aside table in one commit; raises TableMoved if the live one is ahead."""
+    def swap(self, aside: AsideT, life: Life, token: str, through: Tso = 0) -> StepResult:
+        """Replace the live table by the aside table in one commit; raises TableMoved if the live one is ahead.
+
+        The aside table lacks nothing through the TSO `through`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +419,7 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)
             _refuse_stopped(work, outcome)
-            moved = _swap_all(work, lake, notes, say)
+            moved = _swap_all(work, lake, notes, say, outcome.checkpoint)
             if moved is None:
                 return
             if attempt == _SWAPS - 1:
@@ -444,8 +447,13 @@ def _refuse_stopped(work: _Rebuild[AsideT], outcome: Outcome) -> None:
         )
 
 
-def _swap_all(work: _Rebuild[AsideT], lake: AsideT, notes: _Notes, say: Callable[[str], object]) -> TableMoved | None:
-    """Swap every table that was not; return the error of one that was moved by another writer."""
+def _swap_all(
+    work: _Rebuild[AsideT], lake: AsideT, notes: _Notes, say: Callable[[str], object], through: Tso
+) -> TableMoved | None:
+    """Swap every table that was not; return the error of one that was moved by another writer.
+
+    All that there is through the TSO `through` is applied to the aside tables.
+    """
     done = {one.life for one in work.done}
     built, live = lake.applied(), work.live.lake.applied()
     moved: TableMoved | None = None
@@ -456,7 +464,7 @@ def _swap_all(work: _Rebuild[AsideT], lake: AsideT, notes: _Notes, say: Callable
         try:
             result = work.rebuilder.swapped(life, work.ticket.token)
             if result is None:
-                result = work.rebuilder.swap(lake, life, work.ticket.token)
+                result = work.rebuilder.swap(lake, life, work.ticket.token, through)
         except TableMoved as error:
             say(f"{life} was moved by another writer: {error}")
             moved = error

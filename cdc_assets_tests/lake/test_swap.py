@@ -199,6 +199,16 @@ def test_a_table_that_is_further_than_the_one_aside_is_left_alone(open_lake: Cal
     assert live.rows() == [(1, "a"), (2, "b")]
 
 
+def test_a_table_aside_that_lacks_nothing_is_swapped_in_and_the_progress_stays(open_lake: Callable[..., Lake]) -> None:
+    live, made, rebuilds = pair(open_lake)
+    made.apply(150, [("I", 110, 1, "a")])
+    with pytest.raises(TableMoved, match="advanced to 200 while it was rebuilt through 150"):
+        rebuilds.swap(made.lake, live.life, "t1", 199)
+    rebuilds.swap(made.lake, live.life, "t1", 200)
+    assert live.rows() == [(1, "a")]
+    assert live.lake.applied()[live.life].progress == Progress(200, Phase.ROWS)
+
+
 @pytest.mark.parametrize("seam", [(swap, "publish"), (commit, "_staged")], ids=["publish", "_staged"])
 def test_a_writer_that_commits_while_a_table_is_swapped_wins(
     seam: tuple[Any, str], open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch

@@ -16,10 +16,11 @@ from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
 from cdc_assets.lake.swap import Ticket
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
+from cdc_assets.model.tso import Tso
 from cdc_assets.operations.rebuild import EarlierRuns, SwappedTable, incomplete_in_dumps, rebuild, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
@@ -57,9 +58,11 @@ class MemoryRebuilds:
     def swapped(self, life: Life, token: str) -> StepResult | None:
         return StepResult() if self.made.get(life) == token else None
 
-    def swap(self, lake: MemoryLake, life: Life, token: str) -> StepResult:
+    def swap(self, lake: MemoryLake, life: Life, token: str, through: Tso = 0) -> StepResult:
         self.before_swap(life)
         mine, theirs = self.live.tables.get(life), lake.tables[life]
+        if mine is not None and theirs.progress < mine.progress <= Progress(through, Phase.ROWS):
+            theirs = dataclasses.replace(theirs, progress=mine.progress)
         if mine is not None and mine.progress > theirs.progress:
             raise TableMoved(str(life))
         past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows)]

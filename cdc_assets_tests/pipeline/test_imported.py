@@ -13,13 +13,16 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedDump
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.dump_writer import Row, Writing, data_file, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 
 S = FIRST + 10
 OLD, NEW = TableId("s", "old"), TableId("s", "new")
@@ -218,3 +221,19 @@ def test_a_table_that_one_of_the_lake_exchanged_rows_with_before_the_dump_is_bui
     outcome = applied(feed, lake, **dump(tmp_path / "dump", rows=[("1", "parted")]), start_ts=FIRST - 1)
     assert (held(outcome), outcome.complete) == ({}, True)
     assert (values(lake, OLD), values(lake, TableId("s", "parted"))) == (["parted"], ["plain"])
+
+
+def test_a_table_that_stands_beyond_a_newer_dump_is_built_from_it_though_nothing_came_since(
+    feed: LittleFeed, tmp_path: Path
+) -> None:
+    lake = MemoryLake()
+    assert {table.gap is not None for table in applied(feed, lake).tables if table.name == OLD} == {True}
+    settings = feed.settings(initial=dump(tmp_path / "dump", S + 50, (("1", "before"), ("2", "later"))))
+    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    (done,) = rebuild(pipeline, MemoryRebuilds(lake), ["s.old"])
+    assert values(lake, OLD) == ["before", "later"]
+    assert lake.applied()[done.life].progress == Progress(S + 100, Phase.ROWS)
+    feed.rows("s.old", S, [("I", S + 105, 3, "much later")])
+    feed.publish(S + 200)
+    assert applied(feed, lake).complete
+    assert values(lake, OLD) == ["before", "later", "much later"]
