@@ -50,7 +50,7 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
     target = target_of(given)
     lake = lake_of(target)
     if bool(tables) + every + incomplete != 1:
-        raise BadSettings("Name the tables to rebuild, or give --all or --incomplete.")
+        raise BadSettings("Name the tables to rebuild, or give --all, or --incomplete: one of the three.")
     if len(target.changefeeds) != 1:
         raise BadSettings("A rebuild concerns one changefeed. Name it with --changefeed NAME.")
     with open_pipeline(target.changefeeds[0], lake) as pipeline:

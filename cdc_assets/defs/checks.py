@@ -30,7 +30,7 @@ from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
-from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
@@ -219,8 +219,9 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     for table in stopped:
         lines.setdefault(table.table, []).extend([table.reason, "", *(f"- {way}" for way in table.ways)])
     metadata = {name: dg.MetadataValue.md("\n".join(said)) for name, said in lines.items()}
-    names = ", ".join(table.table for table in stopped)
-    description = f"{names}: see the ways out; the other tables go on." if stopped else "No table is on hold."
+    names = first_of([table.table for table in stopped], "table")
+    why = stopped[0].reason if len(stopped) == 1 else "see the reasons and the ways out."
+    description = f"{names}: {why} The other tables go on." if stopped else "No table is on hold."
     return _result("holds", not stopped, metadata, error=True, description=description)
 
 

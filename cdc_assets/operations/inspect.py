@@ -97,7 +97,7 @@ def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, H
     known, options = settings.new_collations is not None, settings.source_options
     findings = conformance(
         listing, history, options, sample, accept_unordered=accepted, collations_known=known,
-        complete=settings.initial.complete,
+        complete=settings.initial.complete, keys=settings.keys,
     )  # fmt: skip
     return listing, history, findings
 

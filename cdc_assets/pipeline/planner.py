@@ -234,6 +234,7 @@ class Planner:
             self.settings.source_options,
             sample,
             collations_known=self.settings.new_collations is not None,
+            keys=self.settings.keys,
             complete=self.settings.initial.complete,
         )
         files = file_findings(

@@ -17,6 +17,7 @@ from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageU
 from cdc_assets.formats import Content, Decoded, Wire, decode_among
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, is_complete
+from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
@@ -56,11 +57,12 @@ def conformance(
     accept_unordered: bool = True,
     collations_known: bool = False,
     complete: Sequence[str] = (),
+    keys: Iterable[str] = (),
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
     `collations_known` says that the settings say whether the source has new collations. `complete` are the patterns in
-    them of tables that had no rows before.
+    them of tables that had no rows before, `keys` the tables of which they name the key.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
@@ -68,6 +70,7 @@ def conformance(
     for rule in RULES:
         found.extend(rule(history, options.wire))
     found.extend(_unmatched(history, complete))
+    found.extend(_without_table(history, keys))
     found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {})
     found.extend(undecodable)
@@ -170,6 +173,18 @@ def _keys(history: History, wire: Wire) -> Iterator[Finding]:
                 "no key is known, so rows are counted, not identified. Name the columns that identify a row in the "
                 "setting keys if there are any.",
                 table.name,
+            )
+
+
+def _without_table(history: History, keys: Iterable[str]) -> Iterator[Finding]:
+    names = {fold_name(str(name)) for table in history.lives.values() for name, *_ in table.names}
+    for key in keys:
+        if fold_name(key) not in names:
+            yield warning(
+                "unknown-table",
+                "the setting keys (--key) names no table that the feed has or had. Correct it, unless such a table is "
+                "to come.",
+                detail=key,
             )
 
 

@@ -12,5 +12,7 @@ __all__ = ["ArchiveSettings"]
 class ArchiveSettings(Model):
     """`uri` is their directory in any store, with parameters as in a sink URI; `layout` is its layout."""
 
+    inside = "archive"
+
     uri: SecretStr = Field(repr=False)
     layout: str = "records"

@@ -333,7 +333,11 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
             f"Write your settings there, name another file in the environment variable {CONFIG_VARIABLE}, "
             "or on the command line give --sink-uri and --warehouse instead."
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise BadSettings(
+            f"{file} is not UTF-8 at byte {error.start + 1}. Correct that place, or save it as UTF-8.", file=str(file)
+        ) from None
+    except yaml.YAMLError as error:
         raise BadSettings(f"{file} is not YAML: {_yaml_place(error)}. Correct that place.", file=str(file)) from None
     if not isinstance(document, dict):
         raise BadSettings(f"{file} has no `lake` and `changefeeds` at its top level. See the README for an example.")

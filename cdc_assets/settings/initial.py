@@ -24,6 +24,8 @@ _DIALECTS = ("default", "snowflake", "redshift", "bigquery")
 class CsvSettings(Model):
     """How Dumpling wrote CSV: its options by their names, with the defaults of its command line."""
 
+    inside = "initial.csv"
+
     separator: str = Field(default=",", min_length=1)
     delimiter: str = '"'
     null_value: str = Field(default="\\N", validation_alias=AliasChoices("null-value", "null_value"))
@@ -42,6 +44,8 @@ class CsvSettings(Model):
 class DumpSettings(Model):
     """One dump: its directory, and what its files do not have. Values that are not given are those of all dumps."""
 
+    inside = "initial.dump"
+
     uri: SecretStr = Field(repr=False)
     at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
     tz: str | None = None
@@ -58,6 +62,8 @@ class ServerSettings(Model):
 
     The password comes from the environment: `{env: NAME}`.
     """
+
+    inside = "initial.source"
 
     uri: SecretStr = Field(repr=False)
     at: Tso = Field(ge=1, lt=1 << 63)
@@ -88,6 +94,8 @@ class InitialSettings(Model):
     finished. `source` is a server to read the rows from instead. `start_ts` is the changefeed's start-ts, which must be
     at or below that.
     """
+
+    inside = "initial"
 
     complete: tuple[str, ...] = ()
     dump: tuple[DumpSettings, ...] = ()

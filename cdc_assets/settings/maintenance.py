@@ -19,6 +19,8 @@ class MaintenanceSettings(Model):
     table has taken expire after `landing_days`, and with them the way to rebuild it from further back.
     """
 
+    inside = "maintenance"
+
     cron: str = "17 3 * * *"
     running: bool = False
     small_files: int = Field(default=12, ge=2)

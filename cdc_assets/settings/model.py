@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import zoneinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.types.zones import zone_of
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 __all__ = ["Model", "known_zone"]
 
 
 class Model(BaseModel):
-    """Frozen settings that refuse unknown names; all errors are one BadSettings."""
+    """Frozen settings that refuse unknown names; all errors are one BadSettings. `inside` is where they stand."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    inside: ClassVar[str] = ""
 
     def __init__(self, **data: Any) -> None:
         try:
@@ -38,12 +42,12 @@ _SECRET_FIELDS = {
 }
 
 
-def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
+def _bad_settings(error: ValidationError, kind: type[Model]) -> BadSettings:
     """Return one message for all errors. Values that may hold secrets, as URIs may, are not repeated, nor long ones."""
     sentences = []
     for one in error.errors(include_url=False):
         place = [part for part in one["loc"] if isinstance(part, (str, int))]
-        where = ".".join(str(part) for part in place) or "settings"
+        where = ".".join([*([kind.inside] if kind.inside else []), *map(str, place)]) or "settings"
         if one["type"] == "extra_forbidden":
             sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
         elif one["type"] == "missing":
@@ -51,8 +55,17 @@ def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
         else:
             secret = _SECRET_FIELDS & {str(part) for part in place} or not _is_plain(one["input"])
             came = "" if secret else f" is {one['input']!r}"
-            sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
+            sentences.append(f'setting "{where}"{came}: {_expected(one)}')
     return BadSettings(". ".join(sentences) + ". Correct the settings.")
+
+
+_SHAPES = {"tuple_type": "a list", "dict_type": "names with values", "model_type": "names with values"}
+
+
+def _expected(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, in the words of YAML."""
+    shape = _SHAPES.get(error["type"])
+    return error["msg"].removeprefix("Value error, ") if shape is None else f"expected {shape}"
 
 
 def _is_plain(given: Any) -> bool:

@@ -53,19 +53,25 @@ def findings(
     sample: dict[str, bytes] | None = None,
     accept_unordered: bool = False,
     ignored: dict[str, int] | None = None,
+    **named: tuple[str, ...],
 ) -> dict[str, list[Finding]]:
     """Return the findings about one table by rule; options with commit-ts and without date level unless given."""
     listing = Listing(TSO + 1, (schema_file(*(columns or (ID,)), query=query),), files, ignored=ignored or {})
     options = options or written(include_commit_ts=True, date_separator="none")
     history = read_history(listing.schema_files)
     found: dict[str, list[Finding]] = {}
-    for one in conformance(listing, history, options, sample, accept_unordered=accept_unordered):
+    for one in conformance(listing, history, options, sample, accept_unordered=accept_unordered, **named):  # type: ignore[arg-type]
         found.setdefault(one.rule, []).append(one)
     return found
 
 
 def test_a_changefeed_as_it_should_be_has_no_finding() -> None:
     assert findings(files=(data_file(1), data_file(2))) == {}
+
+
+def test_keys_of_no_table_are_told_and_those_of_one_are_not() -> None:
+    found = findings(keys=("shop.order", "SHOP.Orders"))
+    assert [one.detail for one in found["unknown-table"]] == ["shop.order"]
 
 
 @pytest.mark.parametrize(("accepted", "severity"), [(False, Severity.STOP), (True, Severity.WARNING)])

@@ -347,6 +347,9 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
         ("changefeeds: [{sink_uri: '/a?protocol=csv', policies: {add column: keep}}]", '"keep" is for'),
         ("changefeeds: [{sink_uri: '/a?protocol=csv', namespace: fixed}]", "contain {schema}"),
         ("changefeeds: [{sink_uri: '/a?protocol=csv', changefeed_config: none.toml}]", "none.toml cannot be read"),
+        ("changefeeds: [{sink_uri: '/a?protocol=csv', initial: {dumps: x}}]", 'unknown setting "initial.dumps"; known'),
+        ("changefeeds: [{sink_uri: '/a?protocol=csv', keys: {shop.orders: id}}]", "is 'id': expected a list"),
+        ("changefeeds: [{sink_uri: '/a?protocol=csv', keys: shop.orders}]", "expected names with values"),
         ("sinks: []", "unknown setting \"sinks\"; known are changefeeds, lake"),
         ("- a", "no `lake` and `changefeeds`"),
         ("a: [", "line 1"),
@@ -358,6 +361,12 @@ def test_a_wrong_file_is_one_clear_message(tmp_path: Path, text: str, message: s
     with pytest.raises(BadSettings, match=message) as raised:
         load(file)
     assert str(file) in str(raised.value)
+
+
+def test_a_file_in_another_encoding_is_named_with_the_byte(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes("lake: {warehouse: Lagerhäuser}".encode("latin-1"))
+    with pytest.raises(BadSettings, match=r"c\.yaml is not UTF-8 at byte 25\."):
+        load(tmp_path / "c.yaml")
 
 
 def test_a_missing_file_says_how_to_name_one(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_is_no_answer_of_a_registry_is_no_missing_schema(
         ({"url": "http://h", "ssl.key.location": "k"}, "give both, or none"),
         ({"url": "http://h", "file": "f"}, "expected one of"),
         ({"glue": {"zone": "a"}}, "glue takes region"),
-        ({"file": "/nowhere.json"}, "/nowhere.json holds no schemas"),
+        ({"file": "/nowhere.json"}, "/nowhere.json cannot be read .No such file or directory"),
     ],
 )
 def test_options_that_do_not_fit_are_named(options: dict[str, Any], said: str) -> None:

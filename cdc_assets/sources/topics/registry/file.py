@@ -36,7 +36,9 @@ def connect(options: Mapping[str, Any]) -> FileRegistry:
     try:
         schemas = json.loads(Path(path).read_text(encoding="utf-8-sig"))["schemas_by_id"]
         by_id = {str(name): text if isinstance(text, str) else json.dumps(text) for name, text in schemas.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise BadSettings(f"schema_registry: {path} cannot be read ({error.strerror}). Correct the path.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadSettings(
             f"schema_registry: {path} holds no schemas ({type(error).__name__}: {error}); expected JSON such as "
             '{"schemas_by_id": {"1": "…"}}, with the ids that messages name.'
