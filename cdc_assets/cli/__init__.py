@@ -242,19 +242,22 @@ def status(
         show_status(None, (), warnings)
     else:
         show_status(None if landing_only else rows, landings, warnings)
+        if not rows or (landing_only and not landings):
+            click.echo("Nothing of topics is landed in the lake." if rows else "No table is in the lake.")
     held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
     return HELD if held else DONE
 
 
 @commands.command()
 @lake_options(required=True)
+@click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
 @common_options
-def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
+def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | None) -> int:
     """Show every DDL that was carried out: text, statements, snapshots, seconds."""
     from cdc_assets.operations.opening import read_ledger
     from cdc_assets.settings import config
 
-    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(None).needed_lake()
+    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
     with read_ledger(lake) as ledger:
         entries = [entry for changefeed in ledger.journals() for entry in ledger.journal(changefeed)]
     if as_json:

@@ -153,6 +153,16 @@ def no_database(name: str) -> Callable[[Path], None]:
     return write
 
 
+@pytest.mark.parametrize("command", ["status", "journal", "files"])
+def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    file = tmp_path / "shop.yaml"
+    file.write_text("lake: {warehouse: lake}\nchangefeeds: [{sink_uri: 'file:///f?protocol=csv'}]")
+    said = run(command, "--settings", str(file))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert ("No table is in the lake." in said.stdout) == (command == "status")
+
+
 UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {
     "a file": (file_for_a_directory, ("status",), "is no directory that may be read"),
     "a file, to be written to": (file_for_a_directory, ("apply", *feed()), "cannot be made (File exists)"),
