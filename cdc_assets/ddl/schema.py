@@ -234,8 +234,12 @@ def _merge(
 
 
 def _collation_of(text: TableBody, database_collation: str | None) -> str:
-    own = CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
-    return text.collation or own or database_collation or DEFAULT_COLLATION
+    return _own_collation(text) or database_collation or DEFAULT_COLLATION
+
+
+def _own_collation(text: ColumnText | TableBody) -> str:
+    """Return the collation that a definition states, by its charset where by nothing else; "" where it states none."""
+    return text.collation or CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
 
 
 def facts(column: Column, text: ColumnText, table_collation: str | None, timezone: str | None) -> Column:
@@ -255,8 +259,7 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
 def _collation(column: Column, text: ColumnText, table_collation: str | None) -> str | None:
     if not is_text(column):
         return None
-    own = CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
-    found = text.collation or own or table_collation or None
+    found = _own_collation(text) or table_collation or None
     return f"{charset_of(found)}_bin" if found and text.binary and not text.collation else found
 
 

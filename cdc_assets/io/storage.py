@@ -84,18 +84,19 @@ class Opener:
 
         Retries transient errors. Raises InputError if the file does not exist, StorageUnavailable, BucketMissing.
         """
+        return self.read_range(path)
+
+    def read_range(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes of a file from `start` to before `end`, fewer where it ends; raises what `read` raises."""
         try:
-            return self.attempt(lambda: bytes(self.file_system.cat_file(f"{self.prefix}/{path}")), path)
+            return self.fetch(path, start, end)
         except FileNotFoundError:
             raise self._gone(path) from None
 
-    def read_range(self, path: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from `start` to before `end`, fewer where it ends; raises what `read` raises."""
+    def fetch(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return what `read_range` returns. Raises FileNotFoundError, and what `attempt` raises."""
         place = f"{self.prefix}/{path}"
-        try:
-            return self.attempt(lambda: bytes(self.file_system.cat_file(place, start=start, end=end)), path)
-        except FileNotFoundError:
-            raise self._gone(path) from None
+        return self.attempt(lambda: bytes(self.file_system.cat_file(place, start=start, end=end)), path)
 
     def entries(self, below: str = "", without: Mapping[str, int] = {}) -> Iterator[Entry]:
         """Yield every file of a directory below the prefix, the whole prefix by default.

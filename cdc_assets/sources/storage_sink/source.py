@@ -73,9 +73,7 @@ class StorageSink:
         opener = self.opener
         for pause in (*opener.pauses[:2], None):
             try:
-                data = opener.attempt(
-                    lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/metadata")), "metadata"
-                )
+                data = opener.fetch("metadata")
             except FileNotFoundError:
                 raise self._without_metadata() from None
             checkpoint = _checkpoint(data)
@@ -188,11 +186,8 @@ class StorageSink:
 
     def _index_contents(self, index: IndexFile) -> bytes | None:
         """Return what an index says, None where it cannot be read; the next look tries again."""
-        opener = self.opener
         try:
-            return opener.attempt(
-                lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{index.path}")), index.path
-            )
+            return self.opener.fetch(index.path)
         except (OSError, BucketMissing, StorageUnavailable):
             return None
 
@@ -208,9 +203,7 @@ class StorageSink:
 
     def head(self, path: str, size: int) -> bytes:
         """Return the first bytes of a data file; raises FileNotFoundError, and what Opener.attempt raises."""
-        opener = self.opener
-        place = f"{opener.prefix}/{path}"
-        return opener.attempt(lambda: bytes(opener.file_system.cat_file(place, start=0, end=size)), path)
+        return self.opener.fetch(path, 0, size)
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
         """Return what the path of a schema or data file says, None for any other name.
@@ -280,12 +273,12 @@ class StorageSink:
     def _schema_file(
         self, entry: tuple[str, int, str], first_read: bytes | None
     ) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
-        opener, path = self.opener, entry[0]
+        path = entry[0]
         data = self._recalled.get(entry)
         try:
             if data is not None:
                 return parse_schema_file(path, data), checksum_matches(path, data)
-            data = opener.attempt(lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{path}")), path)
+            data = self.opener.fetch(path)
             file, whole = parse_schema_file(path, data), len(data) == entry[1]
             if first_read is not None and not file.query:
                 before = parse_schema_file(path, first_read)
