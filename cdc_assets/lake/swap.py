@@ -173,10 +173,14 @@ class Rebuilds:
     @contextmanager
     def _marked(self, theirs: LakeTable, token: str) -> Iterator[dict[str, str]]:
         """Yield the properties of a swap beside its label; the table has all quarantined records then."""
-        records, through = Quarantine(self._state), theirs.label.rows_from
-        lines = [row.place for row in records.read() if row.life == theirs.life and row.is_within(-1, through)]
-        with records.bringing_in(theirs.life, lines) as mark:
+        records = Quarantine(self._state)
+        with records.bringing_in(theirs.life, _lines_of(records, theirs)) as mark:
             yield {REBUILD: token, **mark}
+
+    def close_records(self, aside: Lake, life: Life) -> None:
+        """Close the quarantined records of a dropped table: those that exchanged rows with it have them now."""
+        records = Quarantine(self._state)
+        records.close(life, _lines_of(records, aside.state.find(life)))
 
     def _create(self, theirs: LakeTable, token: str, started: float) -> StepResult:
         """Create a live table that did not exist, with its rows and its label at once."""
@@ -261,6 +265,12 @@ class Rebuilds:
 
 
 # --- rows and columns -------------------------------------------------------------------------------------------------
+
+
+def _lines_of(records: Quarantine, theirs: LakeTable) -> list[tuple[str, int]]:
+    """Return files and lines of the quarantined records that an aside table has."""
+    through = theirs.label.rows_from
+    return [row.place for row in records.read() if row.life == theirs.life and row.is_within(-1, through)]
 
 
 def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:

@@ -60,9 +60,9 @@ def purge(
     names = {life: _names(planned, life) for life in dropped}
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
-    needed = open_exchanges(planned, planned.applied)
+    needed, waiting = open_exchanges(planned, planned.applied), pipeline.lake.quarantined_counts()
     found = [
-        PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed))
+        PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed, waiting))
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
@@ -84,8 +84,12 @@ def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:
     return (life.born_as, *(name for name, _, _ in table.names)) if table is not None else (life.born_as,)
 
 
-def _need(planned: Plan, life: Life, exchanges: Mapping[Life, frozenset[Tso]]) -> str:
+def _need(planned: Plan, life: Life, exchanges: Mapping[Life, frozenset[Tso]], quarantined: Mapping[Life, int]) -> str:
     """Return why a table is still needed, "" if it is not."""
+    table = planned.history.lives.get(life)
+    if quarantined.get(life) and table is not None and table.exchanges:
+        other = table.exchanges[-1][1]
+        return f"its records in quarantine may be rows of {other}, with which it exchanged rows: rebuild that one first"
     if planned.of(life):
         return "the next apply changes it"
     if life in exchanges:

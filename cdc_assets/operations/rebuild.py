@@ -95,6 +95,9 @@ class Rebuilder(Tickets, Protocol[AsideT]):
         The aside table lacks nothing through the TSO `through`.
         """
 
+    def close_records(self, aside: AsideT, life: Life) -> None:
+        """Close the quarantined records of a dropped table: those that exchanged rows with it have them now."""
+
 
 @dataclass(frozen=True, slots=True)
 class SwappedTable:
@@ -421,6 +424,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
             _refuse_stopped(work, outcome)
             moved = _swap_all(work, lake, notes, say, outcome.checkpoint)
             if moved is None:
+                for life in sorted(work.needed.difference(work.targets)):
+                    work.rebuilder.close_records(lake, life)
                 return
             if attempt == _SWAPS - 1:
                 raise moved

@@ -58,7 +58,7 @@ def plan_replay(
         new_collations=new_collations,
         settings=settings,
     )
-    table = _living(planned, life)
+    table = _living(planned, life, lo)
     if settings is not None:
         for hold in settings.holds(planned.history, {life: applied}):
             raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
@@ -68,9 +68,16 @@ def plan_replay(
     return Replay(frame, steps, targets, _changed_since(targets, before, listing))
 
 
-def _living(planned: Plan, life: Life) -> TableHistory:
-    """Return a table's history; raises TableHeld for one that is dropped."""
+def _living(planned: Plan, life: Life, lo: Tso) -> TableHistory:
+    """Return a table's history; raises TableHeld for one that is dropped, whose rows may be another's by then."""
     table = planned.history.lives.get(life)
+    partners = () if table is None else tuple(other for at, other in table.exchanges if at > lo)
+    if partners and (table is None or table.name is None):
+        raise TableHeld(
+            f"{life} is dropped, and exchanged rows with {partners[0]} before: its quarantined records may be rows of "
+            f"that one now. Rebuild it: cdc-assets rebuild {partners[0]}.",
+            table=str(life),
+        )
     if table is None or table.name is None:
         raise TableHeld(
             f"{life} is dropped, so its quarantined records have no table to go to. They go when it is purged: "

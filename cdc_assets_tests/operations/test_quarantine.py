@@ -20,12 +20,15 @@ from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.operations.purge import purge
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import ReplayResult, replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.operations.test_purge import Dropped
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.schema_documents import document, write_schema
 
@@ -498,3 +501,27 @@ def test_the_lake_brings_a_record_in_once_whatever_commit_does_it(
     assert len(bucket.kept()) == 1
     bucket.replay()
     assert (bucket.rows(), bucket.kept()) == ([(1, 5), (1, 5), (1, 6), (1, 6)], [])
+
+
+def test_records_of_a_dropped_table_are_brought_into_the_one_that_exchanged_rows_with_it(tmp_path: Path) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), Dropped(), Ledger("sqlite://")
+    parted = "CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(40)) PARTITION BY RANGE (`id`) "
+    feed.ddl("s.p", FIRST, f"{parted}(PARTITION `p0` VALUES LESS THAN (9))", 3)
+    feed.create("s.x")
+    file = feed.rows("s.x", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 1, "two", "b")])
+    feed.ddl("s.p", FIRST + 2, "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `x`", 42)
+    feed.ddl("s.x", FIRST + 2, "", 0)
+    feed.ddl("s.x", FIRST + 3, "DROP TABLE `s`.`x`", 4)
+    feed.publish(FIRST + 9)
+    given = feed.settings(quarantine=True)
+    pipeline = Pipeline(given, given.open_source(), lake, ledger)
+    assert [table.quarantined for table in pipeline.apply("run").tables] == [0, 1]
+    file.write_bytes(file.read_bytes().replace(b"two", b"2"))
+    (done,) = replay(pipeline)
+    assert f"cdc-assets rebuild s.p@{FIRST}" in done.reason
+    (kept,) = purge(pipeline, lake, "run")
+    assert f"rows of s.p@{FIRST}" in kept.kept
+    rebuild(pipeline, MemoryRebuilds(lake), ["s.p"])
+    assert sorted(lake.read(TableId("s", "p")).column("v").to_pylist()) == ["a", "b"]
+    assert lake.quarantined() == []
+    assert [one.kept for one in purge(pipeline, lake, "run")] == [""]

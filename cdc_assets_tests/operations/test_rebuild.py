@@ -71,6 +71,9 @@ class MemoryRebuilds:
         self.made[life] = token
         return StepResult()
 
+    def close_records(self, lake: MemoryLake, life: Life) -> None:
+        self.live.bring_in(life, -1, lake.tables[life].progress.tso)
+
     def end(self, token: str) -> int:
         self.open.pop(token, None)
         return len(self.asides.pop(token, MemoryLake()).tables)
