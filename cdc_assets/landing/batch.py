@@ -124,8 +124,7 @@ class LandingBatch:
                 continue
             self.stored_bytes += finding.nbytes
             self.rows.append(finding)
-            again = pc.equal(finding.column("kind"), REPEAT)
-            new = finding.filter(pc.invert(again)) if pc.any(again).as_py() else finding
+            new = finding.filter(pc.not_equal(finding.column("kind"), REPEAT)) if self.by_offset else finding
             self.events.extend(self.tables.seen(new))
             rule = self.reader.codec.keys_alone
             if rule is not None and new.num_rows:

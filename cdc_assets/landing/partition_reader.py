@@ -472,6 +472,8 @@ class LateRows:
     def among(self, rows: pa.Table) -> Iterator[LandedEvent]:
         """Yield what holds tables that may be applied through where rows of a partition that nothing waited for are."""
         since, until = self._between(Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()))
+        if since >= until:
+            return
         positions = rows.column("position")
         below = pc.and_(pc.greater(positions, pa.scalar(since)), pc.less_equal(positions, pa.scalar(until)))
         for row in rows.filter(below).to_pylist():
