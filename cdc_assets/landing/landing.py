@@ -49,6 +49,8 @@ _MOST_COMMITS = 4
 _ATTEMPTS = 5
 _LOOKS = 2
 """How often the ends are asked again while nothing is proven yet: the first mark may come with the second answer."""
+_SHOWN_SECONDS = 10.0
+"""How long a landing waits for the end of transactions that are under way; a mark is proven by a later one then."""
 _PEEKED = 20_000
 """The number of messages that are read to separate marks from news."""
 _MOST_AT_ONCE = 4
@@ -197,9 +199,9 @@ class Landing:
         proven = begun.proven
         for _ in range(_LOOKS if log.proves_ends else 0):
             seen = max(reader.batch.reader.marks.values(), default=0)
-            ends = self.ends()
+            ends, whole = self._ends_of_all()
             reader.read(ranges_to_read(replace(begun, next=reader.batch.reader.next), ends), ends)
-            proven = max(proven, seen)
+            proven = max(proven, seen if whole else 0)
             if proven:
                 break
         state = replace(state_after(reader.batch, ends, proven), **logs)
@@ -207,6 +209,20 @@ class Landing:
         if reader.batch.more_than_marks or (news and self._due(begun)):
             return self._commit_rest(reader.batch, state, reader.done)
         return reader.done
+
+    def _ends_of_all(self) -> tuple[Ends, bool]:
+        """Return ends, and whether all that is written by now comes before them.
+
+        What a transaction wrote is shown by one partition after the other, some time after it was acknowledged.
+        """
+        ends = self.ends()
+        written, until = {partition: one.written for partition, one in ends.items()}, time.monotonic() + _SHOWN_SECONDS
+        while any(one.high < written.get(partition, 0) for partition, one in ends.items()):
+            if time.monotonic() > until:
+                return ends, False
+            time.sleep(0.05)
+            ends = self.ends()
+        return ends, True
 
     def _advance_in_order(self) -> Advanced:
         """Land messages that get their positions here, in turns of which each holds what is read in memory."""

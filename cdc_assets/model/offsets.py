@@ -24,12 +24,14 @@ class LogEnds:
     """What a partition holds: `low` is its first offset, `high` the one after its last *read_committed* message.
 
     An empty partition has `low` == `high`. In an archive `file` stands for the file with which it begins, as it is, and
-    is "" for a broker.
+    is "" for a broker. `written` is the one after the last message of any kind, asked before `high`: beyond it while a
+    transaction is under way, and for a moment behind its end, as a broker shows it in one partition after the other.
     """
 
     low: int
     high: int
     file: str = field(default="", compare=False)
+    written: int = field(default=0, compare=False)
 
 
 Ends = Mapping[Partition, LogEnds]

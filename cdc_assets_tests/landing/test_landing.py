@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import InputError, MetadataMissing, TableMoved
-from cdc_assets.landing import batch
+from cdc_assets.landing import batch, landing
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
@@ -146,6 +146,39 @@ def test_what_arrives_after_the_mark_was_seen_is_landed_before_it_counts(feed: T
     feed.apply()
     assert feed.fence == 150
     assert rows_of(feed) == [(1, 7)]
+
+
+def test_a_mark_proves_nothing_before_what_a_transaction_wrote_with_it_is_shown_everywhere(feed: TopicFeed) -> None:
+    """A broker shows what was committed in one partition after the other."""
+    log = broker(feed)
+    log.send(0, ddl(100), mark(150))
+    log.send(1, row(120, 1, 7))
+    ends = log.ends
+
+    def shown(concerns: Callable[[str], bool]) -> Ends:
+        found, hidden = {**ends(concerns)}, Partition("cdc", 1)
+        found[hidden] = LogEnds(0, 1 if log.asked > 3 else 0, written=1)
+        return found
+
+    log.ends = shown  # type: ignore[method-assign]
+    feed.apply()
+    assert feed.fence == 150
+    assert rows_of(feed) == [(1, 7)]
+
+
+def test_a_mark_waits_for_a_later_landing_while_a_transaction_stays_open(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "_SHOWN_SECONDS", 0)
+    log = broker(feed)
+    log.send(0, ddl(100), mark(150))
+    ends = log.ends
+    log.ends = lambda concerns: {**ends(concerns), Partition("cdc", 1): LogEnds(0, 0, written=1)}  # type: ignore[method-assign]
+    with pytest.raises(MetadataMissing):
+        feed.apply()
+    log.ends = ends  # type: ignore[method-assign]
+    feed.apply()
+    assert feed.fence == 150
 
 
 def test_a_first_mark_that_comes_with_the_second_look_is_proven_by_a_third(feed: TopicFeed) -> None:

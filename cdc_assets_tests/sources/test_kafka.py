@@ -189,15 +189,15 @@ def test_a_partition_that_its_leader_does_not_know_yet_is_asked_again(
     broker.produce([(topic, 1, None, b"x")])
     ask, asked = reader._offsets, []
 
-    def late(wanted: Collection[Any], *more: Any) -> tuple[dict[Partition, int], dict[Partition, int]]:
-        low, high = ask(wanted, *more)
+    def late(wanted: Collection[Any], *more: Any) -> tuple[dict[Partition, int], ...]:
+        known = ask(wanted, *more)
         asked.append(len(wanted))
-        return (low, high) if len(asked) > 2 else ({}, {Partition(topic, 0): 0})
+        return known if len(asked) > 2 else ({}, {Partition(topic, 0): 0}, {Partition(topic, 0): 0})
 
     monkeypatch.setattr(reader, "_offsets", late)
     assert all_of(log, topic) == {Partition(topic, 0): LogEnds(0, 0), Partition(topic, 1): LogEnds(0, 1)}
     assert asked == [2, 2, 2]
-    monkeypatch.setattr(reader, "_offsets", lambda *_: ({}, {}))
+    monkeypatch.setattr(reader, "_offsets", lambda *_: ({}, {}, {}))
     monkeypatch.setattr(reader, "ANSWER_SECONDS", 0.2)
     with pytest.raises(StorageUnavailable, match="its leader has not known it"):
         all_of(log, topic)
@@ -252,6 +252,7 @@ def test_aborted_transactions_and_markers_leave_gaps_that_end_a_range_all_the_sa
     producer.flush(30)
     place = Partition(topic, 0)
     assert all_of(log, topic) == {place: LogEnds(0, 8)}
+    assert all_of(log, topic)[place].written == 9
     offsets = {
         (start, stop): read(log, OffsetRange(place, start, stop)).column("offset").to_pylist()
         for start, stop in ((0, 8), (0, 3), (2, 6), (5, 8), (7, 8))

@@ -72,10 +72,8 @@ _PASSED_OVER = frozenset(
 )
 """Error codes after which a consumer goes on by itself: a range waits for its patience."""
 
-_ENDS: tuple[OffsetSpec, OffsetSpec] = (
-    OffsetSpec.earliest(),  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
-    OffsetSpec.latest(),  # type: ignore[no-untyped-call]
-)
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 
@@ -104,7 +102,7 @@ class KafkaLog:
         return dict(self.given)
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
-        """Return first offset and read_committed end of every partition: metadata, then one request a leader and end.
+        """Return where every partition begins and ends: metadata, then one request a leader and kind of offset.
 
         A partition that is listed and that its leader does not know is new, or of a topic that is being deleted: it is
         asked again. Raises StorageUnavailable, BucketMissing where no topic is the feed's, BadSettings.
@@ -112,10 +110,14 @@ class KafkaLog:
         until = time.monotonic() + ANSWER_SECONDS
         while True:
             wanted = self._listed(concerns)
-            low, high = self._ask(partial(_offsets, wanted))
-            missing = [one for one in wanted if (one.topic, one.partition) not in low.keys() & high.keys()]
+            low, written, high = self._ask(partial(_offsets, wanted))
+            known = low.keys() & written.keys() & high.keys()
+            missing = [one for one in wanted if (one.topic, one.partition) not in known]
             if not missing:
-                return {place: LogEnds(low[place], max(high[place], low[place])) for place in sorted(low)}
+                return {
+                    place: LogEnds(low[place], max(high[place], low[place]), written=written[place])
+                    for place in sorted(low)
+                }
             if time.monotonic() > until:
                 raise self._unknown_to_leader(Partition(str(missing[0].topic), missing[0].partition))
             time.sleep(0.05)
@@ -309,16 +311,18 @@ class KafkaLog:
 
 def _offsets(
     wanted: Collection[TopicPartition], client: AdminClient, seconds: float
-) -> tuple[dict[Partition, int], dict[Partition, int]]:
-    """Return the first offsets and the ends of partitions, without those that their leaders do not know."""
-    both = [
-        client.list_offsets(
-            dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds
-        )
-        for spec in _ENDS
-    ]
-    low, high = (_answered(asked, seconds) for asked in both)
-    return low, high
+) -> tuple[dict[Partition, int], dict[Partition, int], dict[Partition, int]]:
+    """Return the first offsets of partitions, the ends of all that is written, and the read_committed ones after that.
+
+    Partitions that their leaders do not know are left out.
+    """
+
+    def ask(spec: OffsetSpec, isolation: IsolationLevel) -> Mapping[TopicPartition, Future[Any]]:
+        return client.list_offsets(dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=seconds)
+
+    both = ask(_EARLIEST, IsolationLevel.READ_COMMITTED), ask(_LATEST, IsolationLevel.READ_UNCOMMITTED)
+    low, written = (_answered(asked, seconds) for asked in both)
+    return low, written, _answered(ask(_LATEST, IsolationLevel.READ_COMMITTED), seconds)
 
 
 def _answered(asked: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
