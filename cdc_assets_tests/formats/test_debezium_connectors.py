@@ -100,6 +100,13 @@ def test_what_is_no_message_of_a_connector_is_bad(value: Any, reason: str) -> No
     assert reason in found["reason"]
 
 
+@pytest.mark.parametrize("payload", [None, {"ts_ms": 1}, row("c", after={"id": 1})])
+def test_a_message_whose_schema_is_none_is_bad_whatever_it_speaks_of(payload: Any) -> None:
+    found = said({"schema": {"fields": [{"type": "struct", "field": "after"}]}, "payload": payload})
+    assert found["kind"] == "bad"
+    assert found["reason"] == "it is not a message of a Debezium connector: its schema is none: it lacks 'fields'"
+
+
 def in_order(connector: str, *places: dict[str, Any]) -> bool:
     found = [source_position({"connector": connector, "snapshot": "false", **place}) for place in places]
     return None not in found and found == sorted(found, key=str) and len(set(found)) == len(found)

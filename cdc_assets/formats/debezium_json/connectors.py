@@ -123,21 +123,23 @@ def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.
     yield _ignored(rows.among(none), _TOMBSTONE)
     if passed is not None:
         yield _ignored(rows.sound, passed)
+        yield _bad(rows)
         return
     records.require(none | rows.are_objects(), "its payload is no object")
-    unsaid = _BARE if "op" not in members else "it has no source that says where it is from"
-    source = rows.kinds("source")
-    records.require(
-        none | rows.are_objects("source"),
-        lambda place: unsaid if source[place] <= CellKind.NULL else "it has no source that says where it is from",
-    )
+    if not {"op", "source"} & members:
+        records.require(none, _BARE)
+    records.require(none | rows.are_objects("source"), "it has no source that says where it is from")
     for mask, connector in records.by_value(*rows.base, "source", "connector"):
         some = rows.among(mask & ~none)
         yield from _lines_of(some, str(connector or ""), "ddl" in members, keys)
-        yield said(
-            Said(message, Kind.BAD, reason=f"it is not a message of a Debezium connector: {reason}")
-            for _, message, reason in some.records.refused()
-        )
+        yield _bad(some)
+
+
+def _bad(rows: Envelope) -> pa.RecordBatch:
+    return said(
+        Said(message, Kind.BAD, reason=f"it is not a message of a Debezium connector: {reason}")
+        for _, message, reason in rows.records.refused()
+    )
 
 
 def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
