@@ -184,8 +184,6 @@ class SameShape(Records):
         values = tuple((starts[mask], ends[mask], quoted[mask]) for starts, ends, quoted in self.values)
         return SameShape(self.shape, self.messages[mask], self.data, self.backslashes, values)
 
-    # --- as Records
-
     def members(self, *path: str | int) -> tuple[str, ...]:
         held = self.shape.at(*path)
         return tuple(held) if isinstance(held, dict) else ()
@@ -202,7 +200,7 @@ class SameShape(Records):
     def column(self, *path: str | int) -> RecordColumn:
         number, kinds = self.shape.place(*path), self.kinds(*path)
         if number is not None:
-            return RecordColumn(kinds, self.texts(number, kinds == CellKind.NULL))
+            return RecordColumn(kinds, self._texts(number, kinds == CellKind.NULL))
         first, start, last, stop = self.shape.spans.get(path, (0, 0, 0, 0))
         if first == last:  # it is the same in all of them
             return RecordColumn(kinds, pa.repeat(pa.scalar(self._common(path), pa.string()), len(self)))
@@ -242,25 +240,10 @@ class SameShape(Records):
         found, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
         return found, sound & ~quoted
 
-    # --- by the numbers of values
-
-    def nulls(self, number: int) -> Marks:
-        """Mark the messages whose value is null."""
-        starts, ends, quoted = self.values[number]
-        null: Marks = ~quoted
-        if null.any():
-            null &= (ends - starts == 4) & (np.frombuffer(self.data, np.uint8)[starts] == ord("n"))
-        return null
-
-    def quoted(self, number: int) -> Marks:
-        """Mark the messages whose value is a text."""
-        return self.values[number][2]
-
-    def texts(self, number: int, null: Marks | None = None) -> pa.StringArray:
-        """Return values as they are written, null for null; which are may be known already."""
+    def _texts(self, number: int, null: Marks) -> pa.StringArray:
+        """Return the values with a number as they are written, null for those that are."""
         starts, ends, _ = self.values[number]
-        null = self.nulls(number) if null is None else null
-        found, escaped = pieces(self.data, starts, ends, pa.string()), self.escaped(number)
+        found, escaped = pieces(self.data, starts, ends, pa.string()), self._escaped(number)
         if escaped.any():
             mask, bytes_ = pa.array(escaped), memoryview(self.data)
             each = (bytes(bytes_[start:end]) for start, end in zip(starts[escaped], ends[escaped], strict=True))
@@ -268,29 +251,13 @@ class SameShape(Records):
             found = pc.replace_with_mask(found, mask, pa.array(texts, pa.string()))
         return pc.if_else(pa.array(null), pa.scalar(None, pa.string()), found) if null.any() else found
 
-    def values_of(self, number: int) -> list[Any]:
-        """Return values as a parser has them."""
-        texts, quoted = self.texts(number), self.values[number][2]
-        if quoted.all():
-            found: list[Any] = texts.to_pylist()
-            return found
-        bare = pc.if_else(pa.array(quoted), pa.scalar(None, pa.string()), texts).to_pylist()
-        parsed = json.loads(f"[{','.join('null' if one is None else one for one in bare)}]")
-        if not quoted.any():
-            return list(parsed)
-        return [text if mark else one for text, one, mark in zip(texts.to_pylist(), parsed, quoted, strict=True)]
-
-    def escaped(self, number: int) -> Marks:
+    def _escaped(self, number: int) -> Marks:
         """Mark the messages whose value has escapes."""
         starts, ends, _ = self.values[number]
         if not len(self.backslashes):
             return np.zeros(len(starts), bool)
         found: Marks = np.searchsorted(self.backslashes, starts) < np.searchsorted(self.backslashes, ends)
         return found
-
-    def written(self, number: int) -> pa.StringArray:
-        """Return values as they stand in their messages, escapes and nulls too."""
-        return pieces(self.data, *self.values[number][:2], pa.string())
 
 
 def same_shapes(values: pa.BinaryArray, fixed: str = "") -> Iterator[SameShape]:
