@@ -166,7 +166,9 @@ def test_sixty_windows_without_spark_leave_nothing_open_and_nothing_behind(tmp_p
     ledger.close()
 
 
-@pytest.mark.parametrize("windows", [20, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("windows", [20, 500])
 def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     windows: int, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     ledger.close()
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc open files are not known")
 def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(tmp_path)
