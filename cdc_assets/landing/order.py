@@ -17,12 +17,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from cdc_assets.ddl import Unreadable, first_words
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
 from cdc_assets.landing.backlog import Backlog, Piece
@@ -102,6 +104,12 @@ _ANEW = (
     "connector has taken another snapshot, or reads another log, as after a failover. What happened in between, "
     "deletes above all, may be missing. Let a connector with a new topic.prefix bring the tables as a feed of its own; "
     "or go on with what comes from here"
+)
+_WITHOUT_ROWS = (
+    "the connector has taken another snapshot, at {} of the source's log, and no row of this table came in it, which "
+    "has rows of before: it was empty by then, or the connector no longer sends its rows (its lists of tables, "
+    "snapshot.mode), or they have still to come and then let the table go on. Let a connector with a new topic.prefix "
+    "bring the tables as a feed of its own; or keep the rows of before, and go on with what comes from here"
 )
 INDEX = len("000000/")
 """Characters of a place that number its log."""
@@ -185,7 +193,8 @@ class SourceOrder:
 
     `streams` and `barriers` are brought forward by each line, `sources` are the logs in the order they were met in.
     `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay. `doubtful`
-    counts rows that were taken for copies though the log does not prove it, by a sentence.
+    counts rows that were taken for copies though the log does not prove it, by a sentence. `scanned` has the
+    tables (folded), sources and places of snapshots of which rows came.
     """
 
     before: Landed
@@ -204,6 +213,9 @@ class SourceOrder:
     _ddl_places: dict[TableId, str] = field(default_factory=dict)
     _row_places: dict[TableId, str] = field(default_factory=dict)
     _snapshot_marks: dict[tuple[TableId, str, str, bool], Partition] = field(default_factory=dict)
+    scanned: set[tuple[TableId, str, str]] = field(default_factory=set)
+    _creates: list[tuple[TableId, str, str, int, int]] = field(default_factory=list)
+    _first_rows: dict[tuple[TableId, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for event in self.before.events:
@@ -215,6 +227,9 @@ class SourceOrder:
         for stream, end in self.before.streams.items():
             if end.newest and not stream.source.endswith(INCREMENTAL):
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
+                mine = stream.table.folded, stream.source
+                self._first_rows[mine] = max(_in_log(end.newest), self._first_rows.get(mine, ""))
+        self._landed_rows = frozenset(self._first_rows)
 
     def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
         place = f"{self.sources.index(source):06d}/{at}"
@@ -253,6 +268,8 @@ class SourceOrder:
                 # A connector's records of one statement are carried out one after the other.
                 is_parted = at in self._ddl_places.values() and not self.options.in_source_order
                 late = late or (_PARTED if is_parted else "")
+            if is_ddl and read_at and not late and _creates_table(piece.spoken.column("query")[line].as_py()):
+                self._creates.append((TableId(schema, table or "").folded, source or "", read_at, number, line))
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
                 floors[partition, Kind.DDL] = at
@@ -261,6 +278,8 @@ class SourceOrder:
     def _row_line(self, row: _Row, number: int, line: int) -> Line:
         stream, floors, at, rank = row.stream, self._floors, row.at, 0
         partition, known = stream.partition, self.streams.get(stream, StreamEnd())
+        if row.stated and (row.phase is not None or not known.newest):
+            self._note_row(stream.table.folded, stream.source, row)
         end, repeated, late = self._follow(row)
         if row.stated == "" and not repeated:
             self._bare.setdefault(stream, []).append((number, line))
@@ -284,6 +303,24 @@ class SourceOrder:
             if scan.is_ordered and ((known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)):
                 scan = scan._replace(anew=True)
         return Line(at, rank, number, line, repeated, late, bool(row.stated), scan)
+
+    def _note_row(self, table: TableId, source: str, row: _Row) -> None:
+        """Note of which snapshot a row is, and of a table without rows before where its first one stands."""
+        if row.phase is not None:
+            self.scanned.add((table, source, row.stated or ""))
+        if (table, source) not in self._landed_rows:
+            at = _in_log(row.stated or "")
+            self._first_rows[table, source] = min(at, self._first_rows.get((table, source), at))
+
+    def without_rows(self) -> Iterator[tuple[int, int, str]]:
+        """Yield piece and line of each CREATE TABLE in a newer snapshot than all rows of its table, and why it is held.
+
+        A table without rows in a snapshot is in no other message of it. A replay's stands in no newer snapshot.
+        """
+        for table, source, place, piece, line in self._creates:
+            first = self._first_rows.get((table, source))
+            if first is not None and first < _in_log(place) and (table, source, place) not in self.scanned:
+                yield piece, line, _WITHOUT_ROWS.format(place_text(f"000000/{place}"))
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
         """Return how a stream ends after a row with a place, where deletes without one came before it.
@@ -451,6 +488,17 @@ def _is_through(end: StreamEnd) -> bool:
 def same_statement(before: Line | None, line: Line) -> bool:
     """Return whether a DDL happens at once with the line before it, as the renames of one statement do."""
     return before is not None and before.rank > 0 and line.placed and before.placed and before.at == line.at
+
+
+def _creates_table(query: str) -> bool:
+    with suppress(Unreadable):
+        return first_words(query)[:2] == ("CREATE", "TABLE")
+    return False
+
+
+def _in_log(place: str) -> str:
+    """Return where in the log a place is, without whether it is that of a snapshot."""
+    return place.partition(".")[2]
 
 
 def place_text(place: str) -> str:

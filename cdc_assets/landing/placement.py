@@ -31,7 +31,7 @@ from cdc_assets.landing.files import REPEAT, ROW
 from cdc_assets.landing.order import Line, Scan, Snapshots, SourceOrder, place_text, same_statement
 from cdc_assets.landing.partition_reader import schema_event
 from cdc_assets.landing.ranges import as_landed
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -210,6 +210,9 @@ class OffsetBatch:
                 self._note_scan(snapshots, line, pieces[line.piece], position)
             given[line.piece][line.line] = Placement(position, line.repeated, line.late)
             before = line
+        for piece_number, number, reason in self._order.without_rows():
+            given[piece_number][number] = given[piece_number][number]._replace(late=reason)
+        self.batch.events.extend(self._with_rows())
         self._note_shapes(pieces, lines, given)
         for piece, mine in zip(pieces, given, strict=True):
             self._land_others(piece, mine)
@@ -220,6 +223,16 @@ class OffsetBatch:
         self.batch.ahead = max(self.batch.ahead, max(waiting, default=""))
         if barrier is None or self.batch.ahead <= barrier.place:
             self.proven, self.batch.ahead = self.batch.last, ""
+
+    def _with_rows(self) -> Iterator[LandedEvent]:
+        """Yield what releases the tables of which rows came in a snapshot that had brought none before."""
+        for bad in self.before.open_bad:
+            if bad.query and bad.table and (bad.table.folded, bad.source, bad.source_position) in self._order.scanned:
+                what = "rows of its snapshot came"
+                yield Decision(
+                    EventKind.RELEASED, bad.partition, bad.offset, bad.offset + 1, what, position=bad.position,
+                    table=bad.table,
+                ).event  # fmt: skip
 
     def _at_snapshot(self, scan: Scan, line: Line, piece: Piece, position: Tso) -> tuple[Line, Tso]:
         """Return the line of a row with which another snapshot of its table begins, and its position.
@@ -273,7 +286,8 @@ class OffsetBatch:
         for line, one in enumerate(piece.spoken.to_pylist()):
             mine = given.get(line)
             if mine is not None and mine.late:
-                one = {**one, "kind": Kind.BAD.value, "reason": mine.late}
+                of = "read_at" if one["kind"] == Kind.DDL.value and one["read_at"] else "source_position"
+                one = {**one, "kind": Kind.BAD.value, "reason": mine.late, "source_position": one[of]}
             if one["kind"] != Kind.ROW.value:
                 offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
                 self.batch.take(self.batch.reader.other(one, piece.batch, piece.partition, offset, at))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.landing.decisions import release
 from cdc_assets.model.progress import Lack, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import TableOutcome
@@ -295,3 +296,54 @@ def test_a_table_of_ydb_is_complete_by_a_scan_that_records_or_a_person_show(tmp_
     ):
         assert state(feed, "orders") == found
     assert "INITIAL_SCAN" in table(ydb(plain, directory=tmp_path), "orders").incomplete
+
+
+_BEFORE = [
+    *(create(name, place=5) for name in "tu"),
+    *snapshot(1, 2, 3, place=5, connector=MYSQL),
+    *snapshot(1, place=5, end="last", connector=MYSQL, table="u"),
+]
+_RECREATED = [create(place=50), create("u", place=50)]
+
+
+def ids(feed: TopicFeed, name: str = "t") -> list[int]:
+    return sorted(one["id"] for one in feed.lake.read(TableId("public", name)).to_pylist())
+
+
+@pytest.mark.parametrize("in_one_go", [False, True])
+@pytest.mark.parametrize("streamed", [(), (20,)])
+def test_a_table_of_which_another_snapshot_has_no_row_is_held(in_one_go: bool, streamed: Sequence[int]) -> None:
+    """It was empty by then, and nothing says so; another table goes on."""
+    before = [*_BEFORE, *(row(place, 4, connector=MYSQL) for place in streamed)]
+    again = [
+        *_RECREATED,
+        *snapshot(1, 7, place=50, end="last", connector=MYSQL, table="u"),
+        row(60, 9, connector=MYSQL),
+    ]
+    feed = applied([*before, *again]) if in_one_go else applied(before, again)
+    held = table(feed)
+    assert "taken another snapshot, at 1.1.50.0 of the source's log, and no row of this table" in held.reason
+    assert 9 not in (() if in_one_go else ids(feed))
+    assert (table(feed, "u").reason, ids(feed, "u")) == ("", [1, 7])
+    (kept,) = feed.landing.landed().open_bad
+    release(feed.landing, kept.partition, kept.offset, applied=lambda _: 0)
+    assert table(feed).reason == ""
+    assert ids(feed) == sorted([1, 2, 3, 9, *(4 for _ in streamed)])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_table_goes_on_by_itself_once_rows_of_the_other_snapshot_came(at_once: bool) -> None:
+    again = [*snapshot(1, 5, place=50, connector=MYSQL), row(60, 9, connector=MYSQL)]
+    feed = applied(_BEFORE, [*_RECREATED, *(again if at_once else ())])
+    assert ("another snapshot" in table(feed).reason) is not at_once
+    send(feed.log, () if at_once else again)
+    assert table(feed).reason == ""
+    assert ids(feed) == [1, 5, 9]
+    assert [one.what for one in feed.landing.landed().decisions] == ([] if at_once else ["rows of its snapshot came"])
+
+
+def test_a_create_of_the_same_snapshot_or_an_older_one_that_comes_again_holds_nothing() -> None:
+    for place, rows in ((5, ()), (5, [row(20, 4, connector=MYSQL)]), (4, ())):
+        feed = applied([*_BEFORE, *rows], [create(place=place), row(60, 9, connector=MYSQL)])
+        assert table(feed).reason == ""
+        assert 9 in ids(feed)

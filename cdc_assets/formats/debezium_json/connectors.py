@@ -30,6 +30,7 @@ from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.message_codecs import MessageCodec, SourceSql
 from cdc_assets.formats.message_options import CONNECTOR_MODES, MessageOptions
 from cdc_assets.formats.messages import (
+    SNAPSHOT_DDL,
     Kind,
     Said,
     SchemaEvent,
@@ -247,7 +248,8 @@ def _schema_changes(
             records.refuse(place, explained(error))
             continue
         line = Said(message, Kind.DDL, table, commit_ts=int(commit_ts[place]), query=text, source=logs[place].as_py())
-        lines.append(replace(line, source_position=found.ddl[place].as_py()))
+        at, snapshot = found.ddl[place].as_py(), found.places[place].as_py()
+        lines.append(replace(line, source_position=at, read_at=snapshot if at == SNAPSHOT_DDL else None))
     return said(lines)
 
 
