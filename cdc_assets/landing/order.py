@@ -111,6 +111,11 @@ _WITHOUT_ROWS = (
     "snapshot.mode), or they have still to come and then let the table go on. Let a connector with a new topic.prefix "
     "bring the tables as a feed of its own; or keep the rows of before, and go on with what comes from here"
 )
+_OF_OTHERS = (
+    "it is of the connector {}, and rows of its table came from {}, as of two servers that have it: it would take "
+    "these away. Let each connector bring tables of its own, as a feed of its own; or read it again, and let it "
+    "change the table; or go past it, and let the rows of both be in one table"
+)
 INDEX = len("000000/")
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
@@ -215,6 +220,7 @@ class SourceOrder:
     _snapshot_marks: dict[tuple[TableId, str, str, bool], Partition] = field(default_factory=dict)
     scanned: set[tuple[TableId, str, str]] = field(default_factory=set)
     _creates: list[tuple[TableId, str, str, int, int]] = field(default_factory=list)
+    _ddl: list[tuple[TableId, str, int, int]] = field(default_factory=list)
     _first_rows: dict[tuple[TableId, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -264,6 +270,7 @@ class SourceOrder:
                 continue
             is_ddl = kind == Kind.DDL.value
             if is_ddl and at and table and not was_landed(piece, line):
+                self._ddl.append((TableId(schema, table).folded, source or "", number, line))
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
                 # A connector's records of one statement are carried out one after the other.
                 is_parted = at in self._ddl_places.values() and not self.options.in_source_order
@@ -321,6 +328,28 @@ class SourceOrder:
             first = self._first_rows.get((table, source))
             if first is not None and first < _in_log(place) and (table, source, place) not in self.scanned:
                 yield piece, line, _WITHOUT_ROWS.format(place_text(f"000000/{place}"))
+
+    def of_others(self) -> Iterator[tuple[int, int, str]]:
+        """Yield piece and line of each new DDL from another source than rows of its table before, and why it is held.
+
+        A person lets go what comes from there by releasing the first of them.
+        """
+        if not self._ddl:
+            return
+        number = self.sources.index
+        senders, open_bad = dict[TableId, list[str]](), set(self.before.open_bad)
+        for table, source in self._first_rows:
+            senders.setdefault(table, []).append(source)
+        released = {
+            (event.table.folded, event.source)
+            for event in self.before.events
+            if event.kind is EventKind.BAD and event.query and event.table and event not in open_bad
+        }
+        for table, source, piece, line in self._ddl:
+            for other in senders.get(table, ()) if (table, source) not in released else ():
+                if other != source and ((table, other) in self._landed_rows or number(other) < number(source)):
+                    yield piece, line, _OF_OTHERS.format(*(one.partition(" ")[2] for one in (source, other)))
+                    break
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
         """Return how a stream ends after a row with a place, where deletes without one came before it.

@@ -210,7 +210,7 @@ class OffsetBatch:
                 self._note_scan(snapshots, line, pieces[line.piece], position)
             given[line.piece][line.line] = Placement(position, line.repeated, line.late)
             before = line
-        for piece_number, number, reason in self._order.without_rows():
+        for piece_number, number, reason in (*self._order.without_rows(), *self._order.of_others()):
             given[piece_number][number] = given[piece_number][number]._replace(late=reason)
         self.batch.events.extend(self._with_rows())
         self._note_shapes(pieces, lines, given)

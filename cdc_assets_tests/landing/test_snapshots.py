@@ -45,18 +45,19 @@ def row(
     return table, {"schema": {"type": "struct", "fields": sides}, "payload": payload}
 
 
-def create(table: str = "t", place: int = 0, phase: str = "true") -> Message:
+def create(table: str = "t", place: int = 0, phase: str = "true", name: str = "px") -> Message:
     """The CREATE TABLE of MySQL's connector, in its snapshot where it has a phase of one."""
-    source = {"connector": MYSQL, "name": "px", "ts_ms": 1000, "snapshot": phase, "db": "public", "table": table}
+    source = {"connector": MYSQL, "name": name, "ts_ms": 1000, "snapshot": phase, "db": "public", "table": table}
     text = f"CREATE TABLE `{table}` (`id` int PRIMARY KEY, `v` int)"
     changes = [{"type": "CREATE", "id": f'"public"."{table}"', "table": {}}]
     at = {"file": "bin.000001", "pos": place, "row": 0}
     return "", {"source": {**source, **at}, "databaseName": "public", "ddl": text, "tableChanges": changes, "ts_ms": 1}
 
 
-def send(log: MemoryLog, messages: Sequence[Message], partition: int = 0) -> None:
+def send(log: MemoryLog, messages: Sequence[Message], partition: int = 0, *, by_name: bool = False) -> None:
     for table, held in messages:
-        topic = f"px.public.{table}" if table else "px"
+        prefix = (held if "ddl" in held else held["payload"])["source"]["name"] if by_name else "px"
+        topic = f"{prefix}.public.{table}" if table else prefix
         offset = sum((line["topic"], line["partition"]) == (topic, partition) for line in log.lines)
         key = None if "ddl" in held else json.dumps({"id": held["payload"]["after"]["id"]}).encode()
         line = {"topic": topic, "partition": partition, "offset": offset, "timestamp_ms": 0}
@@ -347,3 +348,25 @@ def test_a_create_of_the_same_snapshot_or_an_older_one_that_comes_again_holds_no
         feed = applied([*_BEFORE, *rows], [create(place=place), row(60, 9, connector=MYSQL)])
         assert table(feed).reason == ""
         assert 9 in ids(feed)
+
+
+@pytest.mark.parametrize(("name", "in_one_go"), [("qx", False), ("qx", True), ("px-2", True), ("ax", False)])
+def test_the_snapshot_of_another_server_does_not_replace_a_table_unsaid(name: str, in_one_go: bool) -> None:
+    """Both have a database of one name; a table of which the first has sent no row is the other's."""
+    first = [create("theirs", place=5), *_BEFORE]
+    other = [create(place=3, name=name), create("theirs", place=3, name=name)]
+    other += snapshot(7, 8, place=3, connector=MYSQL, name=name)
+    other += snapshot(5, 6, place=3, end="last", connector=MYSQL, table="theirs", name=name)
+    feed = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c", initial={}, topics=["*"])
+    send(feed.log, first, by_name=True)
+    if not in_one_go:
+        feed.apply()
+    send(feed.log, other, by_name=True)
+    assert f"it is of the connector {name}, and rows of its table came from px, as of two servers" in table(feed).reason
+    assert (ids(feed), ids(feed, "theirs"), ids(feed, "u")) == ([1, 2, 3], [5, 6], [1])
+    (kept,) = feed.landing.landed().open_bad
+    release(feed.landing, kept.partition, kept.offset, again=not in_one_go, applied=lambda _: 0)
+    assert table(feed).reason == ""
+    assert ids(feed) == ([1, 2, 3, 7, 8] if in_one_go else [7, 8])
+    send(feed.log, [create(place=9, phase="false", name=name), row(10, 9, connector=MYSQL, name=name)], by_name=True)
+    assert table(feed).reason == ""
