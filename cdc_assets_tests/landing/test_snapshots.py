@@ -370,3 +370,18 @@ def test_the_snapshot_of_another_server_does_not_replace_a_table_unsaid(name: st
     assert ids(feed) == ([1, 2, 3, 7, 8] if in_one_go else [7, 8])
     send(feed.log, [create(place=9, phase="false", name=name), row(10, 9, connector=MYSQL, name=name)], by_name=True)
     assert table(feed).reason == ""
+
+
+def test_a_table_of_which_another_snapshot_of_postgresql_has_no_row_is_told() -> None:
+    """No message says that it was empty; one that has rows in it, and a table that came later, are not meant."""
+    before = [*snapshot(1, 2, 3, place=5), *snapshot(1, 2, place=5, end="last", table="u")]
+    feed = applied(before)
+    assert not feed.listing().warnings
+    send(feed.log, [*snapshot(1, 7, place=50, end="last", table="u"), row(60, 9), row(61, 1, table="later")])
+    feed.apply()
+    (warned,) = feed.listing().warnings
+    assert "the newest snapshot of the connector px has no row of 1 table with rows from before: public.t." in warned
+    assert (ids(feed), ids(feed, "u")) == ([1, 2, 3, 9], [1, 7])
+    send(feed.log, [*snapshot(1, 2, place=70), *snapshot(1, place=70, end="last", table="u")])
+    assert "below 2.60.60: the connector has taken another snapshot" in table(feed).reason
+    assert not [one for one in feed.listing().warnings if "public.t" in one]

@@ -1,6 +1,7 @@
 """How tables that are older than their topics get the rows that they had: by a connector's snapshot, or a scan of YDB.
 
     Fillings(landed, …).of(file, event)   a schema file, the DDL behind it -> its Filling
+    without_rows(landed)                  warnings of tables of which a connector's newest snapshot has no row
 
 A connector marks the first and the last row of each table in a snapshot: from the one to the other all rows were there
 when it was taken. A table of one row has the mark of the last one alone. Connectors before Debezium 2 mark the last row
@@ -23,9 +24,10 @@ from cdc_assets.model.progress import Filling, Lack, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted, first_of
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
-__all__ = ["Fillings"]
+__all__ = ["Fillings", "without_rows"]
 
 
 @dataclass(slots=True)
@@ -151,6 +153,40 @@ class Fillings:
         if any(of[0] == source and at > version for of, at in self._ended.items()):
             return True
         return source in self._streamed and bool(self._options.takes_rows)
+
+
+def without_rows(landed: Landed) -> Iterator[str]:
+    """Yield a warning for each source whose newest snapshot is through, and has no row of some tables with rows.
+
+    Of PostgreSQL's tables no message says that they were empty. What is held of such a snapshot needs no warning.
+    """
+    ends, places = dict[str, LandedEvent](), dict[str, set[str]]()
+    shown = set[tuple[TableId | None, str, str]]()
+    for event in landed.events:
+        if event.kind in (EventKind.SNAPSHOT, EventKind.BAD):
+            shown.add((event.table, event.source, event.source_position))
+        if event.kind is EventKind.SNAPSHOT:
+            places.setdefault(event.source, set()).add(event.source_position)
+            if event.query == SnapshotRow.END and event.source_position == max(places[event.source]):
+                ends[event.source] = event
+    for source, end in ends.items():
+        before = {one.table for one in landed.streams if one.source == source and len(places[source]) > 1}
+        lacking = (
+            str(table)
+            for table in before
+            if landed.began.get(table, end.position) < end.position
+            and (table, source, end.source_position) not in shown
+        )
+        if names := sorted(lacking):
+            some = first_of(names, "table")
+            yield _WITHOUT_ROWS.format(source.partition(" ")[2], counted(len(names), "table"), some)
+
+
+_WITHOUT_ROWS = (
+    "the newest snapshot of the connector {} has no row of {} with rows from before: {}. These keep all, though "
+    "each was empty by then, or the snapshot left it out (one of some tables only, or another list of tables). Where "
+    "one was empty, let a connector with a new topic.prefix bring the tables as a feed of its own."
+)
 
 
 def _is_listed(table: TableId, names: Sequence[str]) -> bool:

@@ -30,6 +30,7 @@ from cdc_assets.sources.changefeed_toml import member, table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.changefeeds import keys_alone, rivals
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
+from cdc_assets.sources.topics.fillings import without_rows
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.letter_case import alike
 from cdc_assets.sources.topics.missed import missed_by_table, unread_messages
@@ -163,7 +164,13 @@ class TopicsSource:
                 **unknown,
             },
             late=dict(_late(landed)),
-            warnings=(*kept, *_waiting(waiting), *_losses(landed), *(f"{words}." for words in landed.taken_away)),
+            warnings=(
+                *kept,
+                *_waiting(waiting),
+                *_losses(landed),
+                *without_rows(landed),
+                *(f"{words}." for words in landed.taken_away),
+            ),
             published=landed.landed_ms / 1000,
             gone=landed.expired,
             unread=unread_messages(landed),
