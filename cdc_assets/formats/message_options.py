@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from cdc_assets.model.schema import TableSchema
+
 __all__ = ["CONNECTOR_MODES", "PROTOCOLS", "MessageOptions", "MessageProtocol", "Order"]
 
 
@@ -112,6 +114,7 @@ class MessageOptions:
     content_compatible: bool = False
     only_output_updated_columns: bool = False
     delete_only_output_handle_key_columns: bool = False
+    large_message_handle_option: str = "none"
     large_message_handle_compression: str = "none"
     claim_check_raw_value: bool = False
     encoding_format: str = "json"
@@ -124,6 +127,17 @@ class MessageOptions:
     def kind(self) -> MessageProtocol:
         """What is known of the protocol."""
         return PROTOCOLS[self.protocol]
+
+    @property
+    def cuts_large_rows(self) -> bool:
+        """Return whether of a row that is larger than a message only its key comes, which is enough for a delete."""
+        return self.large_message_handle_option == "handle-key-only"
+
+    def for_table(self, schema: TableSchema) -> MessageOptions:
+        """Return the options by which the rows of one table are read: its deletes may have their key only."""
+        if self.cuts_large_rows and schema.key:
+            return replace(self, delete_only_output_handle_key_columns=True)
+        return self
 
     @property
     def by_offset(self) -> bool:

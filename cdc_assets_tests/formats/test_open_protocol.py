@@ -104,6 +104,14 @@ def test_a_row_of_its_key_only_is_bad_and_says_which_option_to_change() -> None:
     assert "claim-check" in one["reason"]
 
 
+def test_the_key_of_a_large_row_is_enough_for_its_delete() -> None:
+    options = MessageOptions(protocol="open-protocol", large_message_handle_option="handle-key-only")
+    head = {"ts": 7, "ohk": True}
+    gone, changed = message((head, event({"d": {"id": 1}}))), message((head, event({"u": {"id": 1}})))
+    assert [one["kind"] for one in said(gone, changed, options=options)] == ["row", "bad"]
+    assert rows(decoded(gone, options=options)) == [(Op.DELETE_KEY, 7, 1, 1, None, None, None, None)]
+
+
 @pytest.mark.parametrize("compression", ["snappy", "lz4"])
 def test_values_may_be_compressed_each_by_itself(compression: str) -> None:
     options = MessageOptions(protocol="open-protocol", large_message_handle_compression=compression)

@@ -180,6 +180,16 @@ def test_a_claim_and_a_row_of_its_key_only_are_distinguished() -> None:
     assert "claim-check" in key_only["reason"]
 
 
+def test_the_key_of_a_large_row_is_enough_for_its_delete() -> None:
+    options = MessageOptions(protocol="simple", large_message_handle_option="handle-key-only")
+    gone = message("DELETE", 7, old={"id": "1"}, handleKeyOnly=True)
+    changed = message("UPDATE", 8, {"id": "1"}, {"id": "1"}, handleKeyOnly=True)
+    assert [one["kind"] for one in said(gone, changed, options=options)] == ["row", "bad"]
+    found = decoded(gone, options=options)
+    assert found.rejects == ()
+    assert found.changes.select(["_cdc_op", "id"]).to_pylist() == [{"_cdc_op": Op.DELETE_KEY, "id": 1}]
+
+
 @pytest.mark.parametrize("compression", ["snappy", "lz4"])
 def test_all_values_may_be_compressed(compression: str) -> None:
     options = MessageOptions(protocol="simple", large_message_handle_compression=compression)

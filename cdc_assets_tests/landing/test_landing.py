@@ -359,6 +359,20 @@ def test_a_message_of_a_known_table_that_cannot_be_read_holds_that_table_alone(f
     assert "large-message-handle-option" in reached["shop.t@100"][1]
 
 
+def test_the_key_of_a_large_row_is_enough_for_its_delete(tmp_path: Path) -> None:
+    config = tmp_path / "changefeed.toml"
+    config.write_text('[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = "handle-key-only"\n')
+    feed = TopicFeed.of(Broker(), sink_uri=URI, changefeed_config=config)
+    gone = canal("DELETE", 160, data=[{"id": "1"}])[:-2] + b',"onlyHandleKey":true}}'
+    whole = canal("DELETE", 150, data=[{"id": "2", "v": "8"}])
+    broker(feed).send(0, ddl(100), row(120, 1, 7), row(121, 2, 8), row(122, 3, 9), mark(140), whole, gone, mark(170))
+    feed.apply()
+    assert rows_of(feed) == [(3, 9)]
+    broker(feed).send(0, canal("INSERT", 180, data=[{"id": "4"}])[:-2] + b',"onlyHandleKey":true}}', mark(190))
+    (held,) = feed.apply().tables
+    assert "large-message-handle-option" in held.reason
+
+
 def test_a_null_value_is_a_message_that_cannot_be_read(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), None, mark(170))
     with pytest.raises(MetadataMissing, match=r"cdc\[0\] offset 1 cannot be read"):

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,12 +166,20 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
         bad.setdefault(int(events.owners[event]), reason)
     fit = ~np.isin(events.owners, list(bad))
     alone = heads.partial & bits(pc.is_null(heads.claims))
+    for event in np.flatnonzero(fit & alone).tolist() if options.cuts_large_rows else ():
+        alone[event] = not _is_delete(events.values[event].as_py(), options)
     rows = fit & (heads.kinds == _ROW) & ~alone
     lines = said(_bad(message, reason) for message, reason in bad.items())
     others = said(_others(events, heads, np.flatnonzero(fit & ~rows), options))
     schemas_, tables, claims = (one.filter(pa.array(rows)) for one in (heads.schemas, heads.tables, heads.claims))
     mine = said_of_rows(events.owners[rows], events.ordinals[rows], schemas_, tables, heads.commit_ts[rows], claims)
     return in_order([lines, others, mine])
+
+
+def _is_delete(value: bytes | None, options: MessageOptions) -> bool:
+    with suppress(*_TROUBLE):
+        return "d" in json_value(unpack(value or b"", options.large_message_handle_compression))
+    return False
 
 
 def _bad(message: int, reason: str) -> Said:
@@ -245,7 +254,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     for records in parts:
         for _, line, reason in records.refused():
             faults.add(line + 1, f"it is not a row event: {_why(reason, options)}")
-    return changes_of(sides.images, lambda column: cells_of(sides, column), schema, options, faults)
+    return changes_of(sides.images, lambda column: cells_of(sides, column), schema, options.for_table(schema), faults)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     """Return what each message speaks of (SPOKEN), of a row by its head alone."""
     values = unpacked_array(messages.column("value"), options)
     heads = _heads(values) if options.encoding_format == "json" else values
-    return in_order(lines for records in _records(heads, options, whole=False) for lines in _lines(records))
+    return in_order(lines for records in _records(heads, options, whole=False) for lines in _lines(records, options))
 
 
 def _heads(values: pa.BinaryArray) -> pa.BinaryArray:
@@ -79,13 +79,13 @@ def _records(values: pa.BinaryArray, options: MessageOptions, *, whole: bool) ->
     return parsed_records(values, read_message if whole else read_head)
 
 
-def _lines(records: Records) -> Iterator[pa.RecordBatch]:
+def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
     """Yield what records speak of."""
     kinds, (commit_ts, whole) = records.column("type"), records.whole_numbers("commitTs")
     records.require(kinds.are(CellKind.TEXT), "it has no type")
     records.require(whole & (commit_ts < _GREATEST_TS), "its commitTs is not a TSO")
     rows = bits(pc.is_in(kinds.texts, pa.array(KINDS)))
-    yield from _lines_of_rows(records.among(rows))
+    yield from _lines_of_rows(records.among(rows), options)
     others = records.among(~rows)
     others.require(~others.column("sql").given | (others.kinds("sql") == CellKind.TEXT), "its sql is not a text")
     held = [others.column(name) for name in ("type", "sql", "tableSchema", "preTableSchema")]
@@ -100,7 +100,7 @@ def _lines(records: Records) -> Iterator[pa.RecordBatch]:
     yield said([*lines, *(_bad(message, reason) for _, message, reason in others.refused())])
 
 
-def _lines_of_rows(records: Records) -> Iterator[pa.RecordBatch]:
+def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
     spaces, names, claims = (records.column(name) for name in ("database", "table", "claimCheckLocation"))
     records.require(
         spaces.are(CellKind.TEXT) & names.are(CellKind.TEXT) & (claims.are(CellKind.TEXT) | ~claims.given),
@@ -112,6 +112,8 @@ def _lines_of_rows(records: Records) -> Iterator[pa.RecordBatch]:
     columns = [column.among(records.sound).texts for column in (spaces, names, claims)]
     claims_ = pc.if_else(pc.equal(columns[2], ""), pa.scalar(None, pa.string()), columns[2])
     alone = bits(pc.equal(sound.column("handleKeyOnly").texts, "true")) & bits(pc.is_null(claims_))
+    if options.cuts_large_rows:
+        alone &= ~sound.column("type").equal("DELETE")
     for place in np.flatnonzero(alone).tolist():
         table = TableId(columns[0][place].as_py(), columns[1][place].as_py())
         line = Said(int(sound.messages[place]), Kind.BAD, table, (0,), int(commit_ts[place]), reason=HANDLE_KEY_ONLY)
@@ -161,7 +163,9 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     binary: Binary = "raw" if options.encoding_format == "avro" else "base64"
     values = _marked(values, schema) if options.encoding_format == "json" else values
     sides = read_rows(_records(values, options, whole=True), table, schema, faults)
-    return changes_of(sides.images, lambda column: cells_of(sides, column, binary), schema, options, faults)
+    return changes_of(
+        sides.images, lambda column: cells_of(sides, column, binary), schema, options.for_table(schema), faults
+    )
 
 
 def _marked(values: pa.BinaryArray, schema: TableSchema) -> pa.BinaryArray:
