@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.json_lines import is_utf8, pieces, refuse_half_pairs
 from cdc_assets.formats.messages import explained
-from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.formats.words import Marked, have, places, whole_numbers, words
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 Places = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
 K = TypeVar("K", bound=Hashable)
 Span = tuple[int, int, int, int]

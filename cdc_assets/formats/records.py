@@ -23,12 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.words import base64_numbers
+from cdc_assets.formats.words import Marks, base64_numbers
 
-__all__ = ["CellKind", "Path", "RecordColumn", "Records", "bits"]
+__all__ = ["CellKind", "Marks", "Path", "RecordColumn", "Records", "bits"]
 
 Places = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
 R = TypeVar("R", bound="Records")
 Path = tuple[str | int, ...]

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Marked", "base64_numbers", "have", "places", "whole_numbers", "words"]
+__all__ = ["Marked", "Marks", "base64_numbers", "have", "places", "whole_numbers", "words"]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]

@@ -42,7 +42,7 @@ from cdc_assets.formats.messages import (
     source_text,
     truncating,
 )
-from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 from cdc_assets.formats.values import ColumnValues
 from cdc_assets.formats.values.connect import CLOCKS, COUNTS, Field, is_binary, read_bytes, read_column
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
@@ -54,7 +54,6 @@ __all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
 OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
 DEFAULTED = "the default of its column, as which NULL is sent too"
 
-Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 _TOMBSTONE = "a tombstone, which repeats a delete"

@@ -20,12 +20,11 @@ import pyarrow as pa
 
 from cdc_assets.formats.json_records import json_records, json_value, print_json
 from cdc_assets.formats.messages import explained
-from cdc_assets.formats.records import Path, RecordColumn, Records
+from cdc_assets.formats.records import Marks, Path, RecordColumn, Records
 from cdc_assets.formats.values.connect import Field
 
 __all__ = ["Envelope", "SchemaBlock", "envelopes"]
 
-Marks = npt.NDArray[np.bool_]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
 """What a schema block raises that is none."""

@@ -37,13 +37,12 @@ from cdc_assets.formats.messages import (
     said,
     said_of_lone_rows,
 )
-from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
 
-Marks = npt.NDArray[np.bool_]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, StopIteration)
 """What a schema block or a key that is none raises."""

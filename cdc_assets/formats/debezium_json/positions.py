@@ -16,17 +16,15 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.debezium_json.envelope import Envelope
 from cdc_assets.formats.messages import SNAPSHOT_DDL, position_text
-from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 
 __all__ = ["SourcePositions", "dialect", "source_positions"]
 
-Marks = npt.NDArray[np.bool_]
 _Parts = tuple[list[pa.StringArray], Marks]
 """The numbers of places as texts, the most significant first, and which places are such."""
 

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from cdc_assets.formats.json_records import print_json
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.records import CellKind, RecordColumn
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn
 
 __all__ = ["ConnectorSettings", "connector_settings"]
-
-Marks = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,12 @@ from cdc_assets.formats.messages import (
     said_of_rows,
 )
 from cdc_assets.formats.open_protocol.rows import cells_of, read_rows
-from cdc_assets.formats.records import CellKind, bits
+from cdc_assets.formats.records import CellKind, Marks, bits
 from cdc_assets.model.schema import TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
 
 Places = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
 
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _MOST_ACTION = np.uint64(1 << 20)

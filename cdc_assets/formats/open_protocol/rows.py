@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.column_codes import BINARY, fits, type_name
 from cdc_assets.formats.images import Cells, Faults, RowSides, row_images
-from cdc_assets.formats.records import CellKind, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.families import FLOATING, INTEGER
 
@@ -24,7 +24,6 @@ __all__ = ["cells_of", "read_rows"]
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint64]
-Marks = npt.NDArray[np.bool_]
 
 _NUMBERS = frozenset((*INTEGER, *FLOATING, "YEAR", "BIT", "ENUM", "SET"))
 """Types whose values are numbers; all others are texts."""

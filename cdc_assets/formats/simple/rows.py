@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.images import Cells, Faults, Images, RowSides, row_images
-from cdc_assets.formats.records import CellKind, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary
 
@@ -27,8 +27,6 @@ _SIDES = {"INSERT": (True, False), "UPDATE": (True, True), "DELETE": (False, Tru
 _PARTS = ("location", "value")
 _UNSIGNED = 1 << 64
 _GREATEST_TS = np.uint64(1 << 63)
-
-Marks = npt.NDArray[np.bool_]
 
 
 def read_rows(parts: Iterable[Records], table: TableId, schema: TableSchema, faults: Faults) -> RowSides:

@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.records import CellKind, RecordColumn, bits
-from cdc_assets.types.conversions.moments import Moment
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
+from cdc_assets.types.conversions.moments import DAY_MICROS, Moment
 
 __all__ = [
     "FIRST_MICROS",
@@ -36,9 +35,7 @@ __all__ = [
     "whole",
 ]
 
-Marks = npt.NDArray[np.bool_]
-_DAY = 86_400_000_000
-FIRST_MICROS, LAST_MICROS = -719_528 * _DAY, 2_932_897 * _DAY - 1
+FIRST_MICROS, LAST_MICROS = -719_528 * DAY_MICROS, 2_932_897 * DAY_MICROS - 1
 """The years 0000 to 9999, in microseconds since 1970."""
 GREATEST_FLOAT = 3.4028235677973366e38
 ReadCell = Callable[[str], "str | bytes"]

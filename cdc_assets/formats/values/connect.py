@@ -17,12 +17,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.json_records import cast_fitting, json_value, print_json, value_column
-from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 from cdc_assets.formats.values import (
     FIRST_MICROS,
     GREATEST_FLOAT,
@@ -39,17 +38,15 @@ from cdc_assets.formats.values import (
 )
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, VARIABLE_DECIMAL
-from cdc_assets.types.conversions.moments import time_text
+from cdc_assets.types.conversions.moments import DAY_MICROS, time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
 __all__ = ["CLOCKS", "COUNTS", "Field", "is_binary", "read_bytes", "read_column"]
 
-Marks = npt.NDArray[np.bool_]
 Readers = Mapping[CellKind, ReadCell]
 """What reads cells, by their kinds; what is of none of these is no value of its field."""
 
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
-_DAY = 86_400_000_000
 _UNSIGNED = (1 << 64) - 1
 _WIDE = Context(prec=400)
 _DOUBLE_DIGITS = 15
@@ -266,8 +263,8 @@ def _is_date(column: Column) -> bool:
 
 
 COUNTS: Mapping[str, tuple[int, int]] = {
-    f"{_CONNECT}.Date": (_DAY, 1),
-    f"{_TIME}.Date": (_DAY, 1),
+    f"{_CONNECT}.Date": (DAY_MICROS, 1),
+    f"{_TIME}.Date": (DAY_MICROS, 1),
     f"{_CONNECT}.Timestamp": (1000, 1),
     f"{_TIME}.Timestamp": (1000, 1),
     f"{_TIME}.MicroTimestamp": (1, 1),

@@ -20,7 +20,7 @@ from cdc_assets.formats.images import Cells
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
 from cdc_assets.formats.values import ColumnValues, OutOfRange, as_it_is, matching, read_each, read_rest
 from cdc_assets.model.schema import Column
-from cdc_assets.types.conversions.moments import Moment, time_text
+from cdc_assets.types.conversions.moments import DAY_MICROS, Moment, time_text
 from cdc_assets.types.families import BINARY
 
 __all__ = ["DEFAULTED", "ROUNDED", "TOO_LARGE", "cells_of"]
@@ -36,7 +36,7 @@ _WIDE = Context(prec=400)
 """Digits enough for the largest double."""
 _PLAIN = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _UNSIGNED = (1 << 64) - 1
-_DAY, _MS = 86_400_000_000, 1000
+_MS = 1000
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
 
 
@@ -159,7 +159,7 @@ _READERS: Mapping[str, Callable[[RecordColumn, Column], ColumnValues]] = {
     **dict.fromkeys(_REAL, _reals),
     "DECIMAL": _numbers(_decimal),
     "BIT": _bits_of,
-    "DATE": _numbers(lambda number, _: Moment(_integer(number) * _DAY).date_text()),
+    "DATE": _numbers(lambda number, _: Moment(_integer(number) * DAY_MICROS).date_text()),
     "DATETIME": _numbers(_datetime),
     "TIMESTAMP": _timestamps,
     "TIME": _numbers(lambda number, column: time_text(_integer(number), column.scale or 0)),

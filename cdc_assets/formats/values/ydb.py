@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,16 +26,16 @@ from cdc_assets.formats.values import (
     whole,
 )
 from cdc_assets.model.schema import Column
+from cdc_assets.types.conversions.moments import DAY_MICROS
 
 __all__ = ["NOT_FINITE", "NUMBERS", "OUT_OF_RANGE", "cells_of"]
 
 NOT_FINITE = "infinity or not a number in a Decimal: NULL"
 OUT_OF_RANGE = "a year outside 0000 to 9999: NULL"
 
-Marks = npt.NDArray[np.bool_]
 _Reader = Callable[[RecordColumn, Column], ColumnValues]
 
-_DAY, _SECOND = 86_400_000_000, 1_000_000
+_SECOND = 1_000_000
 _MOST_DIGITS = 100
 """More than any Decimal has on either side of its point."""
 _DATE, _DATE_AS_MOMENT = 10, "T00:00:00.000000Z"
@@ -176,7 +174,7 @@ _READERS: Mapping[str, _Reader] = {
     "Decimal": _decimals,
     "String": _each(lambda text: base64.b64decode(text, validate=True), CellKind.TEXT),
     "Date": _dates,
-    "Date32": _each(lambda text: moment_text(whole(text) * _DAY)[:10], CellKind.NUMBER),
+    "Date32": _each(lambda text: moment_text(whole(text) * DAY_MICROS)[:10], CellKind.NUMBER),
     **dict.fromkeys(("Datetime", "Timestamp"), _instants),
     "Datetime64": _each(lambda text: moment_text(whole(text) * _SECOND), CellKind.NUMBER),
     "Timestamp64": _each(lambda text: moment_text(whole(text)), CellKind.NUMBER),

@@ -41,14 +41,13 @@ from cdc_assets.formats.messages import (
     said,
     said_of_lone_rows,
 )
-from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.formats.values.ydb import NUMBERS, cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.ydb_types import ydb_column
 
 __all__ = ["classify", "decode", "schemas", "show_columns"]
 
-Marks = npt.NDArray[np.bool_]
 
 CHANGES = ("update", "reset", "erase")
 """Members of which a change has one."""

@@ -9,6 +9,7 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.types.conversions.change import Change
 from cdc_assets.types.conversions.documents import read_json
 from cdc_assets.types.conversions.moments import (
+    DAY_MICROS,
     Moment,
     instant,
     moment_from_number,
@@ -24,7 +25,6 @@ from cdc_assets.types.families import BINARY, CHARACTER, DATED, INTEGER
 
 __all__ = ["into_date", "into_datetime", "into_time", "into_timestamp"]
 
-_DAY = 86_400_000_000
 _LONGEST = 8_385_959
 
 
@@ -57,7 +57,7 @@ def _unquoted(value: Any, change: Change) -> str:
 def into_date(value: Any, change: Change) -> int | None:
     """Return the days since 1970."""
     found = _point(value, change)
-    return None if found is None else found.micros // _DAY
+    return None if found is None else found.micros // DAY_MICROS
 
 
 def into_datetime(value: Any, change: Change) -> int | None:
@@ -80,7 +80,7 @@ def into_time(value: Any, change: Change) -> str:
     if old.type == "TIME":
         return time_text(round_half_up(time_micros(value), digits), digits)
     if old.type in DATED:
-        return time_text(round_half_up(moment_of(value, change).micros % _DAY, digits), digits)
+        return time_text(round_half_up(moment_of(value, change).micros % DAY_MICROS, digits), digits)
     text = _unquoted(value, change)
     if old.type not in (*CHARACTER, *BINARY, "JSON"):
         whole = int(Decimal(text).quantize(Decimal(1), ROUND_HALF_UP))

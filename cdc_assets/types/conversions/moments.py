@@ -16,6 +16,7 @@ from cdc_assets.types.conversions.change import Change
 from cdc_assets.types.zones import zone_of
 
 __all__ = [
+    "DAY_MICROS",
     "Moment",
     "instant",
     "moment_from_number",
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 _EPOCH = date(1970, 1, 1).toordinal()
-_DAY = 86_400_000_000
+DAY_MICROS = 86_400_000_000
 _SECOND = 1_000_000
 _CYCLE = 146_097
 _LAST = 2_932_896
@@ -47,7 +48,7 @@ class Moment(NamedTuple):
     @property
     def day(self) -> date:
         """The date; of the year 0 that of the year 400."""
-        days = self.micros // _DAY
+        days = self.micros // DAY_MICROS
         if days > _LAST:
             raise ValueError(self.micros)
         return date.fromordinal(days + _EPOCH + (_CYCLE if days + _EPOCH < 1 else 0))
@@ -55,17 +56,17 @@ class Moment(NamedTuple):
     @property
     def year(self) -> int:
         """The year, 0 to 9999."""
-        return self.day.year - (400 if self.micros // _DAY + _EPOCH < 1 else 0)
+        return self.day.year - (400 if self.micros // DAY_MICROS + _EPOCH < 1 else 0)
 
     @property
     def clock(self) -> str:
         """The time of day as HH:MM:SS."""
-        seconds = self.micros % _DAY // _SECOND
+        seconds = self.micros % DAY_MICROS // _SECOND
         return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def date_text(self) -> str:
         """Print YYYY-MM-DD."""
-        return _date_text(self.micros // _DAY)
+        return _date_text(self.micros // DAY_MICROS)
 
     def text(self, digits: int) -> str:
         """Print date and time with this many fraction digits."""
@@ -79,21 +80,21 @@ class Moment(NamedTuple):
     def rounded(self, digits: int) -> Moment:
         """Round to this many fraction digits, half up."""
         found = Moment(round_half_up(self.micros, digits))
-        if found.micros // _DAY > _LAST:
+        if found.micros // DAY_MICROS > _LAST:
             raise ValueError(found.micros)
         return found
 
 
 @lru_cache(maxsize=4096)  # the rows of a table have few dates
 def _date_text(days: int) -> str:
-    moment = Moment(days * _DAY)
+    moment = Moment(days * DAY_MICROS)
     return f"{moment.year:04d}-{moment.day:%m-%d}"
 
 
 def moment_of(value: int, change: Change) -> Moment:
     """Return what a DATE (days), DATETIME or TIMESTAMP (microseconds) is to the session that ran the DDL."""
     if change.old.type == "DATE":
-        return Moment(value * _DAY)
+        return Moment(value * DAY_MICROS)
     if change.old.type == "DATETIME":
         return Moment(value)
     seen = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=value)).astimezone(zone_of(change.zone))
@@ -137,7 +138,7 @@ def _moment(year: int, month: int, day: int, clock: tuple[int, int, int] = (0, 0
     if not (month and day):
         return None
     days = date(year or 400, month, day).toordinal() - (0 if year else _CYCLE) - _EPOCH
-    return Moment(days * _DAY + ((hour * 60 + minute) * 60 + second) * _SECOND + micros).rounded(6)
+    return Moment(days * DAY_MICROS + ((hour * 60 + minute) * 60 + second) * _SECOND + micros).rounded(6)
 
 
 # --- texts and numbers that stand for moments -------------------------------------------------------------------------
@@ -264,7 +265,7 @@ def time_from_text(text: str, digits: int) -> int:
     moment = moment_from_text(text, 6)
     if moment is None:
         raise ValueError(text)
-    return round_half_up(moment.micros % _DAY, digits)
+    return round_half_up(moment.micros % DAY_MICROS, digits)
 
 
 def _clock(found: re.Match[str], digits: int) -> int | None:
