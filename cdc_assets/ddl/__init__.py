@@ -61,7 +61,7 @@ from cdc_assets.ddl.statement import (
     rename_pairs,
     statement,
 )
-from cdc_assets.ddl.text import Unreadable, first_words, quote, statements
+from cdc_assets.ddl.text import Unreadable, first_words, is_statement, quote, statements
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
@@ -96,6 +96,7 @@ __all__ = [
     "first_words",
     "follow",
     "grown",
+    "is_statement",
     "key_of",
     "kinds",
     "listed",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ __all__ = [
     "Unreadable",
     "ansi_tokens",
     "first_words",
+    "is_statement",
     "quote",
     "render",
     "split",
@@ -171,6 +173,13 @@ def statements(sql: str) -> tuple[str, ...]:
 def first_words(sql: str) -> tuple[str, ...]:
     """Return the first two tokens of a text in upper case; fewer where it has fewer. Raises Unreadable."""
     return tuple(token.text.upper() for token in tokens(sql)[:2])
+
+
+def is_statement(sql: str, verb: str, noun: str) -> bool:
+    """Return whether a text begins with two words in upper case, such as DROP and TABLE; not where it is unreadable."""
+    with suppress(Unreadable):
+        return first_words(sql) == (verb, noun)
+    return False
 
 
 def quote(name: str) -> str:

@@ -16,7 +16,6 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import Unreadable, database_of, first_words, quote, rename_pairs
+from cdc_assets.ddl import Unreadable, database_of, is_statement, quote, rename_pairs
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind, dialect_of
 from cdc_assets.landing.events import digest_of, event_rows
@@ -447,9 +446,7 @@ def rows_after(rows: pa.Table, table: TableId, position: Tso) -> pa.Table:
 
 def _is_drop(event: LandedEvent) -> bool:
     """Return whether an event is the DROP of its table."""
-    with suppress(Unreadable):
-        return event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE")
-    return False
+    return event.kind is EventKind.DDL and is_statement(event.query, "DROP", "TABLE")
 
 
 _MIXED = (

@@ -17,14 +17,13 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from cdc_assets.ddl import Unreadable, first_words
+from cdc_assets.ddl import is_statement
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
 from cdc_assets.landing.backlog import Backlog, Piece
@@ -275,7 +274,12 @@ class SourceOrder:
                 # A connector's records of one statement are carried out one after the other.
                 is_parted = at in self._ddl_places.values() and not self.options.in_source_order
                 late = late or (_PARTED if is_parted else "")
-            if is_ddl and read_at and not late and _creates_table(piece.spoken.column("query")[line].as_py()):
+            if (
+                is_ddl
+                and read_at
+                and not late
+                and is_statement(piece.spoken.column("query")[line].as_py(), "CREATE", "TABLE")
+            ):
                 self._creates.append((TableId(schema, table or "").folded, source or "", read_at, number, line))
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
@@ -517,12 +521,6 @@ def _is_through(end: StreamEnd) -> bool:
 def same_statement(before: Line | None, line: Line) -> bool:
     """Return whether a DDL happens at once with the line before it, as the renames of one statement do."""
     return before is not None and before.rank > 0 and line.placed and before.placed and before.at == line.at
-
-
-def _creates_table(query: str) -> bool:
-    with suppress(Unreadable):
-        return first_words(query)[:2] == ("CREATE", "TABLE")
-    return False
 
 
 def _in_log(place: str) -> str:

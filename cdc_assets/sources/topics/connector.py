@@ -47,6 +47,18 @@ _PASSED_OVER = (
 _NAMES = ("field.name.adjustment.mode", "sanitize.field.names")
 _OTHERS = ("transforms", "converters", "slot.drop.on.stop")
 _HARMLESS = ("fail", "none", "false")
+_HARMFUL = (
+    (
+        _PASSED_OVER,
+        "the connector passes over what it cannot read or write, and no message says so: rows, values or DDL "
+        "may be missing. Let it fail instead (fail, none for errors.tolerance, false for the DDL's).",
+    ),
+    (
+        _NAMES,
+        "the connector writes other names for columns, so the tables have those, and two of them may become "
+        "one. Remove the setting, and let a new connector write to new topics.",
+    ),
+)
 _KNOWN = (
     *("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *CONNECTOR_MODES, *_OF_SNAPSHOTS),
     *(_SKIPPED, *_HIDDEN, *_PASSED_OVER, *_NAMES, *_OTHERS),
@@ -123,20 +135,10 @@ def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             "the connector masks or cuts values, and the tables have what is left of them. Remove the settings, and "
             "let a new connector send a snapshot, if they are wanted whole.",
         )
-    for name in _PASSED_OVER:
-        if members.get(name, "none").lower() not in _HARMLESS:
-            yield (
-                f"{name} = {members[name]}",
-                "the connector passes over what it cannot read or write, and no message says so: rows, values or DDL "
-                "may be missing. Let it fail instead (fail, none for errors.tolerance, false for the DDL's).",
-            )
-    for name in _NAMES:
-        if members.get(name, "none").lower() not in _HARMLESS:
-            yield (
-                f"{name} = {members[name]}",
-                "the connector writes other names for columns, so the tables have those, and two of them may become "
-                "one. Remove the setting, and let a new connector write to new topics.",
-            )
+    for names, loss in _HARMFUL:
+        for name in names:
+            if members.get(name, "none").lower() not in _HARMLESS:
+                yield f"{name} = {members[name]}", loss
     if "transforms" in members:
         yield (
             f"transforms = {members['transforms']}",
