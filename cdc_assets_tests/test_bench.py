@@ -23,9 +23,10 @@ from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-from cdc_assets_tests.bench import contenders, scenarios, topic_contenders, topic_scenarios
+from cdc_assets_tests.bench import contenders, freshness, scenarios, topic_contenders, topic_scenarios
 from cdc_assets_tests.bench.__main__ import line, main, measure, unmeasured
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions
+from cdc_assets_tests.bench.freshness import ON_A_DAEMON
 from cdc_assets_tests.bench.measuring import Cost, lap, run
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
 from cdc_assets_tests.bench.store_scenarios import ON_SERVERS
@@ -167,7 +168,7 @@ def commanded(command: list[str]) -> Cost:
     return Cost(1.0, 1.0, 1, 1, int(result.return_value or 0), result.stdout)
 
 
-@pytest.mark.parametrize("name", sorted(set(scenarios.SCENARIOS) - {*ON_A_BROKER, *ON_SERVERS}))
+@pytest.mark.parametrize("name", sorted(set(scenarios.SCENARIOS) - {*ON_A_BROKER, *ON_A_DAEMON, *ON_SERVERS}))
 def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
     figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
     assert any(figure.limit is not None for figure in figures) or name == "known-tables"
@@ -300,3 +301,24 @@ def test_the_peak_of_memory_is_reported_over_all_scenarios(
     *_, memory = measure(["a"], scenarios.Place(tmp_path))
     assert (memory.scenario, memory.value, memory.met) == ("memory", 700, True)
     assert "MB" in capsys.readouterr().out
+
+
+# --- freshness --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_beside_a_daemon_is_logged_with_its_checkpoints(tmp_path: Path) -> None:
+    freshness.write(str(tmp_path), tables=2, changes=3, keys=5, every=0.01, seconds=0.05)
+    feed, log = Feed(tmp_path, tables=2), freshness.published(tmp_path)
+    assert len(log) == 5
+    assert [through for _, through in log] == sorted({through for _, through in log})
+    assert feed.settings.open_source().fence() == log[-1][1]
+    assert fingerprint_of_files(feed, 1, through=log[0][1])[0] == 5
+
+
+def test_a_table_waits_for_a_checkpoint_until_it_is_seen_applied_through_it_or_beyond() -> None:
+    commits = freshness.Commits(
+        LakeSettings.from_warehouse("nowhere"), {"a": [(10.0, 5), (14.0, 9)], "b": [(11.0, 7), (30.0, 8)]}
+    )
+    assert commits.through() == 8
+    assert commits.waits([(8.0, 5), (9.0, 7), (12.0, 8)]) == [2.0, 5.0, 2.0, 3.0, 2.0, 18.0]
+    assert commits.waits([(12.0, 9)]) == [2.0, float("inf")]

@@ -7,7 +7,8 @@
     stores      feeds and lakes in an object store, and what is asked there
     measuring   wall, CPU and memory of a process with all that it starts
     contenders  what is timed, each in a process of its own: this project, DuckDB, plain Spark
+    freshness   a feed that grows beside Dagster's daemon: how long its rows take to the tables, and what that costs
     scenarios   the targets, each with a check of the rows that came out; those of topics and of stores beside it
 
-`python -m cdc_assets_tests.bench [--only NAME …] [--scale S] [--json PATH]`
+`python -m cdc_assets_tests.bench [--only NAME …] [--scale S] [--minutes M] [--json PATH]`
 """

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.jvm.java import prepare_environment
+from cdc_assets_tests.bench.freshness import SCENARIOS
 from cdc_assets_tests.bench.scenarios import Figure, Place
-from cdc_assets_tests.bench.store_scenarios import SCENARIOS
 
 MEMORY_LIMIT_MB = 3_000
 _VERSIONS = ("cdc-assets", "duckdb", "pandera", "polars", "pyarrow", "pyiceberg", "pyspark")
@@ -28,7 +28,7 @@ def measure(names: list[str], place: Place) -> list[Figure]:
     """Run scenarios one after the other and print each figure as it comes."""
     found: list[Figure] = []
     for name in names:
-        inside = Place(place.directory / name, place.scale)
+        inside = Place(place.directory / name, place.scale, place.minutes)
         begun = time.perf_counter()
         for figure in SCENARIOS[name](inside):
             found.append(figure)
@@ -79,12 +79,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m cdc_assets_tests.bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=sorted(SCENARIOS), help="one scenario; may be repeated")
     parser.add_argument("--scale", type=float, default=1.0, help="of all sizes; targets are for 1")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the scenarios that measure a stretch of time")
     parser.add_argument("--json", type=Path, default=Path("bench.json"))
     parser.add_argument("--directory", type=Path, help="where to work; default: a temporary directory")
     given = parser.parse_args()
     report = {"machine": machine(), "versions": {name: version(name) for name in _VERSIONS}, "scale": given.scale}
     with tempfile.TemporaryDirectory(dir=given.directory) as directory:
-        figures = measure(given.only or list(SCENARIOS), Place(Path(directory), given.scale))
+        figures = measure(given.only or list(SCENARIOS), Place(Path(directory), given.scale, given.minutes))
     written = [{**dataclasses.asdict(figure), "met": figure.met} for figure in figures]
     given.json.write_text(json.dumps({**report, "figures": written}, indent=2))
     missed = sum(figure.met is False for figure in figures)

@@ -320,8 +320,14 @@ class Feed:
             for at in range(0, len(records), step):
                 table.files += 1
                 name = f"CDC{table.files:020d}.{extension}"
-                (place / name).write_bytes(b"".join(records[at : at + step]))
-        (place / "meta" / "CDC.index").write_text(f"{name}\n")
+                self._put(place / name, b"".join(records[at : at + step]))
+        self._put(place / "meta" / "CDC.index", f"{name}\n".encode())
+
+    def _put(self, path: Path, data: bytes) -> None:
+        """Write a file so that a reader sees all of it or nothing."""
+        aside = self.directory / "aside"
+        aside.write_bytes(data)
+        aside.replace(path)
 
     def _csv(self, table: _Table, made: _Changes) -> pl.DataFrame:
         """op, table, schema, commit-ts, values; text quoted and numbers bare."""
@@ -376,7 +382,7 @@ class Feed:
         return pl.select(line=line)
 
     def _publish(self) -> None:
-        (self.bucket / "metadata").write_text(json.dumps({"checkpoint-ts": self._newest}))
+        self._put(self.bucket / "metadata", json.dumps({"checkpoint-ts": self._newest}).encode())
 
 
 def _member(name: str, nullable: bool) -> pl.Expr:

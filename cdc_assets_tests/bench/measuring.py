@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cost", "Lap", "contend", "lap", "run", "tree_cpu_seconds"]
+__all__ = ["Cost", "Lap", "TreeCost", "contend", "lap", "run", "tree_cpu_seconds"]
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAUSE_SECONDS = 0.1
@@ -74,6 +74,39 @@ def _watched(process: subprocess.Popen[bytes]) -> tuple[float, int, int]:
         except subprocess.TimeoutExpired:
             continue
     return sum(spent.values()), rss, pss
+
+
+@dataclass
+class TreeCost:
+    """What a process that goes on and all below it cost from now on: CPU seconds, and memory in MB at each look."""
+
+    root: int
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    _spent: dict[int, float] = field(default_factory=dict)
+    _before: float = 0.0
+    _looked_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._count()
+        self._before = sum(self._spent.values())
+
+    def look(self, every: float = 0.0) -> None:
+        """Count, unless the last look was less than so many seconds ago; a process that came and went is missed."""
+        if time.monotonic() < self._looked_at + every:
+            return
+        self._looked_at = time.monotonic()
+        tree = self._count()
+        self.memory.append((time.time(), sum(_status_kb(pid, "smaps_rollup", "Pss") for pid in tree) / 1024))
+
+    def _count(self) -> list[int]:
+        tree = _tree(self.root)
+        self._spent.update({pid: _own_cpu_seconds(pid) or self._spent.get(pid, 0.0) for pid in tree})
+        return tree
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds since this was made, of all that was seen."""
+        return sum(self._spent.values()) - self._before
 
 
 def contend(name: str, **arguments: Any) -> tuple[Cost, Any]:

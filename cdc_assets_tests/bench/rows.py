@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.schema import Column
+from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 
@@ -44,15 +45,19 @@ def spark_type_of(column: Column) -> str:
     return {"VARCHAR": "STRING", "INTEGER": "INT"}.get(name, "TIMESTAMP_NTZ" if column.type == "DATETIME" else name)
 
 
-def last_changes_sql(feed: Feed, files: Sequence[Path], deletes: bool = False) -> str:
-    """Return the query of the last change of each key: op, ts and the columns; deleted keys only with `deletes`."""
+def last_changes_sql(feed: Feed, files: Sequence[Path], deletes: bool = False, through: Tso | None = None) -> str:
+    """Return the query of the last change of each key: op, ts and the columns; deleted keys only with `deletes`.
+
+    Of changes above `through` it knows nothing.
+    """
+    known = "" if through is None else f" WHERE ts <= {through}"
     heads = {"op": "VARCHAR", "t": "VARCHAR", "s": "VARCHAR", "ts": "BIGINT"}
     heads |= {column.name: duck_type_of(column) for column in feed.schema}
     listed = ", ".join(f"'{path}'" for path in files)
     return (
         f"SELECT * EXCLUDE (t, s, n) FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY ts DESC) AS n FROM "
         f"read_csv([{listed}], columns={heads}, header=false, delim=',', quote='\"', escape='\"', nullstr='\\N', "
-        f"auto_detect=false, new_line='\\r\\n', allow_quoted_nulls=false)) WHERE n = 1"
+        f"auto_detect=false, new_line='\\r\\n', allow_quoted_nulls=false){known}) WHERE n = 1"
         + ("" if deletes else " AND op <> 'D'")
     )
 
@@ -64,10 +69,10 @@ def write_last_changes(feed: Feed, target: Path, *, deletes: bool = False, files
         connection.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet)")
 
 
-def fingerprint_of_files(feed: Feed, table: int = 0) -> Fingerprint:
-    """What the table must hold, as DuckDB reads it from the feed's CSV files."""
+def fingerprint_of_files(feed: Feed, table: int = 0, through: Tso | None = None) -> Fingerprint:
+    """What the table must hold, through a checkpoint if one is given, as DuckDB reads it from the feed's CSV files."""
     with duck.connect() as connection:
-        return fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table))})")
+        return fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table), through=through)})")
 
 
 def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0) -> Fingerprint:

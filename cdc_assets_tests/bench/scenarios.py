@@ -57,10 +57,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where scenarios work, and how large they are."""
+    """Where scenarios work, how large they are, and for how many minutes those last that measure a stretch of time."""
 
     directory: Path
     scale: float = 1.0
+    minutes: float = 10.0
 
     def of(self, count: int, least: int = 1) -> int:
         """Return a count at this scale."""

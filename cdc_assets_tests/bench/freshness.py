@@ -1,0 +1,324 @@
+"""How old what a reader sees is, all day: a changefeed that grows beside Dagster's real daemon with default settings.
+
+    write       a process that appends changes at a rate and publishes a checkpoint every few seconds
+    Site        the settings, the daemon on them, and what both cost
+    Commits     when each table was seen to be applied through which checkpoint, by its label, from outside
+    moments     tables as they are while all goes on, beside what DuckDB reads of the files through the same checkpoint
+
+`python -m cdc_assets_tests.bench.freshness '{"directory": …}'` is the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pyiceberg.table import StaticTable
+
+from cdc_assets.defs.instance import daemon
+from cdc_assets.lake.state import LakeState
+from cdc_assets.model.tso import Tso
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.bench.feeds import Feed
+from cdc_assets_tests.bench.measuring import TreeCost
+from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
+from cdc_assets_tests.bench.scenarios import Figure, Place, _scenario
+from cdc_assets_tests.bench.store_scenarios import SCENARIOS
+
+__all__ = ["ON_A_DAEMON", "SCENARIOS", "Load", "measure_freshness"]
+
+ON_A_DAEMON = ("fresh", "fresh-idle")
+"""Scenarios that start Dagster's daemon."""
+
+NAME = "fresh"
+_LOOK_SECONDS = 0.25
+_COST_SECONDS = 5.0
+_PATIENCE_SECONDS = 300.0
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is written: `rate` changes a second over all tables, a checkpoint every `every` seconds."""
+
+    tables: int
+    rate: int
+    every: float
+    keys: int = 5_000
+
+    @property
+    def changes(self) -> int:
+        """The changes of a table between two checkpoints."""
+        return max(1, round(self.rate * self.every / self.tables))
+
+    def __str__(self) -> str:
+        return f"{self.tables} tables, {self.rate:,} changes/s"
+
+
+# --- the writer -------------------------------------------------------------------------------------------------------
+
+
+def write(directory: str, tables: int, changes: int, keys: int, every: float, seconds: float) -> None:
+    """Append to a feed until the time is over; each checkpoint is logged as [seconds since 1970, checkpoint]."""
+    feed = Feed(Path(directory), tables=tables).create()
+    log = Path(directory) / "published.jsonl"
+    begun = time.time()
+    with log.open("a", buffering=1) as lines:
+        checkpoint = feed.append(keys, keys, fill=keys)
+        print(json.dumps([time.time(), checkpoint]), file=lines)
+        number = 1
+        while number * every < seconds:
+            time.sleep(max(0.0, begun + number * every - time.time()))
+            number += 1
+            checkpoint = feed.append(changes, keys)
+            print(json.dumps([time.time(), checkpoint]), file=lines)
+
+
+def published(directory: Path) -> list[tuple[float, Tso]]:
+    """Return when each checkpoint was written, in seconds since 1970."""
+    log = directory / "published.jsonl"
+    return [tuple(json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+# --- the project ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def dagster(feed: Feed, directory: Path) -> Iterator[tuple[LakeSettings, Path, int]]:
+    """Run a daemon on a feed with nothing set but that the sensor runs; yield lake, DAGSTER_HOME and process id."""
+    home, settings = directory / "home", directory / "changefeeds.yaml"
+    home.mkdir(parents=True)
+    shutil.copy(ROOT / "dagster.yaml", home)
+    settings.write_text(
+        f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {feed.uri}\n"
+        f"    changefeed_config: {feed.directory / 'changefeed.toml'}\n    sensor_running: true\n"
+    )
+    environment = {
+        **os.environ,
+        "CDC_ASSETS_CONFIG": str(settings),
+        "DAGSTER_HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+    }
+    lake = LakeSettings.from_warehouse(directory / "lake")
+    with daemon(environment, directory / "daemon.log") as process:
+        yield lake, home, process.pid
+
+
+@dataclass
+class Commits:
+    """Labels of a lake's tables as they were seen: by table [(seconds since 1970, applied through)]."""
+
+    lake: LakeSettings
+    seen: dict[str, list[tuple[float, Tso]]] = field(default_factory=dict)
+    _state: LakeState | None = None
+
+    def look(self) -> None:
+        """Read every label that is new."""
+        if self.lake.local_directory is None or not (self.lake.local_directory / "catalog.db").exists():
+            return
+        if self._state is None:
+            self._state = LakeState(self.lake, NAME)
+        for life, table in self._state.tables().items():
+            if table.empty:
+                continue
+            found = self.seen.setdefault(str(life), [])
+            if not found or found[-1][1] < table.label.progress.tso:
+                found.append((time.time(), table.label.progress.tso))
+
+    def through(self) -> Tso:
+        """Return through which checkpoint all tables are applied, 0 while there is none."""
+        return min((found[-1][1] for found in self.seen.values()), default=0)
+
+    def waits(self, checkpoints: Sequence[tuple[float, Tso]]) -> list[float]:
+        """Return for each checkpoint and table the seconds until the table was applied through it."""
+        found = []
+        for commits in self.seen.values():
+            place = 0
+            for at, checkpoint in checkpoints:
+                while place < len(commits) and commits[place][1] < checkpoint:
+                    place += 1
+                found.append(commits[place][0] - at if place < len(commits) else float("inf"))
+        return found
+
+    def files(self) -> tuple[int, int]:
+        """Return how many data files and snapshots the tables have."""
+        assert self._state is not None
+        files = snapshots = 0
+        for table in self._state.tables().values():
+            files += int(self._state.summary(table).get("total-data-files", 0))
+            snapshots += len(self._state.file(table.metadata_location).snapshots)
+        return files, snapshots
+
+    def moment(self, feed: Feed, number: int) -> None:
+        """Compare a table as it is now with what the files say through its label."""
+        name = feed.name(number)
+        assert self._state is not None
+        table = self._state.named(name)
+        label = table.label.progress.tso
+        found = fingerprint_of_rows(feed, StaticTable.from_metadata(table.metadata_location).scan().to_arrow())
+        wanted = fingerprint_of_files(feed, number, through=label)
+        assert found == wanted, f"{name} through {label}: {found} rows and hash, expected {wanted}"
+
+
+@dataclass
+class Measured:
+    """What a stretch of time came to."""
+
+    waits: list[float]
+    first: float
+    seconds: float
+    runs: int
+    commits: int
+    files: int
+    snapshots: int
+    moments: int
+    ours: TreeCost
+    writer: TreeCost
+
+    def percentile(self, share: float) -> float:
+        """Return the seconds within which this share of checkpoints and tables was committed."""
+        ordered = sorted(self.waits)
+        return ordered[min(len(ordered) - 1, round(share * len(ordered)))] if ordered else float("nan")
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What is written down beside the figures."""
+        memory = [mb for _, mb in self.ours.memory]
+        return {
+            "seconds": round(self.seconds),
+            "runs": self.runs,
+            "commits": self.commits,
+            "data_files": self.files,
+            "snapshots": self.snapshots,
+            "moments": self.moments,
+            "cpu_cores": round(self.ours.cpu_seconds / self.seconds, 2),
+            "writer_cpu_cores": round(self.writer.cpu_seconds / self.seconds, 2),
+            "memory_mb": [round(mb) for mb in memory[:: max(1, len(memory) // 20)]],
+            "load": [round(one, 1) for one in os.getloadavg()],
+        }
+
+
+def measure_freshness(place: Path, load: Load, seconds: float, moments: int = 5) -> Measured:
+    """Write for so long beside the daemon; all tables are compared with the files at the end, and some before.
+
+    Time counts from the first moment at which all tables have rows. Raises AssertionError for a table that differs or
+    does not catch up.
+    """
+    feed = Feed(place / "feed", tables=load.tables)
+    feed.directory.mkdir(parents=True)
+    given = {"directory": str(feed.directory), "tables": load.tables, "changes": load.changes, "keys": load.keys}
+    words = json.dumps({**given, "every": load.every, "seconds": 3600.0 * 24})
+    rng, begun = random.Random(7), time.time()
+    writer = subprocess.Popen([sys.executable, "-m", __name__, words], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        while not published(feed.directory):
+            time.sleep(0.2)
+            assert writer.poll() is None
+        with dagster(feed, place / "site") as (lake, home, process):
+            commits = Commits(lake)
+            _until(commits, published(feed.directory)[0][1], load.tables, place)
+            first = time.time()
+            ours, theirs = TreeCost(process), TreeCost(writer.pid)
+            compared = 0
+            while (now := time.time()) < first + seconds:
+                commits.look()
+                ours.look(_COST_SECONDS)
+                theirs.look(_COST_SECONDS)
+                if now > first + (compared + 0.5) * seconds / max(1, moments) and compared < moments:
+                    commits.moment(feed, rng.randrange(load.tables))
+                    compared += 1
+                time.sleep(_LOOK_SECONDS)
+            ours.look()
+            theirs.look()
+            writer.send_signal(signal.SIGTERM)
+            writer.wait()
+            _until(commits, published(feed.directory)[-1][1], load.tables, place)
+            runs, made = _runs(home, first), sum(len(found) for found in commits.seen.values())
+        for number in range(load.tables):
+            commits.moment(feed, number)
+        counted = [one for one in published(feed.directory) if first <= one[0] < first + seconds]
+        return Measured(
+            commits.waits(counted), first - begun, seconds, runs, made, *commits.files(), compared, ours, theirs
+        )
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def _until(commits: Commits, checkpoint: Tso, tables: int, place: Path) -> None:
+    end = time.time() + _PATIENCE_SECONDS
+    while len(commits.seen) < tables or commits.through() < checkpoint:
+        commits.look()
+        time.sleep(_LOOK_SECONDS)
+        behind = f"{len(commits.seen)} of {tables} tables have rows, applied through {commits.through()}"
+        assert time.time() < end, f"{behind}, expected {checkpoint}; see {place}"
+
+
+def _runs(home: Path, since: float) -> int:
+    """Return how many runs were started."""
+    after = datetime.fromtimestamp(since, timezone.utc)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        return instance.get_runs_count(dg.RunsFilter(created_after=after))
+
+
+# --- the targets ------------------------------------------------------------------------------------------------------
+
+
+@_scenario
+def fresh(place: Place) -> Iterator[Figure]:
+    """From a checkpoint in the bucket to its rows in each table, under the daemon."""
+    loads = [(Load(20, 2_000, 2.0), 5, 15, None), (Load(1, 50, 2.0), None, 8, 0.5)]
+    for load, half, most, cores in loads:
+        measured = measure_freshness(place.at(f"{load.tables}-tables"), load, place.minutes * 60)
+        yield Figure("fresh", f"{load}: first rows in all tables", measured.first)
+        yield Figure("fresh", f"{load}: p50", measured.percentile(0.5), limit=half, notes=measured.notes)
+        yield Figure("fresh", f"{load}: p90", measured.percentile(0.9))
+        yield Figure("fresh", f"{load}: p99", measured.percentile(0.99), limit=most)
+        yield Figure("fresh", f"{load}: max", max(measured.waits))
+        spent = measured.ours.cpu_seconds / measured.seconds
+        yield Figure("fresh", f"{load}: CPU, cores", spent, "", cores, notes={"writer": measured.notes})
+        starts = measured.runs * 60 / measured.seconds
+        yield Figure("fresh", f"{load}: process starts a minute", starts, "", 1, may_be_nothing=True)
+        held = [mb for _, mb in measured.ours.memory]
+        grown = statistics.mean(held[-3:]) / statistics.mean(held[:3])
+        yield Figure("fresh", f"{load}: memory, the end to the beginning", grown, "x", 1.3)
+
+
+@_scenario
+def fresh_idle(place: Place) -> Iterator[Figure]:
+    """The daemon on a feed of which nothing is new."""
+    where = place.at("idle")
+    feed = Feed(where / "feed", tables=20)
+    feed.directory.mkdir(parents=True)
+    feed.create()
+    checkpoint = feed.append(100, 100, fill=100)
+    with dagster(feed, where / "site") as (lake, _, process):
+        commits = Commits(lake)
+        _until(commits, checkpoint, 20, where)
+        time.sleep(90)  # the run that applied it lives on for a while
+        cost, begun = TreeCost(process), time.time()
+        while time.time() < begun + place.minutes * 60:
+            cost.look(_COST_SECONDS)
+            time.sleep(1)
+        cost.look()
+        spent = cost.cpu_seconds / (time.time() - begun)
+    yield Figure("fresh-idle", "CPU, share of a core, Dagster's daemon included", 100 * spent, "%")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    write(**json.loads(sys.argv[1]))
