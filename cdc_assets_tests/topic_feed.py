@@ -40,17 +40,21 @@ Line = dict[str, Any]
 
 @dataclass
 class MemoryLog:
-    """A log of lines, as a broker would have it: its ends, asked after a mark, prove what came before."""
+    """A log of lines, as a broker would have it: its ends, asked after a mark, prove what came before.
+
+    `emptied` are partitions of which all messages before an offset expired, and no more came.
+    """
 
     lines: list[Line] = field(default_factory=list)
     proves_ends: bool = True
     asked: int = 0
     ids: dict[str, str] = field(default_factory=dict)
     at_once: int = 50
+    emptied: dict[Partition, int] = field(default_factory=dict)
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         self.asked += 1
-        found: dict[Partition, LogEnds] = {}
+        found = {partition: LogEnds(end, end) for partition, end in self.emptied.items()}
         for line in self.lines:
             partition = Partition(line["topic"], line["partition"])
             if concerns(partition.topic):

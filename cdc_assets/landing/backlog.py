@@ -161,6 +161,27 @@ class Backlog:
             return found, piece.batch.column("offset")[message].as_py()
         return found, None
 
+    def part_to_mark(self, partition: Partition, through: str) -> tuple[list[Piece], int | None]:
+        """Return what of a partition comes before its last mark at or below a place, with that, and the offset behind.
+
+        None as the offset where all that is kept comes before.
+        """
+        pieces, kept, message = self._pieces.get(partition, []), 0, -1
+        for number, piece in enumerate(pieces, 1):
+            columns = (piece.spoken.column(name).to_pylist() for name in ("message", "kind"))
+            for at, line_message, kind in zip(self.places(piece), *columns, strict=True):
+                if kind == Kind.RESOLVED.value and at and at <= through:
+                    kept, message = number, line_message
+        if not kept:
+            first = pieces[0].batch.column("offset")[0].as_py() if pieces else None
+            return [], first
+        last = pieces[kept - 1]
+        count = int(np.searchsorted(last.spoken.column("message").to_numpy(), message, side="right"))
+        found = [*pieces[: kept - 1], replace(last, spoken=last.spoken.slice(0, count))]
+        if message + 1 < last.batch.num_rows:
+            return found, last.batch.column("offset")[message + 1].as_py()
+        return found, pieces[kept].batch.column("offset")[0].as_py() if kept < len(pieces) else None
+
     def _first_beyond(self, piece: Piece, through: str | None, until: int | None) -> int | None:
         """Return the first message of a piece that is not landed yet."""
         found = list[int]()

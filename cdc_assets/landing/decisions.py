@@ -158,13 +158,13 @@ def _inclusive(lost: OffsetRange) -> str:
 def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = DecidedBy()) -> None:
     """Record that a partition gets no more messages: neither a mark nor a barrier of it is waited for.
 
-    It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for a
-    broker's without barriers, of which nothing waits.
+    It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for one of
+    a broker's topic without barriers, of which nothing waits.
     """
-    if landing.log().proves_ends and partition not in landing.landed().barriers:
+    if landing.log().proves_ends and all(partition.topic != one.topic for one in landing.landed().barriers):
         raise BadSettings(
             f"{partition} is on a broker, where the checkpoint waits for no partition. Only one of an archive can be "
-            "declared dead, or one that has sent barriers."
+            "declared dead, or one of a topic that has barriers."
         )
 
     def decided(batch: LandingBatch) -> None:

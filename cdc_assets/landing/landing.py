@@ -268,31 +268,35 @@ class Landing:
         Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
         none, or nothing comes before the place through which all partitions are complete, more is read: for as long as
         a DDL of TiCDC is among them, else up to a few commits; of a connector first where nothing has a place yet.
-        Partitions of a topic in which nothing has a place or a time are read one after the other, before other topics.
+        Partitions of a topic in which nothing has a place or a time are read one after the other, before other topics;
+        so are those in which only barriers have, where these are too far apart.
         """
         share = self._commit_bytes // max(1, len(ranges))
         unread = self._read_some(log, ranges, offsets, share)
-        alone = offsets.with_offsets_alone()
-        if any(one.partition.topic in alone for one in unread):
-            offsets.backlog.clear()
-            mine = [one for one in ranges if one.partition.topic in alone]
-            left = self._read_some(log, mine, offsets, self._commit_bytes, together=True)
-            return [*left, *(one for one in ranges if one not in mine)], None
-        while unread:
+        alone = offsets.with_offsets_alone(offsets.common_barrier(ends))
+        while unread and not any(one.partition.topic in alone for one in unread):
             enough, until = offsets.backlog.bytes >= _MOST_COMMITS * self._commit_bytes, None
-            unplaced = offsets.unplaced(unread)
+            unplaced, barrier = offsets.unplaced(unread), offsets.common_barrier(ends)
             if self.options.sends_by_table:
                 until = offsets.backlog.until([one.partition for one in unread])
                 enough &= not offsets.backlog.has_ddl
-            elif not unplaced:
-                barrier = offsets.common_barrier(ends)
-                if offsets.lands(offsets.through(unread, barrier), barrier):
-                    break
-            if until is not None or enough:
+            elif not unplaced and offsets.lands(offsets.through(unread, barrier), barrier):
+                break
+            if until is not None:
                 return unread, until
+            alone = offsets.without_places(barrier) if enough else alone
+            if enough and not any(one.partition.topic in alone for one in unread):
+                return unread, None
+            if enough:
+                break
             others = [one for one in unread if unplaced and one not in unplaced]
             unread = [*self._read_some(log, unplaced or unread, offsets, share), *others]
-        return unread, None
+        if not any(one.partition.topic in alone for one in unread):
+            return unread, None
+        offsets.backlog.clear()
+        mine = [one for one in ranges if one.partition.topic in alone]
+        left = self._read_some(log, mine, offsets, self._commit_bytes, together=True)
+        return [*left, *(one for one in ranges if one not in mine)], None
 
     def _read_some(
         self,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -115,7 +115,9 @@ _OF_OTHERS = (
     "these away. Let each connector bring tables of its own, as a feed of its own; or read it again, and let it "
     "change the table; or go past it, and let the rows of both be in one table"
 )
-INDEX = len("000000/")
+_BEFORE_ALL = "000000/"
+"""Below every place, and none: rows wait for a barrier that is not known yet."""
+INDEX = len(_BEFORE_ALL)
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
 _MARKS = (SnapshotRow.FIRST, SnapshotRow.LAST, SnapshotRow.END)
@@ -199,6 +201,11 @@ class SourceOrder:
     `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay. `doubtful`
     counts rows that were taken for copies though the log does not prove it, by a sentence. `scanned` has the
     tables (folded), sources and places of snapshots of which rows came.
+
+    `bare` are topics with barriers of which no row has a place. Their rows are in the order of partitions, as a part of
+    one that was split has a greater number: a barrier only says through where what is before it is complete. `ahead` is
+    the greatest one behind such rows. A partition of which rows are landed without a barrier behind them has "" in
+    `barriers` until its next one comes.
     """
 
     before: Landed
@@ -207,6 +214,8 @@ class SourceOrder:
     sources: list[str]
     streams: dict[Stream, StreamEnd]
     barriers: dict[Partition, str]
+    bare: Collection[str] = ()
+    ahead: str = ""
     copies: set[tuple[int, int]] = field(default_factory=set)
     doubtful: Counter[str] = field(default_factory=Counter)
     _sent: dict[Stream, int] = field(default_factory=dict)
@@ -254,14 +263,20 @@ class SourceOrder:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
         columns = (piece.spoken.column(name).to_pylist() for name in _COLUMNS)
         places, floors, partition = self.backlog.places(piece), self._floors, piece.partition
+        is_bare = partition.topic in self.bare
         rows = zip(*columns, strict=True)
         for line, (message, kind, schema, table, source, stated, ts, read_at, phase) in enumerate(rows):
             at, late = places[line], ""
             if kind == Kind.RESOLVED.value:
+                if at and (is_bare or self.barriers.get(partition) == ""):
+                    self.ahead = max(at, self.ahead)
                 if at:
                     self.barriers[partition] = max(at, self.barriers.get(partition, ""))
-                    floors[partition] = max(at, floors.get(partition, ""))
+                    floors[partition] = "" if is_bare else max(at, floors.get(partition, ""))
                 continue
+            if is_bare:
+                self.barriers[partition], self.ahead = "", self.ahead or _BEFORE_ALL
+            at = "" if is_bare else at
             if kind == Kind.ROW.value:
                 stream = Stream(partition, TableId(schema, table), source or "")
                 row = _Row(stream, at, stated, read_at, ts, phase, piece.batch, message)

@@ -17,7 +17,7 @@ Positions are the time of landing as a TSO, and grow: they are in what is landed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ class OffsetBatch:
         self.batch, self.clock_ms = batch, clock_ms
         self.before, self.options = batch.before, batch.reader.options
         self.backlog, self.proven = Backlog(batch.sources), self.before.proven
+        self._ends: Ends = {}
         self._shapes = Shapes(self.before)
         self._order = SourceOrder(self.before, self.options, self.backlog, batch.sources, batch.streams, batch.barriers)
 
@@ -93,6 +94,7 @@ class OffsetBatch:
 
         Those that came later count as complete through the barrier that their topic had before them.
         """
+        self._ends = ends
         self.batch.begin(ends)
         known = self.before.next.keys() - self.before.dead.keys()
         for partition in () if self.options.sends_again else ends:
@@ -103,20 +105,41 @@ class OffsetBatch:
     def common_barrier(self, ends: Ends) -> CommonBarrier | None:
         """Return the place through which all partitions of topics that have barriers are complete, None without any.
 
-        A topic has barriers once each of its partitions has brought one; one that was declared dead says nothing any
-        more, until something comes to it.
+        A topic has barriers once one of its partitions has brought one. While another has brought none it is complete
+        through no place: its rows may be older, also where it came by a split. A silent one is not waited for.
         """
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
         newest, topics = {**self.batch.barriers, **self.backlog.marks(self.before.barriers)}, dict[str, str]()
-        for partition, end in ends.items():
-            if end.high > self.before.dead.get(partition, -1):
+        with_barriers = {partition.topic for partition in newest}
+        for partition in ends:
+            if partition.topic in with_barriers and not self._is_silent(partition):
                 at = newest.get(partition, "")
                 topics[partition.topic] = min(at, topics.get(partition.topic, at))
-        barriers = {topic: at for topic, at in topics.items() if at}
-        return CommonBarrier(min(barriers.values()), frozenset(barriers)) if barriers else None
+        return CommonBarrier(min(topics.values()), frozenset(topics)) if topics else None
 
-    def with_offsets_alone(self) -> set[str]:
+    def _is_silent(self, partition: Partition) -> bool:
+        """Return whether a partition says nothing any more, until something comes to it.
+
+        One was declared dead, and all that came to it is read. Or all of it had expired before it was first read: where
+        barriers come, they come to every partition that is open, long before messages expire.
+        """
+        end, start = self._ends[partition].high, self.batch.starts.get(partition)
+        read = max(self.backlog.reached.get(partition, 0), self.batch.reader.next.get(partition, 0))
+        is_dead = end <= min(read, self.before.dead.get(partition, -1))
+        return is_dead or (start is not None and end <= start.offset)
+
+    def without_places(self, barrier: CommonBarrier | None) -> set[str]:
+        """Return the topics with barriers of which no row in the backlog has a place."""
+        rows = dict[str, bool]()
+        for piece in self.backlog if barrier else ():
+            kinds, topic = piece.spoken.column("kind").to_pylist(), piece.partition.topic
+            for kind, at in zip(kinds, self.backlog.places(piece), strict=True):
+                if kind == Kind.ROW.value:
+                    rows[topic] = rows.get(topic, False) or bool(at)
+        return {topic for topic, placed in rows.items() if barrier and topic in barrier.topics and not placed}
+
+    def with_offsets_alone(self, barrier: CommonBarrier | None) -> set[str]:
         """Return the topics of which nothing but partitions and offsets puts in order what is in the backlog.
 
         YDB writes rows under a key into one partition, and after that was split into one with a greater number.
@@ -124,7 +147,8 @@ class OffsetBatch:
         if self.options.sends_again:
             return set()
         placed = {piece.partition.topic for piece in self.backlog if any(self.backlog.places(piece))}
-        return {partition.topic for partition in self.backlog.reached} - placed
+        with_barriers = barrier.topics if barrier else frozenset()
+        return {partition.topic for partition in self.backlog.reached} - placed - with_barriers
 
     def unplaced(self, unread: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Return the ranges of a connector that brought nothing with a place so far, though others did.
@@ -144,17 +168,27 @@ class OffsetBatch:
         read = self.backlog.greatest([one.partition for one in unread])
         if self.unplaced(unread):
             return ""
-        return min((at for at in (read, barrier.place if barrier else "") if at), default=None)
+        return min(([read] if read else []) + ([barrier.place] if barrier else []), default=None)
 
     def lands(self, through: str | None, barrier: CommonBarrier | None = None) -> bool:
         """Return whether anything of the backlog comes before a place, or in a topic that waits for no barrier."""
-        return any(self._part(partition, through, None, barrier)[0] for partition in self.backlog.reached)
+        bare = self.without_places(barrier)
+        return any(self._part(one, through, None, barrier, bare)[0] for one in self.backlog.reached)
 
     def _part(
-        self, partition: Partition, through: str | None, until: int | None, barrier: CommonBarrier | None
+        self,
+        partition: Partition,
+        through: str | None,
+        until: int | None,
+        barrier: CommonBarrier | None,
+        bare: Collection[str],
     ) -> tuple[list[Piece], int | None]:
-        waits = barrier is None or partition.topic in barrier.topics
-        return self.backlog.part(partition, through if waits else None, until)
+        if barrier is None or (partition.topic in barrier.topics and partition.topic not in bare):
+            return self.backlog.part(partition, through, until)
+        waits = partition.topic in bare and through is not None and through <= barrier.place
+        if through is not None and waits and not self._is_silent(partition):
+            return self.backlog.part_to_mark(partition, through)
+        return self.backlog.part(partition, None, until)
 
     def newest_mark(self) -> str | None:
         """Return TiCDC's greatest mark that was read, None where none is greater than those before.
@@ -179,8 +213,9 @@ class OffsetBatch:
         """
         reader, pieces, lines = self.batch.reader, list[Piece](), list[Line]()
         self._order.look_ahead()
+        bare = self._order.bare = self.without_places(barrier)
         for partition, reached in sorted(self.backlog.reached.items()):
-            landed, beyond = self._part(partition, through, until, barrier)
+            landed, beyond = self._part(partition, through, until, barrier, bare)
             reader.next[partition] = max(reader.next.get(partition, 0), reached) if beyond is None else beyond
             for piece in landed:
                 offsets = piece.batch.column("offset").to_numpy()
@@ -220,8 +255,13 @@ class OffsetBatch:
         if lines:
             self.batch.last = position
         waiting = (one.at for one in lines if barrier and pieces[one.piece].partition.topic in barrier.topics)
-        self.batch.ahead = max(self.batch.ahead, max(waiting, default=""))
-        if barrier is None or self.batch.ahead <= barrier.place:
+        self.batch.ahead = max(self.batch.ahead, self._order.ahead, max(waiting, default=""))
+        for one in self._ends if barrier and not barrier.place else ():  # it is to be said what the topic waits for
+            if barrier and one.topic in barrier.topics and not self._is_silent(one):
+                self.batch.barriers.setdefault(one, "")
+        barriers = self.batch.barriers
+        is_open = any(not barriers.get(one, "-") and not self._is_silent(one) for one in self._ends)
+        if barrier is None or (self.batch.ahead <= barrier.place and not is_open):
             self.proven, self.batch.ahead = self.batch.last, ""
 
     def _with_rows(self) -> Iterator[LandedEvent]:

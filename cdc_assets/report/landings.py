@@ -197,15 +197,21 @@ def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, 
 def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
     """Name the partitions whose barrier is the least in topics that have them, if some got nothing more these alone.
 
+    One without a barrier behind what is landed of it has the least of all, if not one in what is not landed.
+
     TiCDC's, which have streams, hold nothing up.
     """
-    living = [partition for partition in landed.next if partition not in landed.dead]
-    without = {partition.topic for partition in living if partition not in landed.barriers}
-    waiting = [partition for partition in living if partition.topic not in without]
+    starts = landed.starts
+    empty = [one for one in starts if landed.next.get(one) == starts[one].offset and not behind.get(one)]
+    living = [partition for partition in landed.ends if partition not in landed.dead and partition not in empty]
+    with_barriers = {partition.topic for partition in landed.barriers}
+    waiting = [partition for partition in living if partition.topic in with_barriers]
     if landed.streams or not waiting or not (landed.ahead or any(behind.get(one) for one in waiting)):
         return ""
-    least = min(landed.barriers[one] for one in waiting)
-    last = [one for one in sorted(waiting) if landed.barriers[one] == least]
+    open_ends = [one for one in waiting if not landed.barriers.get(one) and behind.get(one)]
+    known = [one for one in waiting if one not in open_ends]
+    least = min((landed.barriers.get(one, "") for one in known), default="")
+    last = sorted([*open_ends, *(one for one in known if landed.barriers.get(one, "") == least)])
     last = [one for one in last if not behind.get(one)] or last
     names = ", ".join(map(str, last[:_SHOWN_PARTITIONS]))
     names += f" and {len(last) - _SHOWN_PARTITIONS} more" if len(last) > _SHOWN_PARTITIONS else ""

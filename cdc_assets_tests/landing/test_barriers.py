@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.landing.decisions import declare_dead
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
@@ -36,6 +37,13 @@ class Lines:
         self._offsets[topic, partition] = offset + 1
         place = {"topic": topic, "partition": partition, "offset": offset, "timestamp_ms": 0}
         self.log.lines.append({**place, "key_b64": None, "value_b64": value, "headers": []})
+
+    def sent(self, partition: int) -> int:
+        return self._offsets.get((TOPIC, partition), 0)
+
+    def advance(self, partition: int, offset: int) -> None:
+        """Let a partition go on at an offset."""
+        self._offsets[TOPIC, partition] = offset
 
     def change(self, partition: int, key: int, value: int, step: int) -> None:
         self.send(partition, {"update": {"a": value}, "key": [key], "ts": [step, len(self.log.lines)]})
@@ -90,6 +98,8 @@ def test_what_waits_for_a_barrier_is_said_and_a_dead_partition_lets_it_go_on(tmp
     assert rows(feed) == {1: 2}
     assert describe_landing("ydb", feed.landing.landed(), {}).waits == ""
     with pytest.raises(BadSettings, match="waits for no partition"):
+        declare_dead(feed.landing, Partition("shop/users/updates", 1))
+    with pytest.raises(BadSettings, match="is not landed"):
         declare_dead(feed.landing, Partition(TOPIC, 7))
 
 
@@ -263,3 +273,201 @@ def test_a_partition_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     lines.barrier(1004, 1)
     feed.apply()
     assert rows(feed) == {1: 3, 2: 2}
+
+
+def test_rows_without_timestamps_wait_for_the_barrier_behind_them(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.send(0, {"update": {"a": 1}, "key": [1]})
+    lines.barrier(10, 0)
+    lines.send(0, {"update": {"a": 2}, "key": [1]})  # and the partition is split
+    for partition in (1, 2):
+        lines.send(partition, {"update": {"a": 3}, "key": [partition]})
+        lines.barrier(20, partition)
+    feed = feed_of(lines, tmp_path)
+    feed.apply()
+    assert rows(feed) == {1: 1}
+    said = describe_landing("ydb", feed.landing.landed(), {}).waits
+    names = ", ".join(f"{TOPIC}[{number}]" for number in range(3))
+    assert said.startswith(f"what stands beyond the newest barrier of {names} waits")  # of two it is not landed yet
+    declare_dead(feed.landing, Partition(TOPIC, 0))
+    feed.apply()
+    assert rows(feed) == {1: 3, 2: 3}
+
+
+def test_a_first_landing_waits_for_the_barriers_of_partitions_that_a_split_has_made(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.change(0, 1, 1, 9)
+    lines.barrier(10, 0)
+    lines.change(1, 1, 2, 15)
+    feed = feed_of(lines, tmp_path)
+    with pytest.raises(MetadataMissing, match="beyond the newest barrier"):
+        feed.apply()
+    said = describe_landing("ydb", feed.landing.landed(), {}).waits
+    assert said.startswith(WAITS)
+    lines.barrier(20, 0, 1)
+    feed.apply()
+    assert rows(feed) == {1: 2}
+
+
+@pytest.mark.parametrize("stamp", [{}, {"ts": [9, 1]}])
+@pytest.mark.parametrize("later", [False, True])
+def test_a_partition_all_of_which_expired_unread_is_missing_and_not_waited_for(
+    later: bool, stamp: dict[str, Any], tmp_path: Path
+) -> None:
+    lines, closed = Lines(), Partition(TOPIC, 0)
+    lines.send(1, {"update": {"a": 1}, "key": [1], **stamp})
+    lines.barrier(10, 1)
+    feed = feed_of(lines, tmp_path, "&initial_scan=true", initial={})
+    if later:
+        feed.apply()
+    feed.log.emptied[closed] = 5
+    lines.send(1, {"update": {"a": 2}, "key": [1], **stamp})
+    lines.barrier(20, 1)
+    (table,) = feed.apply().tables
+    assert rows(feed) == {1: 2}
+    assert describe_landing("ydb", feed.landing.landed(), {}).waits == ""
+    assert f"{closed} began at offset 5" in table.incomplete
+    del feed.log.emptied[closed]
+    lines.advance(0, 5)
+    lines.send(0, {"update": {"a": 3}, "key": [2], **({"ts": [25, 1]} if stamp else {})})  # it is open
+    lines.barrier(30, 1)
+    feed.apply()
+    assert rows(feed) == {1: 2}
+    assert str(closed) in describe_landing("ydb", feed.landing.landed(), {}, {closed: 6, Partition(TOPIC, 1): 5}).waits
+    lines.barrier(30, 0)
+    feed.apply()
+    assert rows(feed) == {1: 2, 2: 3}
+
+
+def test_a_partition_that_was_landed_and_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    """Its last row has no timestamp, and no barrier behind it."""
+    lines = Lines()
+    lines.send(0, {"update": {"a": 1}, "key": [1]})
+    lines.barrier(10, 0, 1)
+    feed = feed_of(lines, tmp_path)
+    feed.apply()
+    for number in range(16):
+        lines.send(number % 2, {"update": {"a": number}, "key": [1 + number % 2]})
+    feed.landing = feed.landed_in(commit_bytes=1)
+    feed.log.at_once = 2
+    feed.apply()
+    assert rows(feed) == {1: 1}
+    lines.log.lines = [line for line in lines.log.lines if line["partition"]]
+    lines.barrier(20, 1)
+    feed.apply()
+    assert rows(feed) == {1: 14, 2: 15}
+    assert describe_landing("ydb", feed.landing.landed(), {}).waits == ""
+
+
+class Changefeed:
+    """A changefeed whose partitions are split and merged: what it has written, and what was there at each barrier."""
+
+    def __init__(self, *, stamped: bool) -> None:
+        self.lines, self.stamped, self.now = Lines(), stamped, 1000
+        self.owners = {key: key % 2 for key in range(6)}
+        self.due: dict[int, list[int]] = {0: [], 1: []}
+        self.proven = {0: 0, 1: 0}
+        self.written: list[tuple[int, int, int]] = []
+        self.dead: set[int] = set()
+
+    def row(self, key: int) -> None:
+        self.now += 1
+        partition = self.owners[key]
+        self.deliver(partition)
+        stamp = {"ts": [self.now, 1]} if self.stamped else {}
+        self.lines.send(partition, {"update": {"a": self.now}, "key": [key], **stamp})
+        self.written.append((self.now, partition, key))
+
+    def barrier(self) -> None:
+        self.now += 1
+        for due in self.due.values():
+            due.append(self.now)
+
+    def deliver(self, partition: int) -> None:
+        """Send a partition the barriers that are due in it."""
+        for step in self.due.get(partition, ()):
+            self.lines.barrier(step, partition)
+            self.proven[partition] = step
+        if partition in self.due:
+            self.due[partition] = []
+
+    def move(self, parents: set[int], children: int) -> None:
+        """Close partitions, and go on in new ones with their keys."""
+        first = max(self.proven) + 1
+        due = max((self.due.pop(one) for one in parents), key=len)
+        for number in range(first, first + children):
+            self.due[number], self.proven[number] = list(due), min(self.proven[one] for one in parents)
+        for key, owner in self.owners.items():
+            if owner in parents:
+                self.owners[key] = first + key % children
+
+    def listed(self) -> set[int]:
+        return {one for one in self.proven if self.lines.sent(one)}
+
+    def common(self) -> int:
+        return min((self.proven[one] for one in self.listed() - self.dead), default=self.now)
+
+    def at(self, step: int) -> dict[int, int]:
+        """What is shown through a step; of a dead partition without timestamps all that it has."""
+        whole = set() if self.stamped else self.dead
+        return {key: now for now, one, key in self.written if now <= step or one in whole}
+
+
+HISTORIES = st.lists(
+    st.one_of(
+        st.tuples(st.just("row"), st.integers(0, 5)),
+        st.tuples(st.just("row"), st.integers(0, 5)),
+        st.tuples(st.just("barrier"), st.just(0)),
+        st.tuples(st.just("deliver"), st.integers(0, 7)),
+        st.tuples(st.just("split"), st.integers(0, 7)),
+        st.tuples(st.just("merge"), st.just(0)),
+        st.tuples(st.just("dead"), st.just(0)),
+        st.tuples(st.just("apply"), st.sampled_from([1, 400, 1000, 1 << 20])),
+    ),
+    min_size=4,
+    max_size=30,
+)
+
+
+@settings(max_examples=25)
+@given(HISTORIES, st.booleans(), st.integers(1, 5))
+@example([("barrier", 0), ("row", 0), ("row", 4), ("apply", 1)], False, 1)
+def test_readers_see_a_barrier_however_partitions_are_split_and_merged(
+    history: list[tuple[str, int]], stamped: bool, at_once: int
+) -> None:
+    source, seen = Changefeed(stamped=stamped), 0
+    source.barrier()
+    for partition in (0, 1):
+        source.deliver(partition)
+    source.row(0)
+    end = [("barrier", 0), *(("deliver", number) for number in range(40)), ("apply", 1 << 20), ("dead", 0)]
+    with TemporaryDirectory() as directory:
+        feed = feed_of(source.lines, Path(directory))
+        feed.log.at_once = at_once
+        for what, chosen in (*history, *end, *end, ("apply", 1)):
+            living = sorted(source.due)
+            if what == "row":
+                source.row(chosen)
+            elif what == "barrier":
+                source.barrier()
+            elif what == "deliver":
+                source.deliver(living[chosen % len(living)])
+            elif what == "split" and len(source.proven) < 12:
+                source.move({living[chosen % len(living)]}, 2)
+            elif what == "merge" and len(living) > 1 and len(source.proven) < 12:
+                source.move(set(living[:2]), 1)
+            elif what == "dead":
+                for number in source.listed() - source.due.keys() - source.dead:
+                    seen_to = feed.landing.landed().ends.get(Partition(TOPIC, number))
+                    if seen_to == source.lines.sent(number) and feed.landing.landed().barriers:
+                        declare_dead(feed.landing, Partition(TOPIC, number))
+                        source.dead.add(number)
+            elif what == "apply":
+                feed.landing = feed.landed_in(commit_bytes=chosen)
+                with suppress(MetadataMissing):  # nothing is proven yet
+                    assert not feed.apply().problems
+                shown = rows(feed) if feed.lake.names() else {}
+                steps = [step for step in range(seen, source.common() + 1) if source.at(step) == shown]
+                assert steps or shown == {} or shown == source.at(seen), (shown, source.written, source.common())
+                seen = steps[0] if steps else seen
+        assert rows(feed) == source.at(source.now)

@@ -128,14 +128,10 @@ def test_a_restart_of_the_sender_that_brings_everything_again_proves_it() -> Non
 
 def test_a_table_all_of_whose_messages_expired_is_incomplete() -> None:
     """The DDL is in the other partition still; the log of its rows is empty, and not at its beginning."""
-
-    class Emptied(Broker):
-        def ends(self, concerns: Any) -> Any:
-            return {Partition("cdc", OWN): LogEnds(7, 7), **super().ends(concerns)}
-
-    feed = TopicFeed.of(Emptied(), sink_uri=URI, initial={})
+    feed = TopicFeed.of(Broker(), sink_uri=URI, initial={})
     of_two_tables(feed)
     expire(feed, OWN, 7)
+    feed.log.emptied[Partition("cdc", OWN)] = 7
     assert "shop.b" in incomplete(feed)
     assert "the 7 messages 0..6 had expired" in incomplete(feed)["shop.b"]
 
@@ -271,11 +267,7 @@ def test_a_connectors_topic_that_begins_behind_its_tables_create_makes_it_incomp
 
 
 def test_a_connectors_topic_whose_messages_all_expired_makes_its_table_incomplete() -> None:
-    class Emptied(MemoryLog):
-        def ends(self, concerns: Any) -> Any:
-            return {**super().ends(concerns), Partition("px.d.a", 0): LogEnds(5, 5)}
-
-    log = Emptied([])
+    log = MemoryLog(emptied={Partition("px.d.a", 0): 5})
     mariadb.send(log, mariadb.history("a", "b", []))
     log.lines = [line for line in log.lines if line["topic"] != "px.d.a"]
     assert incomplete(of_connector(log)).keys() == {"d.a"}
@@ -324,11 +316,8 @@ def test_a_connectors_ddl_that_expired_after_its_snapshot_is_missing() -> None:
 
 
 def test_tables_that_are_empty_by_their_snapshot_are_not_where_their_topic_lost_messages() -> None:
-    class Emptied(MemoryLog):
-        def ends(self, concerns: Any) -> Any:
-            return {**super().ends(concerns), Partition("px.public.u", 0): LogEnds(5, 5)}
-
-    feed = TopicFeed.of(Emptied([]), sink_uri=snapshots.URI, name="c", initial={})
+    log = MemoryLog(emptied={Partition("px.public.u", 0): 5})
+    feed = TopicFeed.of(log, sink_uri=snapshots.URI, name="c", initial={})
     rows = snapshots.snapshot(1, 2, end="last", connector=snapshots.MYSQL)
     snapshots.send(feed.log, [snapshots.create("t"), snapshots.create("u"), snapshots.create("w"), *rows])
     assert (snapshots.state(feed, "u"), snapshots.state(feed, "w")) == (Lack.EXPIRED, Whole.SNAPSHOT)
