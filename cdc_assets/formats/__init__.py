@@ -16,7 +16,6 @@ Every decoder returns the same shape, so that nothing after it knows the format.
 Plugs stand in the tables below, those of messages in `message_options`. What several of them have in common:
 
     dialect           delimited text: where its records end, how they are cut into fields
-    json_lines        files of JSON objects -> records, and records -> Arrow
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them

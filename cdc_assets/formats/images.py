@@ -40,6 +40,7 @@ __all__ = [
     "Cells",
     "Faults",
     "Images",
+    "Reason",
     "RowSides",
     "changes_of",
     "in_lines",
@@ -50,6 +51,8 @@ __all__ = [
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Reason = str | Callable[[int], str]
+"""Why images are not applied, or why the image at a place is not."""
 
 
 class Cells(NamedTuple):
@@ -66,7 +69,7 @@ class Cells(NamedTuple):
     absent: Mask | None = None
     binary: Binary = "raw"
     zones: pa.Array | None = None
-    faults: tuple[tuple[Mask, str], ...] = ()
+    faults: tuple[tuple[Mask, Reason], ...] = ()
     notes: Mapping[str, Mask] = MappingProxyType({})
     named: bool = False
     unchanged: Mask | None = None
@@ -119,29 +122,29 @@ def row_images(lines: Rows, commit_ts: Rows, after: Mask, before: Mask) -> Image
 
 @dataclass(frozen=True, slots=True)
 class RowSides:
-    """Images of rows, and in the same order the records and the member in which the columns of each are."""
+    """Images of rows, and in the same order the records and the paths at which the columns of each are."""
 
     images: Images
-    sides: tuple[tuple[Records, str], ...]
+    sides: tuple[tuple[Records, Path], ...]
 
     @classmethod
-    def of(cls, images: Sequence[Images], sides: Iterable[tuple[Records, str]]) -> RowSides:
+    def of(cls, images: Sequence[Images], sides: Iterable[tuple[Records, Path]]) -> RowSides:
         """Put images one after the other."""
         return cls(side_by_side(images), tuple(sides))
 
     def absent(self, *path: str | int) -> Mask | None:
-        """Mark the images without a cell at a path within their member, None for none."""
-        kinds = np.concatenate([records.kinds(side, *path) for records, side in self.sides])
+        """Mark the images without a cell at a path within that of their image, None for none."""
+        kinds = np.concatenate([records.kinds(*base, *path) for records, base in self.sides])
         absent: Mask = kinds == CellKind.ABSENT
         return absent if absent.any() else None
 
     def column(self, *path: str | int) -> RecordColumn:
-        """Return the cells at a path within their member."""
-        return RecordColumn.joined([records.column(side, *path) for records, side in self.sides])
+        """Return the cells at a path within that of their image."""
+        return RecordColumn.joined([records.column(*base, *path) for records, base in self.sides])
 
     def whole_numbers(self, *path: str | int) -> npt.NDArray[np.uint64]:
         """Return the cells that are whole numbers of at most 64 bits and not below zero, 0 for others."""
-        held = [records.whole_numbers(side, *path) for records, side in self.sides]
+        held = [records.whole_numbers(*base, *path) for records, base in self.sides]
         return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in held])
 
 
@@ -164,10 +167,11 @@ class Faults:
                 commit_ts = int(self.commit_ts[line - 1]) or None
             self.found[line] = Reject(self.path, line, reason, self.raw(line), column, commit_ts)
 
-    def mark(self, mask: Mask, images: Images, reason: Callable[[int], str], column: str = "") -> None:
+    def mark(self, mask: Mask, images: Images, reason: Reason, column: str = "") -> None:
         """Do so for images."""
         for image in np.flatnonzero(mask).tolist():
-            self.add(int(images.lines[image]), reason(image), column, int(images.commit_ts[image]))
+            what = reason if isinstance(reason, str) else reason(image)
+            self.add(int(images.lines[image]), what, column, int(images.commit_ts[image]) or None)
 
     def refuse(self, records: Records, mask: Mask, column: str, reason: str, *shown: Path) -> None:
         """Refuse records, whose messages are lines from 0, for a column; `{}` in the reason is a cell to be shown."""
@@ -242,7 +246,7 @@ def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, f
     for name, mask in masks.items():
         if not key or name in key:
             reason = "it leaves out a column of the key" if key else "it leaves out columns, and its table has no key"
-            faults.mark(mask, images, lambda _, reason=reason: reason, name)  # type: ignore[misc]
+            faults.mark(mask, images, reason, name)
     names = [[name for name, mask in masks.items() if mask[image]] or None for image in range(len(images))]
     return pa.array(names, pa.list_(pa.string()))
 
@@ -285,7 +289,7 @@ def _completed(
         array, lacking = array.take(pa.array(place)), lacking[place]
         cells = cells._replace(
             zones=None if cells.zones is None else cells.zones.take(pa.array(place)),
-            faults=tuple((mask[place], reason) for mask, reason in cells.faults),
+            faults=tuple((mask[place], _at(place, reason)) for mask, reason in cells.faults),
             notes={rule: mask[place] for rule, mask in cells.notes.items()},
         )
     deletes = lacking & (images.ops < 0) & (images.after < 0)
@@ -305,6 +309,11 @@ def _completed(
     return cells._replace(array=array, absent=None)
 
 
+def _at(place: Rows, reason: Reason) -> Reason:
+    """Return the reason for images whose values are those at these places."""
+    return reason if isinstance(reason, str) else lambda image: reason(int(place[image]))
+
+
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
@@ -318,7 +327,7 @@ def _converted(
     notes: Counter[tuple[str, str]],
 ) -> pa.Array:
     for mask, reason in cells.faults:
-        faults.mark(mask, images, lambda _, reason=reason: reason, column.name)  # type: ignore[misc]
+        faults.mark(mask, images, reason, column.name)
     done = _values(cells, column, options)
     if in_key:
         lossy = [(rule, mask) for rule, mask in done.notes.items() if rule in LOSSY]

@@ -27,10 +27,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.json_lines import is_utf8, pieces, refuse_half_pairs
 from cdc_assets.formats.messages import explained
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
-from cdc_assets.formats.words import Marked, have, places, whole_numbers, words
+from cdc_assets.formats.words import Marked, have, is_utf8, pieces, places, whole_numbers, words
 
 __all__ = [
     "NO_VALUE",
@@ -76,6 +75,8 @@ a shape and its values takes as long as to parse some hundred messages."""
 _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 _ESCAPE = re.compile(rb"\\.")
 _BARE = r"^(?:null|true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
+_INSIDE = -1
+"""A step to what is between the braces of an object."""
 _DECODER, _PRINT = json.JSONDecoder(), json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -83,7 +84,8 @@ _DECODER, _PRINT = json.JSONDecoder(), json.JSONEncoder(ensure_ascii=False).enco
 class Shape:
     """What is the same in messages: `between` stands before each value and after the last, `paths` are the values.
 
-    `message` is the first that has the shape, and `first` what it holds. `spans` are its objects and arrays.
+    `message` is the first that has the shape, and `first` what it holds. `spans` are its objects and arrays. What is
+    within the members `unordered` is a value that stands between braces.
     """
 
     between: tuple[bytes, ...]
@@ -91,6 +93,8 @@ class Shape:
     spans: Mapping[Path, Span]
     message: bytes
     first: Any
+    unordered: Sequence[str]
+    sizes: Mapping[int, int]
 
     def place(self, *path: str | int) -> int | None:
         """Return the number of the value at a path, None where there is none."""
@@ -104,10 +108,11 @@ class Shape:
         return held
 
 
-def find_shape(message: bytes, fixed: str = "") -> Shape | None:
+def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = ()) -> Shape | None:
     """Return the shape of a message, in which the member `fixed` is the same everywhere.
 
-    None for one that is no JSON, or has a member twice.
+    Members of the objects `unordered` may stand in any order. None for a message that is no JSON, or has a member
+    twice.
     """
     try:
         first = _parsed(message)
@@ -116,18 +121,23 @@ def find_shape(message: bytes, fixed: str = "") -> Shape | None:
     if not isinstance(first, dict):
         return None
     text = message.decode()
-    between, paths, spans = _walk(message, text if len(text) == len(message) else "", fixed)
-    return Shape(between, paths, spans, message, first)
+    own = tuple(name for name in unordered if isinstance(first.get(name), dict))
+    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own)
+    return Shape(between, paths, spans, message, first, own, sizes)
 
 
-def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span]]:
+def _walk(
+    message: bytes, text: str, fixed: str, unordered: Sequence[str]
+) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span], Mapping[int, int]]:
     """Return what stands between the values of a message, and where these, and objects and arrays, are.
 
-    `text` is the message in ASCII, else "".
+    The values that are the insides of the members `unordered` come with their lengths. `text` is the message in ASCII,
+    else "".
     """
     between: list[bytes] = []
     paths: list[Path] = []
     spans: dict[Path, Span] = {}
+    sizes: dict[int, int] = {}
     opened: list[tuple[int, int]] = []
     at = begun = 0
     path: list[str | int] = []
@@ -139,10 +149,16 @@ def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tup
                 at = _DECODER.raw_decode(text, at)[1]
                 continue
             opened.append((len(between), at - begun))
+            if len(path) == 1 and path[0] in unordered:
+                between.append(message[begun : at + 1])
+                paths.append((*path, _INSIDE))
+                begun = at + 1
             path.append("" if byte == b"{" else 0)
             named = byte == b"{"
         elif byte in b"}]":
             path.pop()
+            if len(path) == 1 and path[0] in unordered:
+                sizes[len(between) - 1], begun = at - begun, at
             spans[tuple(path)] = (*opened.pop(), len(between), at + 1 - begun)
         elif byte == b",":
             last = path[-1]
@@ -152,14 +168,14 @@ def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tup
             end = _SCALAR.match(message, at).end()  # type: ignore[union-attr]  # it is JSON
             if named:
                 path[-1], named = json.loads(message[at:end]), False
-            elif path[0] != fixed:
+            elif path[0] != fixed and path[0] not in unordered:
                 between.append(message[begun:at])
                 paths.append(tuple(path))
                 begun = end
             at = end
             continue
         at += 1
-    return (*between, message[begun:]), tuple(paths), spans
+    return (*between, message[begun:]), tuple(paths), spans, sizes
 
 
 class SameShape(Records):
@@ -189,6 +205,8 @@ class SameShape(Records):
 
     def kinds(self, *path: str | int) -> Kinds:
         number = self.shape.place(*path)
+        if self._is_unordered(path):
+            return self._inside(path).kinds
         if number is None:
             return np.full(len(self), _KINDS[type(self.shape.at(*path))], np.uint8)
         starts, _, quoted = self.values[number]
@@ -197,6 +215,8 @@ class SameShape(Records):
         return np.where(quoted, np.uint8(CellKind.TEXT), _BARE_KINDS[np.frombuffer(self.data, np.uint8)[starts]])
 
     def column(self, *path: str | int) -> RecordColumn:
+        if self._is_unordered(path):
+            return self._inside(path)
         number, kinds = self.shape.place(*path), self.kinds(*path)
         if number is not None:
             return RecordColumn(kinds, self._texts(number, kinds == CellKind.NULL))
@@ -207,6 +227,27 @@ class SameShape(Records):
         texts = pieces(self.data, begins - quoted, ends + closed + stop)
         texts = pc.binary_join_element_wise(self.shape.between[first][start:], texts, b"")
         return RecordColumn(kinds, pa.array([print_json(json_value(text)) for text in texts.to_pylist()], pa.string()))
+
+    def _is_unordered(self, path: Path) -> bool:
+        return len(path) > 1 and path[0] in self.shape.unordered
+
+    def _inside(self, path: Path) -> RecordColumn:
+        """Return the cells at a path in an object whose members stand in any order: mostly what the first one has."""
+        starts, ends, _ = self.values[self.shape.paths.index((path[0], _INSIDE))]
+        held, objects = self.shape.at(*path), pieces(self.data, starts, ends)
+        same = pa.repeat(False, len(self))
+        if len(path) == 2 and type(held) is str:  # no text of JSON has its own quotes in it
+            same = pc.match_substring(objects, f"{json.dumps(path[1])}:{json.dumps(held, ensure_ascii=False)}".encode())
+        cells = [held] * len(self)
+        for place in np.flatnonzero(~bits(same)).tolist():
+            try:
+                cells[place] = _parsed(b"{%s}" % objects[place].as_py())
+            except ValueError as error:
+                self.refuse(place, explained(error))
+                cells[place] = ABSENT
+            for step in path[1:]:
+                cells[place] = _step(cells[place], step)
+        return _column(cells)
 
     def by_members(self, *path: str | int) -> Iterator[Marks]:
         yield np.ones(len(self), bool)
@@ -259,14 +300,14 @@ class SameShape(Records):
         return found
 
 
-def same_shapes(values: pa.BinaryArray, fixed: str = "") -> Iterator[SameShape]:
+def same_shapes(values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()) -> Iterator[SameShape]:
     """Yield messages by their shapes (see `find_shape`); those that are in none are to be read one by one."""
     for prefix, messages, rest in _by_prefix(values, fixed) if fixed else ((b"", None, values),):
         sizes = pc.binary_length(rest).fill_null(0).to_numpy().astype(np.int64)
         size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
         cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
         for start, stop in pairwise([0, *cuts.tolist(), len(rest)]):
-            for found in _read_block(rest.slice(start, stop - start), prefix, fixed):
+            for found in _read_block(rest.slice(start, stop - start), prefix, fixed, unordered):
                 own = found.messages + start
                 yield found.moved(own if messages is None else messages[own])
 
@@ -304,7 +345,7 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
         yield prefix, mine, pieces(data, starts[mine] + len(prefix), ends[mine])
 
 
-def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[SameShape]:
+def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Sequence[str]) -> Iterator[SameShape]:
     """Yield messages by their shapes, of which all begin with a prefix that `values` do not have."""
     if len(values) < _FEW:
         return
@@ -313,7 +354,7 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[S
     for _ in range(_MOST_SHAPES):
         if len(left) < _FEW:
             return
-        shape = find_shape(prefix + block.message(int(left[0])), fixed)
+        shape = find_shape(prefix + block.message(int(left[0])), fixed, unordered)
         if shape is None:
             left = left[1:]
             continue
@@ -375,12 +416,17 @@ class _Block:
         at = self.begins[messages]
         values: list[tuple[Places, Places, Marks]] = []
         texts = (shape.between[0][prefix:], *shape.between[1:])
-        for between, then in pairwise(texts):
+        for number, (between, then) in enumerate(pairwise(texts)):
             fit = self._have(at, between)
             if not fit.all():
                 messages, at = messages[fit], at[fit]
                 values = [(starts[fit], ends[fit], quoted[fit]) for starts, ends, quoted in values]
-            starts, ends, quoted = self._value(at + len(between), then)
+            at = at + len(between)
+            if number in shape.sizes:
+                ends = np.minimum(at + shape.sizes[number], self.ends[messages])
+                starts, quoted = at, np.zeros(len(at), bool)
+            else:
+                starts, ends, quoted = self._value(at, then)
             values.append((starts, ends, quoted))
             at = ends + quoted
         last = texts[-1]
@@ -419,8 +465,12 @@ class _Block:
 
     def _spelled(self, at: Places, then: int) -> Places:
         """Do so for what is no number in digits."""
-        null = have(self.words, at, b"null") & (self.data[at + 4] == then)
-        ends, left = at + 4, np.flatnonzero(~null)
+        ends: Places = at.copy()
+        left = np.arange(len(at))
+        for text in (b"null", b"false", b"true"):
+            fit = have(self.words, at[left], text) & (self.data[at[left] + len(text)] == then)
+            ends[left] += np.where(fit, len(text), 0)
+            left = left[~fit]
         if len(left):
             stops = Marked(self.data, self.size, lambda part: part == then).next(at[left])
             texts = pieces(pa.py_buffer(self.data), at[left], stops, pa.string())
@@ -443,13 +493,15 @@ class _Block:
 # --- all messages -----------------------------------------------------------------------------------------------------
 
 
-def json_records(values: pa.BinaryArray, fixed: str = "") -> Iterator[Records]:
+def json_records(values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()) -> Iterator[Records]:
     """Yield all messages as records: JSON objects, by their shapes, else by their members; null is none.
 
-    The member `fixed` is the same in most messages, as a schema is, so that it is read but once.
+    The member `fixed` is the same in most messages, as a schema is, so that it is read but once. The members
+    `unordered` are objects with the same members in an order that differs from message to message: what is in them is
+    read only where it is asked for, and those of the first message are taken for those of all.
     """
     left = np.ones(len(values), bool)
-    for found in same_shapes(values, fixed):
+    for found in same_shapes(values, fixed, unordered):
         left[found.messages] = False
         yield found
     numbers = np.flatnonzero(left)
@@ -522,16 +574,10 @@ class ParsedRecords(Records):
         return tuple(dict.fromkeys(name for names in sets for name in names))
 
     def kinds(self, *path: str | int) -> Kinds:
-        return np.frombuffer(bytes([_KINDS[type(held)] for held in self._at(path)]), np.uint8)
+        return _kinds(self._at(path))
 
     def column(self, *path: str | int) -> RecordColumn:
-        cells = self._at(path)
-        plain = _PLAIN.issuperset(map(type, cells))
-        texts = cells if plain else [_TEXTS[type(held)](held) for held in cells]
-        if any(isinstance(text, bytes) for text in texts):
-            texts = [text.encode() if isinstance(text, str) else text for text in texts]
-            return RecordColumn(self.kinds(*path), pa.array(texts, pa.binary()))
-        return RecordColumn(self.kinds(*path), pa.array(texts, pa.string()))
+        return _column(self._at(path))
 
     def lengths(self, *path: str | int) -> Places:
         return np.array([len(held) if isinstance(held, list) else -1 for held in self._at(path)], np.int64)
@@ -618,10 +664,20 @@ def _parsed(value: bytes) -> Any:
         found = _STRICT.decode(value.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    refuse_half_pairs(value, found)
+    _refuse_half_pairs(value, found)
     if value.count(b"[") + value.count(b"{") > _DEEPEST and _is_deep(found):
         raise ValueError("it is nested too deeply")
     return found
+
+
+def _refuse_half_pairs(text: bytes, found: object) -> None:
+    """Raise ValueError for JSON with half of a surrogate pair: it is escaped, and no text in UTF-8."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return
+    try:
+        json.dumps(found, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half of a surrogate pair, so it is not UTF-8") from None
 
 
 class _Parser:
@@ -709,6 +765,19 @@ _TEXTS: Mapping[type, Callable[[Any], str | bytes | None]] = {
     bool: lambda held: "true" if held else "false",
     **dict.fromkeys((dict, list), print_json),
 }
+
+
+def _kinds(cells: Sequence[Any]) -> Kinds:
+    return np.frombuffer(bytes([_KINDS[type(held)] for held in cells]), np.uint8)
+
+
+def _column(cells: Sequence[Any]) -> RecordColumn:
+    plain = _PLAIN.issuperset(map(type, cells))
+    texts = cells if plain else [_TEXTS[type(held)](held) for held in cells]
+    if any(isinstance(text, bytes) for text in texts):
+        texts = [text.encode() if isinstance(text, str) else text for text in texts]
+        return RecordColumn(_kinds(cells), pa.array(texts, pa.binary()))
+    return RecordColumn(_kinds(cells), pa.array(texts, pa.string()))
 
 
 def _step(held: Any, step: str | int) -> Any:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.words import Marks, base64_numbers
 
-__all__ = ["CellKind", "Marks", "Path", "RecordColumn", "Records", "bits"]
+__all__ = ["CellKind", "Kinds", "Marks", "Path", "RecordColumn", "Records", "bits"]
 
 Places = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.uint8]
@@ -63,7 +63,7 @@ class RecordColumn:
     def joined(cls, parts: Sequence[RecordColumn]) -> RecordColumn:
         """Return columns one after the other."""
         kind = pa.binary() if any(part.texts.type == pa.binary() for part in parts) else pa.string()
-        texts = [part.texts.cast(kind) for part in parts]
+        texts = [part.texts if part.texts.type == kind else part.texts.cast(kind) for part in parts]
         return cls(np.concatenate([part.kinds for part in parts]), pa.concat_arrays(texts))
 
     def __len__(self) -> int:

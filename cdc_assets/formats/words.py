@@ -6,6 +6,7 @@
     base64_numbers(texts)            what bytes in base64 say
     places(data, byte)               where a byte stands
     Marked(data, size, test)         where the next byte stands that passes a test
+    pieces(data, from, to)           what stands there, as an array
 
 A piece that is looked at may end with the data: whoever made the data appends as many bytes as are read beyond it.
 """
@@ -17,8 +18,10 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["Marked", "Marks", "base64_numbers", "have", "places", "whole_numbers", "words"]
+__all__ = ["Marked", "Marks", "base64_numbers", "have", "is_utf8", "pieces", "places", "whole_numbers", "words"]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -63,6 +66,24 @@ def have(held: Words, at: Places, text: bytes) -> Marks:
     for start in (*range(_WORD, last, _WORD), *((last,) if last else ())):
         found &= held[at + start] == np.uint64(int.from_bytes(text[start : start + _WORD], "little"))
     return found
+
+
+def pieces(data: pa.Buffer, starts: Places, ends: Places, kind: pa.DataType | None = None) -> pa.Array:
+    """Return pieces of a buffer that follow each other, as an array of their own (default: binary)."""
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
+    held = pa.Array.from_buffers(kind or pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), data])
+    return pc.take(held, pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
+
+
+def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
+    """Return whether the bytes are UTF-8 throughout; Arrow's JSON reader does not look."""
+    offsets = pa.py_buffer(np.array([0, len(body)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(body)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

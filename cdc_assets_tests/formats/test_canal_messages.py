@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -63,6 +64,58 @@ def test_claims_and_rows_of_their_key_only() -> None:
     assert (key_only["kind"], key_only["table"], key_only["ordinals"]) == ("bad", "t", [0])
     assert "claim-check" in key_only["reason"]
     assert (neither["kind"], neither["claim"]) == ("row", None)
+
+
+TAILS = [
+    {"onlyHandleKey": False, "claimCheckLocation": ""},
+    {"onlyHandleKey": True},
+    {"onlyHandleKey": False, "claimCheckLocation": "s3://claims/0a.json"},
+    {},
+]
+
+
+@pytest.mark.parametrize("tail", TAILS, ids=str)
+def test_a_row_that_is_damaged_between_its_ends_speaks_of_its_table(tail: dict[str, Any]) -> None:
+    torn = message({"id": "1", "v": "x"}, commitTs=7, **tail).replace(b'"x"', b'"x')
+    (one,) = said(torn)
+    assert (one["schema"], one["table"], one["commit_ts"], one["claim"]) == (
+        "test",
+        "t",
+        7,
+        tail.get("claimCheckLocation") or None,
+    )
+    assert one["kind"] == ("bad" if tail == TAILS[1] else "row")
+    batch = messages_of([(None, torn)])
+    found = decode(rows_of(batch, classify(batch, OPTIONS), T), "landed", T, SCHEMA, OPTIONS)
+    assert (len(found.changes), len(found.rejects)) == (0, one["kind"] == "row")
+
+
+def test_a_damaged_row_without_the_extension_speaks_of_its_table() -> None:
+    (one,) = said(message({"id": "1", "v": "x"}).replace(b'"x"', b'"x'), options=MessageOptions(protocol="canal-json"))
+    assert (one["kind"], one["table"], one["commit_ts"]) == ("row", "t", 1774915083040 << 18)
+
+
+@pytest.mark.parametrize("number", ["0", "99999999999999"])
+def test_a_row_without_a_time_is_bad(number: str) -> None:
+    raw = message({"id": "1", "v": "x"}).replace(b"1774915083040", number.encode())
+    (one,) = said(raw, options=MessageOptions(protocol="canal-json"))
+    assert (one["kind"], one["table"]) == ("bad", None)
+
+
+def test_the_key_of_a_large_row_is_enough_for_its_delete_alone() -> None:
+    options = replace(OPTIONS, large_message_handle_option="handle-key-only")
+    text = '"onlyHandleKey":true'
+    rows = [
+        message({"id": "1"}, kind="DELETE", commitTs=7, onlyHandleKey=True),
+        message({"id": "2", "v": text}, commitTs=8, onlyHandleKey=False),
+        message({"id": "3"}, commitTs=9, onlyHandleKey=True),
+    ]
+    batch = messages_of([(None, row) for row in rows])
+    spoken = classify(batch, options)
+    assert spoken.column("kind").to_pylist() == ["row", "row", "bad"]
+    found = decode(rows_of(batch, spoken, T), "landed", T, SCHEMA, options)
+    assert found.rejects == ()
+    assert found.changes.column("v").to_pylist() == [None, text]
 
 
 @pytest.mark.parametrize("compression", ["snappy", "lz4"])

@@ -116,6 +116,29 @@ def test_records_are_the_same_if_they_are_known_to_have_a_member_in_common(
     assert read(sent, 1, "schema") == plain
 
 
+@given(
+    _EDITED,
+    st.dictionaries(st.text(max_size=3), st.sampled_from(["", "int", 'a"b', "\\", 7, None]), max_size=4),
+    st.data(),
+)
+def test_records_are_the_same_if_members_of_an_object_in_them_stand_in_any_order(
+    made: tuple[list[Any], bool, bool, list[tuple[int, tuple[bytes, bytes]]]], held: dict[str, Any], data: st.DataObject
+) -> None:
+    messages, spaced, in_ascii, _ = made
+    orders = [data.draw(st.permutations(list(held))) for _ in messages]
+    whole = [
+        {**row, "types": {name: held[name] for name in order}} for row, order in zip(messages, orders, strict=True)
+    ]
+    for few in (1, 1 << 40):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(producer, "_FEW", few)
+            sent = pa.array(edited(whole, spaced, in_ascii, []), pa.binary())
+            for records in json_records(sent, unordered=("types",)):
+                for name in records.members("types"):
+                    texts = records.column("types", name).texts.to_pylist()
+                    assert texts == [None if held[name] is None else str(held[name])] * len(records)
+
+
 @given(_EDITED, st.data())
 def test_some_of_the_records_are_as_they_were_among_all(
     made: tuple[list[Any], bool, bool, list[tuple[int, tuple[bytes, bytes]]]], data: st.DataObject

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdc_assets.formats.json_lines import pieces
+from cdc_assets.formats.words import pieces
 
 __all__ = ["Field", "Records", "plan_of", "read_records"]
 

@@ -2,7 +2,7 @@
 
 A row begins with what names its table, its type and a time, and ends with its commit-ts. The first is the same in all
 messages of a table, so each is held against a pattern once; the numbers have as many digits as those of our time, and
-stand where they are awaited, or the message is left to others.
+stand where they are awaited, or the message is left to be read as a whole.
 """
 
 from __future__ import annotations
@@ -17,29 +17,35 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.canal_json.uniform import KINDS
-from cdc_assets.formats.json_lines import pieces
-from cdc_assets.formats.words import have, whole_numbers, words
+from cdc_assets.formats.canal_json.file_records import KINDS
+from cdc_assets.formats.words import Marks, have, pieces, whole_numbers, words
+from cdc_assets.model.schema import TableId
 
-__all__ = ["LEAD", "TEXT", "Ends", "name_of", "read_ends"]
+__all__ = ["Ends", "read_damaged", "read_ends"]
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Marks = npt.NDArray[np.bool_]
 
-TEXT = r'"(?:[^"\\]|\\.)*"'
-LEAD = (
-    rf'^\{{"id":\d+,"database":(?P<schema>{TEXT}),"table":(?P<table>{TEXT}),"pkNames":(?:null|\[(?:{TEXT},?)*\])'
-    r',"isDdl":false,"type":"'
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_LEAD = re.compile(
+    rf'\{{"id":\d+,"database":(?P<schema>{_TEXT}),"table":(?P<table>{_TEXT}),"pkNames":(?:null|\[(?:{_TEXT},?)*\])'
+    r',"isDdl":false,"type":"'.encode(),
+    re.DOTALL,
 )
 """How a row begins, up to its type."""
-_LEAD = re.compile(LEAD.encode(), re.DOTALL)
+_HEAD = re.compile(_LEAD.pattern + rb'(?:INSERT|UPDATE|DELETE)","es":(?P<es>\d{1,13}),', re.DOTALL)
+_TAIL = re.compile(
+    rb',"_tidb":\{"commitTs":(?P<commit_ts>[1-9]\d{0,17})(?:,"onlyHandleKey":(?P<part>true|false))?'
+    rb'(?:,"claimCheckLocation":"(?P<claim>[^"\\]*)")?(?:,"rowkey":"[^"\\]*")?\}\}\Z'
+)
+"""How a row begins and ends as TiCDC may write it."""
 _LAST_OF_LEAD = b',"isDdl":false,"type":"'  # no text of JSON has its first two bytes
 _KIND, _ES, _TS = 6, b'","es":', b',"_tidb":{"commitTs":'
 _KINDS = tuple(kind.encode() + _ES for kind in KINDS)
 _ES_DIGITS, _TS_DIGITS = 13, 18  # milliseconds until 2286, TSO until 2090
 _BARE, _CLOSED = b"]}", b"}}"
 _LEAST_BEHIND = _KIND + len(_ES) + _ES_DIGITS + 1 + len(_BARE)
+_MOST_OF_TAIL = 1024
 _GUESSES = 8
 _WORD = 8
 
@@ -80,7 +86,26 @@ def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
     return Ends(places[fit], schemas.filter(mask), tables.filter(mask), numbers[fit].astype(np.int64))
 
 
-def name_of(text: bytes) -> str | None:
+def read_damaged(value: bytes, extended: bool) -> tuple[TableId, int, str | None, bool] | None:
+    """Return what stands at the ends of a row that is no JSON between them, None where they are not those of a row.
+
+    That is its table, its commit-ts, without the extension the least of its `es`, where the whole row lies, and whether
+    it is here.
+    """
+    head, tail = _HEAD.match(value), _TAIL.search(value[-_MOST_OF_TAIL:])
+    schema, table = (None, None) if head is None else (_name_of(head["schema"]), _name_of(head["table"]))
+    if head is None or not schema or not table:
+        return None
+    if not extended:
+        commit_ts = int(head["es"]) << 18
+        return (TableId(schema, table), commit_ts, None, True) if commit_ts and value.endswith(_BARE) else None
+    if tail is None:
+        return None
+    claim = (tail["claim"] or b"").decode("utf-8", "replace") or None
+    return TableId(schema, table), int(tail["commit_ts"]), claim, tail["part"] != b"true"
+
+
+def _name_of(text: bytes) -> str | None:
     """Return the name that a text of JSON is, None for none, and for half of a surrogate pair, which is no UTF-8."""
     try:
         name = str(json.loads(text))
@@ -135,7 +160,7 @@ def _names(data: pa.Buffer, starts: Numbers, ends: Numbers) -> tuple[pa.Array, p
     found: list[tuple[str | None, str | None]] = []
     for lead in coded.dictionary.to_pylist():
         match = _LEAD.fullmatch(lead)
-        schema, table = (None, None) if match is None else (name_of(match["schema"]), name_of(match["table"]))
+        schema, table = (None, None) if match is None else (_name_of(match["schema"]), _name_of(match["table"]))
         found.append((schema, table) if schema and table else (None, None))
     columns = (pa.array([names[place] for names in found], pa.string()) for place in (0, 1))
     schemas, tables = (column.take(coded.indices) for column in columns)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.schema import Column
 from cdc_assets.types.families import MEMBERS
 from cdc_assets.types.zones import Zone
@@ -79,6 +80,18 @@ class CanalJsonOptions:
     def members_way(self) -> str:
         """What brings the names of members: the messages, or schema files with their names."""
         return "set content-compatible = true in it, or use TiCDC 8.5.4 or later of the new architecture"
+
+    @property
+    def of_messages(self) -> MessageOptions:
+        """The same for messages, which hold the same records."""
+        return MessageOptions(
+            protocol=self.format,
+            enable_tidb_extension=self.enable_tidb_extension,
+            content_compatible=self.content_compatible,
+            only_output_updated_columns=self.only_output_updated_columns,
+            delete_only_output_handle_key_columns=self.delete_only_output_handle_key_columns,
+            timezone=self.timezone,
+        )
 
     @property
     def settings(self) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats.column_codes import UNSIGNED, fits, type_name
 from cdc_assets.formats.craft.frame import Frames, slices
 from cdc_assets.formats.craft.varints import Mask, Places, before_each, delta, ranges, signed, sums_before, sums_of
-from cdc_assets.formats.images import Cells
+from cdc_assets.formats.images import Cells, Reason
 from cdc_assets.model.schema import Column
 
 __all__ = ["LOST_FLOAT", "NEW", "Groups", "cells", "maybe_overwritten", "names_of", "read_groups"]
@@ -139,7 +139,7 @@ def _merged(found: list[tuple[Mask | None, Cells]]) -> Cells:
     """Put together a column that is not sent as one type throughout, as texts."""
     kinds = {one.array.type for _, one in found}
     whole = pa.nulls(len(found[0][1].array), kinds.pop() if len(kinds) == 1 else pa.binary())
-    faults: list[tuple[Mask, str]] = []
+    faults: list[tuple[Mask, Reason]] = []
     for mask, one in found:
         array = one.array if one.array.type == whole.type else one.array.cast(pa.string()).cast(pa.binary())
         whole = pc.if_else(pa.array(mask), array, whole)

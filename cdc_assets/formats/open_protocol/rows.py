@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.column_codes import BINARY, fits, type_name
 from cdc_assets.formats.images import Cells, Faults, RowSides, row_images
-from cdc_assets.formats.records import CellKind, Marks, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.families import FLOATING, INTEGER
 
@@ -39,7 +39,7 @@ def read_rows(parts: Iterable[Records], commit_ts: Numbers, schema: TableSchema,
 
     Records that are no row events are refused.
     """
-    images, sides = [], list[tuple[Records, str]]()
+    images, sides = [], list[tuple[Records, Path]]()
     for records in parts:
         u, p, d = (records.kinds(side) > CellKind.NULL for side in ("u", "p", "d"))
         records.require(u & ~d | d & ~u & ~p, "it has neither u, nor u and p, nor d alone")
@@ -50,7 +50,7 @@ def read_rows(parts: Iterable[Records], commit_ts: Numbers, schema: TableSchema,
             rows = records.among(mine)
             new, old = (rows.kinds(side) > CellKind.NULL for side in ("u", before))
             images.append(row_images(rows.messages + 1, commit_ts[rows.messages], new, old))
-            sides += [(rows.among(new), "u"), (rows.among(old), before)]
+            sides += [(rows.among(new), ("u",)), (rows.among(old), (before,))]
     return RowSides.of(images, sides)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.images import Cells, Faults, Images, RowSides, row_images
-from cdc_assets.formats.records import CellKind, Marks, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary
 
@@ -31,7 +31,7 @@ _GREATEST_TS = np.uint64(1 << 63)
 
 def read_rows(parts: Iterable[Records], table: TableId, schema: TableSchema, faults: Faults) -> RowSides:
     """Return the images in records, whose messages are their lines from 0."""
-    images, sides = list[Images](), list[tuple[Records, str]]()
+    images, sides = list[Images](), list[tuple[Records, Path]]()
     for records in parts:
         commit_ts, data, old = _require_rows(records, table)
         for side in ("data", "old"):
@@ -41,7 +41,7 @@ def read_rows(parts: Iterable[Records], table: TableId, schema: TableSchema, fau
         sound = records.sound
         rows, (data, old) = records.among(sound), (data[sound], old[sound])
         images.append(row_images(rows.messages + 1, commit_ts[sound], data, old))
-        sides += [(rows.among(data), "data"), (rows.among(old), "old")]
+        sides += [(rows.among(data), ("data",)), (rows.among(old), ("old",))]
     return RowSides.of(images, sides)
 
 

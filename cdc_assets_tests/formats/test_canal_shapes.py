@@ -1,4 +1,4 @@
-"""Records that are read by their shape are what a parser makes of them, whatever becomes of their bytes."""
+"""Records that are read side by side are what a parser makes of them, whatever becomes of their bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE, Decoded, Op
+from cdc_assets.formats import LINE, Decoded, Op, json_records
 from cdc_assets.formats.canal_json import decode as files
-from cdc_assets.formats.canal_json import uniform
+from cdc_assets.formats.canal_json.file_records import file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
-from cdc_assets.formats.canal_json.parsed import parse_records
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Config, cases
@@ -34,23 +33,23 @@ from cdc_assets_tests.formats.test_canal_json import (
     written,
 )
 
+_NEVER = 1 << 40
 PIECES = [b'"', b"\\", b":", b",", b"{", b"}", b"[", b"]", b"null", b"0", b"1", b"n", b"\n", b"\r\n", b" ", b"\x01"]
 PIECES += [b"\xff", b"\xc3", "é".encode(), b"INSERT", b"DELETE", b'"id"', b'"name":', b'":"', b'","', b"\x00", b"old"]
 
 
-def outcome(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
-    """The whole result of decoding, an error included."""
-    try:
-        found: Decoded = read(data, schema, options)
-    except MalformedData as error:
-        return error.message
+def outcome(data: bytes, schema: Any, options: CanalJsonOptions, few: int, *, as_file: bool = False) -> Any:
+    """The whole result of decoding, an error included, where so many records of a shape are read side by side.
+
+    Or `as_file`, as those of a file that are all alike.
+    """
+    own = file_records if as_file else lambda frame, schema: iter(())
+    with patch.object(json_records, "_FEW", few), patch.object(files, "file_records", own):
+        try:
+            found: Decoded = read(data, schema, options)
+        except MalformedData as error:
+            return error.message
     return found.changes.to_pylist(), found.changes.schema, found.rejects, found.tail, found.notes
-
-
-def parsed(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
-    """The same where every record goes through a parser."""
-    with patch.object(files, "find_shape", lambda frame, schema: None):
-        return outcome(data, schema, options)
 
 
 @st.composite
@@ -68,15 +67,16 @@ def edited(draw: st.DrawFn, records: tuple[bytes, ...]) -> bytes:
 
 
 @settings(deadline=None)
-@given(history=histories(), end=st.sampled_from(["\r\n", "\n", "|"]), block=st.sampled_from([1, 700, 1 << 20]))
-def test_shapes_and_parsers_agree_on_what_is_written_by_the_rules(history: Any, end: str, block: int) -> None:
+@given(history=histories(), end=st.sampled_from(["\r\n", "\n", "|"]))
+def test_shapes_and_parsers_agree_on_what_is_written_by_the_rules(history: Any, end: str) -> None:
     schema, events = history
     records = [
         encode(kind, written(row, schema), None if old is None else written(old, schema)) for kind, row, old in events
     ]
     data, options = file_of(*records, end=end.encode()), replace(EXTENDED, terminator=end)
-    with patch.object(uniform, "_BLOCK_BYTES", block):
-        assert outcome(data, schema, options) == parsed(data, schema, options)
+    plain = outcome(data, schema, options, _NEVER)
+    assert outcome(data, schema, options, 1) == plain
+    assert outcome(data, schema, options, _NEVER, as_file=True) == plain
 
 
 RECORDS = (
@@ -89,20 +89,19 @@ RECORDS = (
 
 
 @settings(deadline=None, max_examples=300)
-@given(data=st.data(), extended=st.booleans(), block=st.sampled_from([1, 900, 1 << 20]))
-def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(
-    data: st.DataObject, extended: bool, block: int
-) -> None:
+@given(data=st.data(), extended=st.booleans())
+def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(data: st.DataObject, extended: bool) -> None:
     records = (
         RECORDS if extended else tuple(record.replace(b',"_tidb":{"commitTs":%d}' % TSO, b"") for record in RECORDS)
     )
     options = EXTENDED if extended else PLAIN
     file = data.draw(edited(tuple(file_of(record) for record in (*records, *records))))
-    with patch.object(uniform, "_BLOCK_BYTES", block):
-        assert outcome(file, SCHEMA, options) == parsed(file, SCHEMA, options)
+    plain = outcome(file, SCHEMA, options, _NEVER)
+    assert outcome(file, SCHEMA, options, 1) == plain
+    assert outcome(file, SCHEMA, options, _NEVER, as_file=True) == plain
 
 
-def test_a_record_that_a_parser_has_to_read_keeps_its_place() -> None:
+def test_a_record_of_another_shape_keeps_its_place() -> None:
     odd = encode(data={"id": "7", "name": 'a "quoted" text'})
     found = read(file_of(RECORDS[0], odd, RECORDS[1], odd))
     assert images(found, LINE, "id") == [
@@ -133,25 +132,27 @@ def recorded() -> list[Any]:
 
 
 @pytest.mark.parametrize("config", recorded())
-def test_recorded_files_say_the_same_by_shape_and_need_a_parser_for_escapes_and_partial_images_only(
+def test_recorded_files_say_the_same_by_shape_and_need_no_parser_but_for_partial_images(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, parse = config.settings(), parse_records
+    settings, parse = config.settings(), json_records.parsed_records
     feed, left = settings.open_source(), list[bytes]()
 
-    def watched(frame: Any, lines: Any, *more: Any) -> Any:
-        left.extend(frame[line - 1] for line in lines.tolist())
-        return parse(frame, lines, *more)
+    def watched(values: Any, *more: Any) -> Any:
+        left.extend(values.to_pylist())
+        return parse(values, *more)
 
     steps = [step for step in plan(feed.listing(), {}, fuse=False).steps if isinstance(step, ApplyRows)]
     with monkeypatch.context() as patched:
-        patched.setattr(files, "parse_records", watched)
+        patched.setattr(json_records, "_FEW", 1)
+        patched.setattr(json_records, "_MOST_SHAPES", _NEVER)
+        patched.setattr(json_records, "parsed_records", watched)
         by_shape = [decode_window(step, feed.reader) for step in steps]
-    monkeypatch.setattr(files, "find_shape", lambda frame, schema: None)
+    monkeypatch.setattr(json_records, "_FEW", _NEVER)
+    monkeypatch.setattr(files, "file_records", lambda frame, schema: iter(()))
     for step, window in zip(steps, by_shape, strict=True):
         other = decode_window(step, feed.reader)
         assert window.changes.equals(other.changes)
         assert (window.rejects, window.report.notes) == (other.rejects, other.report.notes)
     wire = sink_options(settings).wire
-    whole = not (option(wire, "only_output_updated_columns") or option(wire, "content_compatible"))
-    assert not whole or all(b"\\" in raw for raw in left)
+    assert option(wire, "only_output_updated_columns") or option(wire, "content_compatible") or not left
