@@ -670,6 +670,7 @@ _SPANS = (f"{_TIME}.Interval", f"{_TIME}.MicroDuration")
 _BINARY, _STAND_IN = "binary.handling.mode", "unavailable.value.placeholder"
 
 
+@lru_cache(maxsize=4096)
 def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
     """Return what settings make of values without schema block; a stand-in and texts of bytes need them in any case.
 
