@@ -174,11 +174,11 @@ def test_a_catalog_is_asked_little(stores: Stores, open_in: Open) -> None:
     lake, config = open_in(stores.settings("rest"), own_names()), named("C_ddl_tables/csv-ts")
     before, steps = len(stores.rest.requests()), Trap(lambda number, name: False)
     with trapped(steps):
-        replay(config, config.checkpoints[-1], lake)
+        replay(config, config.checkpoints[2], lake)
     asked = len(stores.rest.requests()) - before
     done = sum(name.startswith("before Pipeline.run_step") for name in steps.crossed)
     tables = len(set(lake.state.entries()))
-    assert done > 40
+    assert done > 15
     assert asked <= A_STEP * done + LOOKS * tables, f"{asked} requests, {done} steps, {tables} tables"
 
 
