@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["document", "known_protocol", "member", "table"]
+__all__ = ["document", "known_protocol", "rules", "table"]
 
 
 def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
@@ -37,12 +37,42 @@ def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
     return dashed
 
 
-def table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table of a document, {} where it is not there; raises BadSettings where it is not a table."""
-    found = document.get(name) or {}
-    if not isinstance(found, dict):
-        raise BadSettings(f"changefeed TOML: `{name}` is {found!r}; expected a [{name}] table.")
+_KINDS = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
+
+
+def table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return the table below some names, {} where it is not there; raises BadSettings where one is not a table."""
+    found = document
+    for depth, name in enumerate(names, 1):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            path, kind = ".".join(names[:depth]), _KINDS.get(type(found), "a time")
+            raise BadSettings(f"changefeed TOML: `{path}` is {kind}; expected a [{path}] table.")
     return found
+
+
+def rules(
+    section: Mapping[str, Any], name: str, example: str, lists: Sequence[str], more: Sequence[str] = ()
+) -> Sequence[Mapping[str, Any]]:
+    """Return the rules of a section; each has `lists` of texts, and may have `more`, which may also be texts.
+
+    Raises BadSettings for any others.
+    """
+    found: list[Mapping[str, Any]] = section.get(name, [])
+    is_sound = isinstance(found, list) and all(
+        isinstance(rule, dict)
+        and all(_is_texts(rule.get(one)) for one in lists)
+        and all(isinstance(rule.get(one, ""), str) or _is_texts(rule[one]) for one in more)
+        for rule in found
+    )
+    if not is_sound:
+        with_lists = f" with lists of texts ({', '.join(lists)})" if lists else ""
+        raise BadSettings(f"{name} in the changefeed TOML are not tables{with_lists}. Expected {example}.")
+    return found
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _dashed(value: Any) -> Any:
@@ -50,13 +80,6 @@ def _dashed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key.replace("_", "-"): _dashed(member) for key, member in value.items()}
     return [_dashed(member) for member in value] if isinstance(value, list) else value
-
-
-def member(value: Any, names: tuple[str, ...]) -> Any:
-    """Return what stands below some names, None where nothing does."""
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 def known_protocol(given: Any, known: Collection[str], place: str, example: str) -> str:

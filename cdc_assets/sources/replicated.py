@@ -44,7 +44,7 @@ def replicated(changefeed_config: str | os.PathLike[str] | None) -> ReplicatedTa
     Rules that are in a file of TiCDC's server (`@file`) are not known here: all tables may be replicated then.
     """
     config = document(changefeed_config)
-    rules = table(config, "filter").get("rules") or []
+    rules = table(config, "filter").get("rules", [])
     if not isinstance(rules, list):
         raise BadSettings(f'changefeed TOML: `filter.rules` is {rules!r}; expected a list such as ["shop.*"].')
     texts = tuple(text for rule in rules if (text := str(rule).strip()) and not text.startswith("#"))

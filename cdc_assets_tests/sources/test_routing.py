@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind
 from cdc_assets.model.schema import TableId
+from cdc_assets.sources.given import FeedInputs
+from cdc_assets.sources.topics.options import topic_options
 from cdc_assets.sources.topics.routing import Routing
 from cdc_assets.sources.topics.topic_options import TopicOptions, TopicRule
 from cdc_assets_tests.topics import Topic, topics
@@ -154,3 +157,18 @@ def test_the_topic_of_every_table_concerns(
     topic = found.topic_of(TableId(schema, table))
     assert found.concerns(topic)
     assert 0 < len(topic) <= 249
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ('dispatchers = [{matcher = "shop.*", topic = "a"}]', r"lists of texts \(matcher\)"),
+        ("dispatchers = false", "are not tables"),
+        ('kafka-config = "required-acks=1"', r"`sink\.kafka-config` is a text; expected a \[sink\.kafka-config\]"),
+        ("kafka-config.codec-config = 1", r"\[sink\.kafka-config\.codec-config\] table"),
+    ],
+)
+def test_sections_of_another_type_than_ticdc_has_are_refused(toml: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "feed.toml").write_text(f"[sink]\n{toml}\n")
+    with pytest.raises(BadSettings, match=message):
+        topic_options("kafka://b:1/cdc?protocol=craft", tmp_path / "feed.toml", "UTC", FeedInputs())

@@ -15,7 +15,7 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS, SinkWire, wire_class
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
+from cdc_assets.sources.changefeed_toml import document, known_protocol, rules, table
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 
 __all__ = ["sink_options"]
@@ -43,13 +43,13 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
     """
     config = document(changefeed_config)
-    sink, given = table(config, "sink"), parameters(sink_uri)
-    options = _typed(_given(sink, given, _TOML, _FROM_URI, _FROM_URI_IF_OPEN), _DEFAULTS)
+    given = parameters(sink_uri)
+    options = _typed(_given(config, given, _TOML, _FROM_URI, _FROM_URI_IF_OPEN), _DEFAULTS)
     options["date_separator"] = (options.get("date_separator") or _DEFAULTS.date_separator).lower()
     protocol = known_protocol(options.pop("protocol", None), FORMATS, "a storage sink", "…?protocol=csv")
     result = SinkOptions(
         **options,
-        wire=_wire(wire_class(protocol), sink, given, tz),
+        wire=_wire(wire_class(protocol), config, given, tz),
         event_filters=_event_filters(table(config, "filter")),
         uri=display(sink_uri),
         location=location(sink_uri),
@@ -59,11 +59,11 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     return result
 
 
-def _wire(kind: type[SinkWire], sink: Mapping[str, Any], given: Mapping[str, str], tz: str) -> SinkWire:
+def _wire(kind: type[SinkWire], config: Mapping[str, Any], given: Mapping[str, str], tz: str) -> SinkWire:
     """Return the options of a format, which says where TiCDC has each."""
-    options = _typed(_given(sink, given, kind.toml_options, kind.uri_options), kind())
+    options = _typed(_given(config, given, kind.toml_options, kind.uri_options), kind())
     if any(one.name == "column_selectors" for one in fields(kind)):  # type: ignore[arg-type]
-        options["column_selectors"] = _column_selectors(sink)
+        options["column_selectors"] = _column_selectors(table(config, "sink"))
     wire = kind(**options, timezone=tz)  # type: ignore[call-arg]
     if wire.complaint:
         raise _refused(wire.complaint)
@@ -75,14 +75,15 @@ def _refused(complaint: str) -> BadSettings:
 
 
 def _given(
-    sink: Mapping[str, Any],
+    config: Mapping[str, Any],
     parameters: Mapping[str, str],
     tables: Mapping[str, tuple[str, ...]],
     wins: frozenset[str],
     fills: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return what TOML and sink URI say of some options; of the URI's `wins` override the TOML, `fills` do not."""
-    found = {name: value for name, below in tables.items() if (value := member(sink, (*below, name))) is not None}
+    held = {name: table(config, "sink", *below) for name, below in tables.items()}
+    found = {name: section[name] for name, section in held.items() if name in section}
     taken = {name for name, text in parameters.items() if text and (name in wins or (name in fills - found.keys()))}
     return {**found, **{name: parameters[name] for name in taken}}
 
@@ -106,33 +107,25 @@ def _as_type(name: str, value: Any, default: Any) -> Any:
 
 
 def _column_selectors(sink: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    selectors = sink.get("column-selectors") or []
-    try:
-        return tuple((tuple(map(str, one["matcher"])), tuple(map(str, one["columns"]))) for one in selectors)
-    except (KeyError, TypeError):
-        raise BadSettings(
-            "column-selectors in the changefeed TOML lack matcher or columns. "
-            'Expected [[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"].'
-        ) from None
+    example = '[[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"]'
+    found = rules(sink, "column-selectors", example, ("matcher", "columns"))
+    return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in found)
 
 
 def _event_filters(filters: Mapping[str, Any]) -> tuple[EventFilter, ...]:
     def texts(one: Mapping[str, Any], *names: str) -> tuple[str, ...]:
         values = [one.get(name) or [] for name in names]
-        return tuple(str(text) for value in values for text in ([value] if isinstance(value, str) else value))
+        return tuple(text for value in values for text in ([value] if isinstance(value, str) else value))
 
-    try:
-        return tuple(
-            EventFilter(
-                texts(one, "matcher"),
-                tuple(text.lower() for text in texts(one, "ignore-event")),
-                texts(one, "ignore-sql"),
-                texts(one, *(f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new"))),
-            )
-            for one in filters.get("event-filters") or ()
+    expressions = [f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new")]
+    example = '[[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"]'
+    more = ("matcher", "ignore-event", "ignore-sql", *expressions)
+    return tuple(
+        EventFilter(
+            texts(one, "matcher"),
+            tuple(text.lower() for text in texts(one, "ignore-event")),
+            texts(one, "ignore-sql"),
+            texts(one, *expressions),
         )
-    except (AttributeError, TypeError):
-        raise BadSettings(
-            "event-filters in the changefeed TOML are not a list of tables. "
-            'Expected [[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"].'
-        ) from None
+        for one in rules(filters, "event-filters", example, (), more)
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_options import PROTOCOLS, MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
+from cdc_assets.sources.changefeed_toml import document, known_protocol, rules, table
 from cdc_assets.sources.given import FeedInputs
 from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, SnapshotOptions, TopicOptions, TopicRule
@@ -48,8 +48,7 @@ _FLAGS = (
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
     config = ticdc_document(sink_uri, changefeed_config)
-    sink = table(config, "sink")
-    found = _found(sink, sink_uri)
+    found = _found(config, sink_uri)
     protocol = known_protocol(found.get("protocol"), PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
     connector = connector_configuration(sink_uri, changefeed_config) if PROTOCOLS[protocol].by_connector else None
     brokers, topic = _address(sink_uri, connector, given.topics)
@@ -68,13 +67,13 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         connector=connector.modes if connector is not None else (),
         patch_without_row=given.patch_without_row,
     )
-    rules = _rules(sink)
-    _refuse_spread_rows(rules, messages)
+    dispatchers = _rules(table(config, "sink"))
+    _refuse_spread_rows(dispatchers, messages)
     return TopicOptions(
         brokers=brokers,
         topic=topic,
         messages=messages,
-        rules=rules,
+        rules=dispatchers,
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         topics=given.topics or (connector.topics(topic) if connector is not None else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
@@ -93,13 +92,12 @@ def ticdc_document(sink_uri: str, changefeed_config: Path | None) -> Mapping[str
     return {} if named is not None and named.by_connector else document(changefeed_config)
 
 
-def _found(sink: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
+def _found(config: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, tables in _TOML.items():
-        values = (member(sink, (*path, name)) for path in tables)
-        value = next((value for value in values if value is not None), None)
-        if value is not None:
-            found[name] = value
+    for name, paths in _TOML.items():
+        for section in (table(config, "sink", *path) for path in paths):
+            if name in section:
+                found.setdefault(name, section[name])
     given = parameters(sink_uri)
     found.update({name: given[name] for name in _FROM_URI if given.get(name)})
     return {name: truth(name, value) if name in _FLAGS else value for name, value in found.items()}
@@ -140,21 +138,16 @@ def _acks(given: Any) -> int:
 
 
 def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
-    try:
-        return tuple(
-            TopicRule(
-                tuple(map(str, one["matcher"])),
-                str(one.get("topic") or ""),
-                str(one.get("partition") or one.get("dispatcher") or ""),
-                str(one.get("index") or ""),
-            )
-            for one in sink.get("dispatchers") or ()
+    example = '[sink] dispatchers = [{matcher = ["db.*"], topic = "{schema}_{table}", partition = "table"}]'
+    return tuple(
+        TopicRule(
+            tuple(one["matcher"]),
+            str(one.get("topic") or ""),
+            str(one.get("partition") or one.get("dispatcher") or ""),
+            str(one.get("index") or ""),
         )
-    except (AttributeError, KeyError, TypeError):
-        raise BadSettings(
-            "dispatchers in the changefeed TOML are not a list of rules. "
-            'Expected [sink] dispatchers = [{matcher = ["db.*"], topic = "{schema}_{table}", partition = "table"}].'
-        ) from None
+        for one in rules(sink, "dispatchers", example, ("matcher",))
+    )
 
 
 _IN_ORDER = frozenset(("", "default", "table", "index-value", "rowid"))

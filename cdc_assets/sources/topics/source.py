@@ -26,7 +26,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import FeedInputs, KnownFiles
-from cdc_assets.sources.changefeed_toml import member, table
+from cdc_assets.sources.changefeed_toml import table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.changefeeds import keys_alone, rivals
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
@@ -444,15 +444,15 @@ def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return librdkafka's options that say how TiCDC reaches the broker, in clear text; raises BadSettings."""
-    config = member(table(ticdc_document(sink_uri, changefeed_config), "sink"), ("kafka-config",))
+    config = table(ticdc_document(sink_uri, changefeed_config), "sink", "kafka-config")
     return from_ticdc(parameters(sink_uri), config)
 
 
 def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return how TiCDC reaches its schema registry, {} where the TOML names none: `schema-registry`, or Glue's."""
-    sink = table(ticdc_document(sink_uri, changefeed_config), "sink")
-    glue = member(sink, ("kafka-config", "glue-schema-registry-config"))
-    if isinstance(glue, Mapping) and glue.get("region"):
+    config = ticdc_document(sink_uri, changefeed_config)
+    sink, glue = table(config, "sink"), table(config, "sink", "kafka-config", "glue-schema-registry-config")
+    if glue.get("region"):
         names = ("region", "access-key", "secret-access-key", "token")
         return {"glue": {name.replace("-", "_"): glue[name] for name in names if glue.get(name)}}
     return {"url": str(sink["schema-registry"])} if sink.get("schema-registry") else {}
