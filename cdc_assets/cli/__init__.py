@@ -136,7 +136,7 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
     if given["initial"] and not given["sink_uri"]:
         return _inspect_initial(given, as_json)
     found = map(inspect_changefeed, target_of(given).changefeeds)
-    return _show_inspected(((one, not one.problems, inspection_lines(one)) for one in found), as_json)
+    return _show_inspected(((one, one.sound, inspection_lines(one)) for one in found), as_json)
 
 
 def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cdc_assets.model.findings import INCOMPLETE, Severity
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
@@ -63,6 +64,12 @@ class Inspection:
     problems: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[FindingGroup, ...] = ()
     partitions: tuple[PartitionText, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing of it stops, is held or is incomplete."""
+        graves = (one for one in self.findings if one.severity is not Severity.WARNING or one.rule == INCOMPLETE)
+        return not self.problems and not any(graves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cdc_assets.cli import commands
 from cdc_assets_tests.cases import Case, differences
 from cdc_assets_tests.command_line import run
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 B = Case("B_ddl_columns").config("csv-ts")
 
@@ -71,6 +73,22 @@ def test_inspect_shows_tables_versions_and_ddl() -> None:
     assert said.returncode == 0, said.stderr
     assert "cols.t" in said.stdout
     assert "ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
+
+
+@pytest.mark.parametrize("words", ["hold: ", "incomplete: ", "stop: ", ""])
+def test_inspect_ends_with_1_where_something_stops_is_held_or_incomplete(words: str, tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    query = "" if words == "incomplete: " else "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(40))"
+    feed.ddl("shop.t", FIRST, query, 3 if query else 0, keyed=words != "hold: ")
+    feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    feed.publish(FIRST + 9)
+    toml = {"hold: ": "output-old-value = false\ninclude-commit-ts = true", "stop: ": "include-commit-ts = false"}
+    feed.toml.write_text(f"[sink.csv]\n{toml.get(words, 'include-commit-ts = true')}\n")
+    uri = f"file://{feed.bucket}?protocol=csv"
+    arguments = ["inspect", "--sink-uri", uri, "--config", str(feed.toml)]
+    said = CliRunner().invoke(commands, arguments, standalone_mode=False)
+    assert words in said.output
+    assert said.return_value == (1 if words else 0)
 
 
 def test_inspect_has_json_for_programs() -> None:
