@@ -71,17 +71,13 @@ def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
 
 
 def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:
-    """Return the schedule of the changefeed's maintenance settings; it is stopped unless they say `running`."""
+    """Return the schedule of the changefeed's maintenance settings; it is stopped unless they say `running`.
+
+    Raises BadSettings for a cron expression that Dagster does not know.
+    """
     settings = source.changefeed.maintenance
 
-    @dg.schedule(
-        name=name,
-        job=job,
-        cron_schedule=settings.cron,
-        default_status=dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED,
-        description="Requests a run of maintenance if something is due; checking that takes no Spark.",
-    )
-    def schedule(context: dg.ScheduleEvaluationContext, s3: S3Resource) -> dg.RunRequest | dg.SkipReason:
+    def requested(context: dg.ScheduleEvaluationContext, s3: S3Resource) -> dg.RunRequest | dg.SkipReason:
         try:
             with source.pipeline(s3) as pipeline:
                 due = maintain(pipeline, _now_ms(), dry=True)
@@ -95,7 +91,20 @@ def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: st
             tags[TABLE_TAG] = format_table(names[0])  # the queue serializes it with the table's writers
         return dg.RunRequest(tags=tags)
 
-    return schedule
+    schedule = dg.schedule(
+        name=name,
+        job=job,
+        cron_schedule=settings.cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED,
+        description="Requests a run of maintenance if something is due; checking that takes no Spark.",
+    )
+    try:
+        return schedule(requested)
+    except dg.DagsterInvalidDefinitionError:
+        raise BadSettings(
+            f'setting "maintenance.cron" of the changefeed {source.changefeed.name} is {settings.cron!r}; expected the '
+            'five fields of cron, such as "17 3 * * *". Correct the settings.'
+        ) from None
 
 
 def _now_ms() -> int:

@@ -158,6 +158,12 @@ def test_a_keyword_that_is_no_setting_is_refused(tmp_path: Path) -> None:
         build_changefeed_defs(sink_uri="s3://bucket/prefix?protocol=csv", sink_url="x", lake=tmp_path)
 
 
+def test_a_schedule_of_maintenance_that_is_no_cron_is_refused(tmp_path: Path) -> None:
+    uri = "s3://bucket/prefix?protocol=csv"
+    with pytest.raises(BadSettings, match=r"maintenance\.cron.*of the changefeed shop is 'nightly'; expected the five"):
+        build_changefeed_defs(name="shop", sink_uri=uri, maintenance={"cron": "nightly"}, lake=tmp_path)
+
+
 def test_the_example_of_the_readme_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?build_changefeed_defs.*?)```", README.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
