@@ -1,12 +1,15 @@
 """Many tables in one run: they share one Spark, and each partition that moved is logged as if by its own run.
 
-A run may be kept alive: while the checkpoint keeps moving it applies the next window of all its tables, so that one
-warm Spark serves many windows. It ends when its time is over, when the checkpoint stops, and when another run waits in
-the queue.
+A run may live on: while the checkpoint keeps moving it applies the next window of all its tables, round after round,
+so that one warm process serves many windows. It ends between two rounds, when its time is over or nothing came for a
+while, when another run waits in the queue, when the files of its settings changed, and when a table stopped; where a
+store or the catalog is away, it waits for them. Its rounds are logged together, at most one event a table and minute.
 """
 
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
@@ -15,7 +18,6 @@ from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.assets import failure
 from cdc_assets.defs.catch_up_config import CatchUpConfig, op_of
-from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.landing_assets import landing_events
@@ -25,15 +27,23 @@ from cdc_assets.errors import BadSettings, InputError, MetadataMissing, Retryabl
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import Tso
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
+from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
+from cdc_assets.settings.config import CONFIG_VARIABLE
 
 __all__ = ["catch_up_job"]
+
+_LOOK_SECONDS, _REST_SECONDS = 0.5, 5.0
+"""Between two looks at the feed by a run that lives on, and at most where the last rounds had nothing to do."""
+
+_QUEUED_SECONDS = 3.0
+"""A run that waits in the queue for longer has no place: the queue looks every second."""
 
 
 def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
@@ -44,22 +54,18 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: CatchUpConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
-        stopped: dict[Life, TableOutcome] = {}
+        rounds = _Rounds(context, source)
         with source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)
             events = RunEvents(context, source, pipeline)
             pipeline.after = events.after
-            for outcome in _passes(context, config, source, pipeline, events, stopped):
-                events.finish(outcome)
-                asked = _chosen(outcome.plan, config)[1]
-                for table in outcome.tables:
-                    if table.error is not None or (table.state.stopped and table.life in asked):
-                        stopped[table.life] = table
-                yield from evaluations(source, pipeline, outcome)
-        if stopped:
-            raise failure(stopped.values())
+            for outcome in _outcomes(context, config, source, pipeline, events, rounds):
+                yield from events.finish(outcome)
+            yield from events.close()
+        if rounds.stopped:
+            raise failure(rounds.stopped.values())
 
     @dg.job(
         name=job_name,
@@ -76,24 +82,27 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
 # --- which tables, and how long ---------------------------------------------------------------------------------------
 
 
-def _passes(
+def _outcomes(
     context: dg.OpExecutionContext,
     config: CatchUpConfig,
     source: ConfiguredFeed,
     pipeline: Pipeline,
     events: RunEvents,
-    stopped: Iterable[Life],
+    rounds: "_Rounds",
 ) -> Iterator[Outcome]:
-    """Apply the tables to the checkpoint, again while the run is kept alive; a later run retries stopped tables."""
+    """Apply the tables to the checkpoint, again and again while the run lives."""
+    partitions: set[PartitionKey] = set()
 
     def select(plan: Plan) -> list[Step]:
         name = source.changefeed.name  # schema files may have appeared after the sensor's tick
-        add_keys(context.instance, name, new_keys(context.instance, name, plan))
-        lives = _chosen(plan, config)[0].difference(stopped)
+        if partitions != (found := set(partition_keys(plan))):
+            add_keys(context.instance, name, new_keys(context.instance, name, plan))
+            partitions.update(found)
+        lives = _chosen(plan, config)[0]
         return [step for step in plan.steps if step.life in lives]
 
-    end = None
     while True:
+        rounds.begin()
         events.begin()
         try:
             outcome = pipeline.apply(context.run_id, select)
@@ -106,15 +115,105 @@ def _passes(
             if pipeline.landing is None:
                 raise
             raise dg.Failure(str(error), allow_retries=False) from None
+        except Retryable as error:
+            if not (config.keep_alive and rounds.outlast(error)):
+                raise
+            continue
         finally:
             for event in landing_events(source, pipeline):
                 context.log_event(event)
+        rounds.end(outcome, _chosen(outcome.plan, config)[1])
         yield outcome
-        if not config.keep_alive:
+        if not config.keep_alive or not rounds.has_next(pipeline, outcome.checkpoint):
             return
-        end = end or time.monotonic() + source.changefeed.run_keep_alive_seconds
-        if not _moves(context, source, pipeline, outcome.checkpoint, end):
-            return
+
+
+class _Rounds:
+    """When a run that lives on begins its next round, and when it ends. `stopped` are the tables that did not go on."""
+
+    def __init__(self, context: dg.OpExecutionContext, source: ConfiguredFeed) -> None:
+        self.stopped: dict[Life, TableOutcome] = {}
+        self._context = context
+        self._settings = source.changefeed
+        self._files = self._stamps()
+        self._begun = self._worked = time.monotonic()
+        self._ends = self._begun + self._settings.run_keep_alive_seconds
+        self._pause = _LOOK_SECONDS
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self._begun = time.monotonic()
+
+    def end(self, outcome: Outcome, asked: set[Life]) -> None:
+        """Take note of what a round did; less happens the longer there is nothing to do."""
+        self.stopped = {
+            table.life: table
+            for table in outcome.tables
+            if table.error is not None or (table.state.stopped and table.life in asked)
+        }
+        worked = any(table.steps for table in outcome.tables)
+        if worked and not self.stopped:
+            self._worked, self._pause = time.monotonic(), _LOOK_SECONDS
+        else:
+            self._slow_down()
+
+    def outlast(self, error: Retryable) -> bool:
+        """Wait for a store or the catalog that did not answer; return False if the run is to end by that."""
+        self._slow_down()
+        if why := self._why_over():
+            self._context.log.info(f"{why}: this run ends")
+            return False
+        self._context.log.warning(f"{error} This run tries again in {seconds_text(self._pause)}.")
+        time.sleep(self._pause)
+        return True
+
+    def _slow_down(self) -> None:
+        self._pause = min(2 * self._pause, _REST_SECONDS)
+
+    def has_next(self, pipeline: Pipeline, checkpoint: Tso) -> bool:
+        """Wait until there is more to apply; return False if the run is to end."""
+        again = bool(self.stopped)
+        wait = max(0.0, self._begun + self._settings.commit_interval_seconds - time.monotonic())
+        while not (why := self._why_over()):
+            time.sleep(max(wait, self._pause if again else 0.0))
+            try:
+                if again or has_more(pipeline.landing) or pipeline.source.fence() > checkpoint:
+                    return True
+            except InputError as error:
+                why = f"{error} All windows so far are applied"
+                break
+            except Retryable as error:
+                if not self.outlast(error):
+                    return False
+            wait = self._pause
+        self._context.log.info(f"{why}: this run ends")
+        return False
+
+    def _why_over(self) -> str:
+        """Return why the run is to end, "" if it is to live on."""
+        now = time.monotonic()
+        if any(not isinstance(table.error, Retryable) for table in self.stopped.values()):
+            return "a table stopped"
+        if now >= self._ends:
+            return "its time is over"
+        if now >= self._worked + min(self._settings.run_idle_seconds, self._settings.run_keep_alive_seconds):
+            return "nothing came for a while"
+        if self._files != self._stamps():
+            return "the settings changed"
+        queued = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
+        waiting = self._context.instance.get_run_records(queued, limit=1, ascending=True)
+        if waiting and time.time() - waiting[0].create_timestamp.timestamp() > _QUEUED_SECONDS:
+            return "other runs wait in the queue"
+        return ""
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        """Return time and size of each file that has settings: a run has them as they were when it started."""
+        found: list[tuple[int, int] | None] = []
+        for path in (os.environ.get(CONFIG_VARIABLE), self._settings.changefeed_config, self._settings.schemas):
+            with suppress(OSError):
+                stat = os.stat(path) if path else None
+                found.append(stat and (stat.st_mtime_ns, stat.st_size))
+        return found
 
 
 def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
@@ -131,25 +230,6 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
     family = families(plan.history)
     asked = {known[text] for text in config.tables}
     return {other for life in asked for other in family[life]}, asked
-
-
-def _moves(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, checkpoint: Tso, end: float
-) -> bool:
-    """Wait until the checkpoint moves; return False if the run is to end."""
-    waiting = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
-    while (left := end - time.monotonic()) > 0:
-        if context.instance.get_runs_count(waiting):
-            context.log.info("other runs wait in the queue: this one ends")
-            return False
-        time.sleep(min(left, source.changefeed.sensor_interval_seconds))
-        try:
-            if has_more(pipeline.landing) or pipeline.source.fence() > checkpoint:
-                return True
-        except (InputError, Retryable) as error:
-            context.log.warning(f"{error} All windows so far are applied: this run ends.")
-            return False
-    return False
 
 
 # --- a person's decisions ---------------------------------------------------------------------------------------------

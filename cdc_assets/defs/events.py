@@ -3,12 +3,13 @@
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from cdc_assets.defs.checks import COLUMN_TYPES
+from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.dumps import log_imported
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
@@ -27,13 +28,26 @@ from cdc_assets.planning.plan import Plan
 __all__ = ["RunEvents"]
 
 LAKE_SECONDS = 20
-"""Seconds between reads of the catalog for the events of lake tables during a run."""
+"""Seconds between reads of the catalog for the events of lake tables during a round."""
+
+TOGETHER_SECONDS = 60
+"""Windows of a table that follow each other sooner are logged together, and so are the checks of rounds."""
+
+
+@dataclass
+class _Windows:
+    """Windows of a table that are not logged yet, as one, with the changes in them and what was found in the last."""
+
+    step: ApplyRows
+    plan: Plan
+    changes: int
+    report: Report | None
 
 
 class RunEvents:
     """Logs materializations and checks of one run into its context; `after` is for `Pipeline.after`.
 
-    `own` is the partition whose events Dagster logs itself.
+    `own` is the partition whose events Dagster logs itself; a run of one logs each window of others as it comes.
     """
 
     def __init__(
@@ -54,49 +68,109 @@ class RunEvents:
         self._pending: dict[Life, int] = {}
         self._read_at = time.monotonic()
         self._tableless_logged: set[str] | None = None
+        self._logged: dict[Life, tuple[float, Tso]] = {}  # when a table's window was last logged, and of which version
+        self._windows: dict[Life, _Windows] = {}
+        self._touched: set[Life] = set()
+        self._newest: Outcome | None = None
+        self._checked_at: float | None = None
 
     def begin(self) -> None:
-        """Record how far the tables are applied before a pass over them."""
+        """Record how far the tables are applied before a round over them."""
         self._before = self._pipeline.lake.applied()
         self._done.clear()
         self._changes.clear()
 
     def after(self, step: Step, plan: Plan, table: TableRun) -> None:
-        """Log a step that was carried out: a DDL's partition, or those that a window filled."""
+        """Log a step that was carried out: a DDL's partition, or those that a window filled.
+
+        A window soon after another of the same version waits for those that follow.
+        """
         events = plan.history.lives[step.life].events
         rows = table.changes - self._changes.get(step.life, 0)
+        self._changes[step.life] = table.changes
         log_imported(self._context, self._source, plan, step, table.report, rows)
+        self._pending[step.life] = self._pending.get(step.life, 0) + rows
         if isinstance(step, ApplyRows):
-            self._window(step, plan, events, table)
+            logged_at, version = self._logged.get(step.life, (0.0, -1))
+            soon = time.monotonic() < logged_at + TOGETHER_SECONDS
+            if soon and version == step.ddl and self._own is None:
+                self._wait(step, plan, table, rows)
+                return
+            self._log_windows(step.life)
+            self._window(step, plan, rows, table.report)
         else:
+            self._log_windows(step.life)
             versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
             for event in events:
                 if event.at in versions:
                     self._ddl(plan, event)
-        self._pending[step.life] = table.changes
         if time.monotonic() > self._read_at + LAKE_SECONDS:
             self._lake_tables(plan)
 
-    def finish(self, outcome: Outcome) -> None:
-        """Log the rest of a pass: versions without rows, windows that were refused, and the lake's tables."""
+    def finish(self, outcome: Outcome) -> Iterator[dg.AssetCheckEvaluation]:
+        """Log the rest of a round: versions without rows, windows that were refused; and what has waited for long.
+
+        Yields the results of the checks as often.
+        """
+        stopped = False
         for table in outcome.tables:
             if table.steps or table.error is not None:
+                self._touched.add(table.life)
+                if table.error is not None:
+                    self._log_windows(table.life)
+                stopped = stopped or table.error is not None
                 self._rest(table, outcome.plan)
         self._tableless(outcome.plan)
-        self._lake_tables(outcome.plan)
+        self._newest = outcome
+        now = time.monotonic()
+        for life in [life for life in self._windows if now >= self._logged[life][0] + TOGETHER_SECONDS]:
+            self._log_windows(life)
+        if stopped or self._checked_at is None or now >= self._checked_at + TOGETHER_SECONDS:
+            yield from self._checks()
+
+    def close(self) -> Iterator[dg.AssetCheckEvaluation]:
+        """Log all that waits, at the end of a run."""
+        for life in list(self._windows):
+            self._log_windows(life)
+        if self._touched or self._pending:
+            yield from self._checks()
+
+    def _checks(self) -> Iterator[dg.AssetCheckEvaluation]:
+        assert self._newest is not None
+        self._lake_tables(self._newest.plan)
+        yield from evaluations(self._source, self._pipeline, self._newest, self._touched)
+        self._touched = set()
+        self._checked_at = time.monotonic()
 
     # --- partitions ---
 
-    def _window(self, step: ApplyRows, plan: Plan, events: tuple[Event, ...], table: TableRun) -> None:
-        filled = [event for event in events if event.at <= step.ddl]
-        changes = table.changes - self._changes.get(step.life, 0)
-        self._changes[step.life] = table.changes
+    def _wait(self, step: ApplyRows, plan: Plan, table: TableRun, changes: int) -> None:
+        """Put a window together with those before it that are not logged yet."""
+        before = self._windows.get(step.life)
+        if before is not None:
+            step = replace(step, lo=before.step.lo, files=(*before.step.files, *step.files))
+            changes += before.changes
+        self._windows[step.life] = _Windows(step, plan, changes, table.report)
+        for event in plan.history.lives[step.life].events:
+            if event.at <= step.ddl:
+                for asset in ("ddl", "dml"):
+                    self._first(asset, PartitionKey(event.file.table, event.at))
+
+    def _log_windows(self, life: Life) -> None:
+        """Log a table's windows that wait, as one."""
+        waiting = self._windows.pop(life, None)
+        if waiting is not None:
+            self._window(waiting.step, waiting.plan, waiting.changes, waiting.report)
+
+    def _window(self, step: ApplyRows, plan: Plan, changes: int, report: Report | None) -> None:
+        filled = [event for event in plan.history.lives[step.life].events if event.at <= step.ddl]
+        self._logged[step.life] = (time.monotonic(), step.ddl)
         for number, event in enumerate(filled):
             head = number == len(filled) - 1
             if head or event.at > self._seen(step.life):
                 self._ddl(plan, event)
                 self._dml(plan, event, step if head else None, changes if head else 0, again=head)
-                self._check(event, True, table.report if head else None)
+                self._check(event, True, report if head else None)
 
     def _rest(self, table: TableOutcome, plan: Plan) -> None:
         events = [event for event in plan.history.lives[table.life].events if event.at <= table.version]

@@ -168,7 +168,7 @@ class Pipeline(Planner):
         self.advanced = Advanced()  # what was landed since it was last logged
         self._reader = source.reader
         self.journal = Journal(ledger, settings.name)
-        self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the newest run's windows, until somebody takes them
+        self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
         self.after: Callable[[Step, Plan, TableRun], None] | None = None
         self._watch = watch
         self._ahead = Prefetch(
@@ -200,7 +200,6 @@ class Pipeline(Planner):
         MetadataMissing, which concern all tables.
         """
         started = time.monotonic()
-        self.accounts.clear()
         self.land()
         listing, planned = self.plan(on_news=self.lake.warm)
         tables, worked = begun(planned), set[Life]()

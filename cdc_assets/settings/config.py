@@ -108,9 +108,10 @@ class ChangefeedSettings(Model):
 
     How the sensor requests runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
-    run; a table that a run did not advance waits `retry_seconds`, doubled each time up to `retry_max_seconds`. A run is
-    kept alive for `run_keep_alive_seconds` while the checkpoint moves; a checkpoint older than `stalled_after_seconds`
-    is called stalled.
+    run; a table that a run did not advance waits `retry_seconds`, doubled each time up to `retry_max_seconds`. A run
+    lives on for `run_keep_alive_seconds` at most, and for `run_idle_seconds` after its last window; it begins the next
+    ones no sooner than `commit_interval_seconds` after those before. A checkpoint older than `stalled_after_seconds` is
+    called stalled.
     """
 
     name: str = "default"
@@ -133,11 +134,13 @@ class ChangefeedSettings(Model):
     decode: Decode = "auto"
     mark_interval_seconds: float = Field(default=60, ge=0)
     sensor_running: bool = False
-    sensor_interval_seconds: int = Field(default=30, ge=1)
+    sensor_interval_seconds: int = Field(default=10, ge=1)
     runs_at_once: int = Field(default=2, ge=1)
     run_tables: int = Field(default=500, ge=1)
     run_bytes: int = Field(default=256 << 20, ge=1)
-    run_keep_alive_seconds: int = Field(default=60, ge=0)
+    run_keep_alive_seconds: int = Field(default=3600, ge=0)
+    run_idle_seconds: int = Field(default=60, ge=0)
+    commit_interval_seconds: float = Field(default=2, ge=0)
     table_interval_seconds: int = Field(default=0, ge=0)
     retry_seconds: int = Field(default=60, ge=1)
     retry_max_seconds: int = Field(default=3600, ge=1)

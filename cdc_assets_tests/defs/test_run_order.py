@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -15,16 +18,19 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.assets import _needed
+from cdc_assets.defs.catch_up import _Rounds
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld
 from cdc_assets.lake.state import LakeState
-from cdc_assets.model.progress import Phase
+from cdc_assets.model.progress import Life, Phase, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.pipeline.outcome import TableRun
+from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE, LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
@@ -40,6 +46,7 @@ class Place:
         self.feed = LittleFeed(directory)
         self.lake = LakeSettings.from_warehouse(directory / "lake")
         self.instance = instance
+        self.given = settings
         self.defs = build_changefeed_defs(self.feed.settings(NAME, **settings), self.lake)
 
     def three_versions(self) -> Path:
@@ -128,7 +135,7 @@ def test_a_partition_that_comes_in_between_the_steps_of_a_run_over_all_tables_ch
 def test_a_run_that_is_kept_alive_takes_later_windows_new_tables_and_their_partitions(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
-    place = Place(tmp_path, instance, run_keep_alive_seconds=12, sensor_interval_seconds=1)
+    place = Place(tmp_path, instance, run_keep_alive_seconds=120, run_idle_seconds=8)
     place.feed.create("s.t")
     place.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
     place.feed.publish(FIRST + 10)
@@ -141,28 +148,134 @@ def test_a_run_that_is_kept_alive_takes_later_windows_new_tables_and_their_parti
         place.feed.create("s.new", FIRST + 12)
         place.feed.rows("s.new", FIRST + 12, [("I", FIRST + 13, 1, "n")])
         place.feed.publish(FIRST + 20)
+        _until(lambda: place.values() == {1: "a", 2: "b"})
+        place.feed.rows("s.t", FIRST, [("I", FIRST + 21, 3, "c"), ("I", FIRST + 22, 4, "d")])
+        place.feed.publish(FIRST + 30)
 
     appear = threading.Thread(target=later)
     appear.start()
     # The first window's events are in the instance while the run goes on.
-    watch = threading.Thread(target=lambda: _until_materialized(instance, place.key(FIRST), first))
+    dml = dg.AssetKey([NAME, "dml"])
+    seen = lambda: place.key(FIRST) in instance.get_materialized_partitions(dml)  # noqa: E731
+    watch = threading.Thread(target=lambda: first.set() if _until(seen) else None)
     watch.start()
     run = place.catch_up(keep_alive=True)
     appear.join()
     watch.join()
     assert run.success
-    assert place.values() == {1: "a", 2: "b"}
+    assert place.values() == {1: "a", 2: "b", 3: "c", 4: "d"}
     assert place.values("new") == {1: "n"}
-    assert place.windows(run, "dml").count(place.key(FIRST)) == 2
+    windows = [
+        one
+        for one in run.get_asset_materialization_events()
+        if (one.asset_key, one.partition) == (dml, place.key(FIRST))
+    ]
+    # The second and the third came within a minute of the first, and are logged as one.
+    assert [one.materialization.metadata["changes"].value for one in windows] == [1, 3]
+    assert [one.materialization.metadata["files"].value for one in windows] == [1, 2]
     assert f"s.new@{FIRST + 12:020d}" in instance.get_dynamic_partitions(f"cdc_{NAME}")
 
 
-def _until_materialized(instance: dg.DagsterInstance, key: str, seen: threading.Event) -> None:
+def _until(is_so: Callable[[], bool]) -> bool:
     for _ in range(600):
-        if key in instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"])):
-            seen.set()
-            return
+        if is_so():
+            return True
         threading.Event().wait(0.1)
+    return False
+
+
+# --- when a run that lives on begins its next round, and when it ends -------------------------------------------------
+
+
+@dataclass
+class Feeds:
+    """A pipeline as far as a run waits for it: each look gives the next fence, or fails."""
+
+    fences: list[int | CdcError]
+    landing: None = None
+
+    @property
+    def source(self) -> Feeds:
+        return self
+
+    def fence(self) -> int:
+        fence = self.fences.pop(0) if len(self.fences) > 1 else self.fences[0]
+        if isinstance(fence, CdcError):
+            raise fence
+        return fence
+
+
+@dataclass
+class Rounds:
+    """A run that lives on, after a round in which its table worked or stopped."""
+
+    place: Place
+    said: list[str] = field(default_factory=list)
+    worked: bool = True
+    error: CdcError | None = None
+
+    def has_next(self, *fences: int | CdcError, between: Callable[[], object] = lambda: None) -> bool:
+        context: Any = SimpleNamespace(
+            instance=self.place.instance, log=SimpleNamespace(info=self.say, warning=self.say)
+        )
+        source = ConfiguredFeed(
+            self.place.feed.settings(NAME, commit_interval_seconds=0.01, **self.place.given), self.place.lake
+        )
+        rounds = _Rounds(context, source)
+        rounds.begin()
+        life = Life(TableId("s", "t"), FIRST)
+        table = TableOutcome(life, life.born_as, FIRST, FIRST, State.APPLIED, steps=self.worked, error=self.error)
+        outcome: Any = SimpleNamespace(tables=(table,))
+        rounds.end(outcome, {life})
+        between()
+        pipeline: Any = Feeds(list(fences))
+        return rounds.has_next(pipeline, FIRST)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+AWAY = LakeUnavailable("the catalog did not answer.")
+
+
+def test_a_run_that_lives_on_waits_until_the_checkpoint_moves_and_outlasts_a_store_that_is_away(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    rounds = Rounds(Place(tmp_path, instance))
+    assert rounds.has_next(FIRST, AWAY, FIRST, FIRST + 1)
+    assert rounds.said == ["the catalog did not answer. This run tries again in 1.0 s."]
+
+
+def test_a_table_whose_store_is_away_is_tried_again_by_the_same_run_and_one_that_is_held_ends_it(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    place = Place(tmp_path, instance)
+    assert Rounds(place, error=AWAY).has_next(FIRST)
+    held = Rounds(place, error=TableHeld("it is held."))
+    assert not held.has_next(FIRST + 1)
+    assert held.said == ["a table stopped: this run ends"]
+
+
+def test_new_settings_end_a_run_that_lives_on(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "changefeeds.yaml"
+    settings.write_text("old")
+    monkeypatch.setenv(CONFIG_VARIABLE, str(settings))
+    rounds = Rounds(Place(tmp_path / "place", instance))
+    assert rounds.has_next(FIRST + 1)
+    assert not rounds.has_next(FIRST + 1, between=lambda: settings.write_text("newer"))
+    assert rounds.said == ["the settings changed: this run ends"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [("run_keep_alive_seconds", "its time is over"), ("run_idle_seconds", "nothing came for a while")],
+)
+def test_a_run_does_not_live_on_for_ever(setting: str, why: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    rounds = Rounds(Place(tmp_path, instance, **{setting: 0}))
+    assert not rounds.has_next(FIRST + 1)
+    assert rounds.said == [f"{why}: this run ends"]
 
 
 def test_a_run_is_not_kept_alive_while_others_wait(
