@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -43,7 +43,7 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
-from cdc_assets.types.mysql_types import arrow_type
+from cdc_assets.types.mysql_types import arrow_type, iceberg_type
 
 
 @dataclass
@@ -244,6 +244,15 @@ class MemoryLake:
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
 
+    def scan(self, life: Life) -> MemoryScan:
+        table = self.tables[life]
+        columns = {
+            column.name: iceberg_type(column)
+            for column in table.schema.stored
+            if column.name in table.rows.column_names
+        }
+        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"})
+
     def names(self) -> set[TableId]:
         return {table.name for table in self.tables.values() if table.name is not None}
 
@@ -394,3 +403,23 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
 
 
 _WRITERS = {"keyed": _merge, "multiset": _net}
+
+
+@dataclass(frozen=True)
+class MemoryScan:
+    """The rows of a table as they are, in pieces of a few rows."""
+
+    table: pa.Table
+    progress: Progress
+    columns: Mapping[str, str]
+    snapshot_id: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.table)
+
+    def pieces(self) -> Sequence[pa.Table]:
+        return [self.table.slice(start, 7) for start in range(0, self.table.num_rows, 7)]
+
+    def read(self, piece: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield piece.select(list(columns))

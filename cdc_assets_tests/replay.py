@@ -18,7 +18,7 @@ from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
 from cdc_assets_tests.changefeed import sink_options
 
-__all__ = ["compare", "replay"]
+__all__ = ["AsOf", "compare", "replay"]
 
 
 class ReadableLake(Protocol):
@@ -29,7 +29,7 @@ class ReadableLake(Protocol):
     def names(self) -> set[TableId]: ...
 
 
-class _AsOf(StorageSink):
+class AsOf(StorageSink):
     """A bucket whose `metadata` is older than its files, as it is whenever rows are ahead of the checkpoint."""
 
     def __init__(self, settings: ChangefeedSettings, checkpoint: Tso) -> None:
@@ -43,7 +43,7 @@ class _AsOf(StorageSink):
 def replay(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None) -> Outcome:
     """Apply a bucket through a checkpoint; where no copy was recorded, the final bucket as of then."""
     settings = config.settings(checkpoint.bucket)
-    feed = _AsOf(settings, checkpoint.ts)
+    feed = AsOf(settings, checkpoint.ts)
     return Pipeline(settings, feed, lake, ledger or Ledger("sqlite://")).apply("test")
 
 

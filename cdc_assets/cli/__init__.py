@@ -7,6 +7,7 @@ or setup.
     landing    commands about messages of topics that wait for a decision
     options    options and printing that the commands share
     progress   the progress display of the command line
+    proof      commands that prove what the lake has
     upkeep     commands that maintain whole tables
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 
 import click
 
-from cdc_assets.cli import upkeep
+from cdc_assets.cli import proof, upkeep
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
@@ -485,5 +486,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing):
+for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.verify):
     commands.add_command(command)

@@ -17,9 +17,10 @@ from cdc_assets.formats import COMMIT_TS, LINE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.mysql_types import LOSSY, Values, changed_in_key, misfit
 
-__all__ = ["NULL_OR_TEXT", "Fault", "Mask", "Sifted", "settled", "sifted"]
+__all__ = ["NULL_OR_TEXT", "SIX_DIGITS", "Fault", "Mask", "Sifted", "settled", "sifted"]
 
 NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
+SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 
 Mask = tuple[str, str, pa.BooleanArray]
 """(column, rule of the type table, the rows whose value it changed)."""

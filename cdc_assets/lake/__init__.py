@@ -7,6 +7,7 @@ windows              rows staged and committed
 replaying            quarantined records applied after a fix
 state                contents of the catalog (no JVM)
 lake_table           a table by its metadata file, with its label (no JVM)
+scan                 rows of a table as of one snapshot (no JVM)
 decisions            what people decided, as properties of the lake's own namespace (no JVM)
 namespaces           the catalog's namespaces (no JVM)
 table_renames        tables brought to the names that they should have (no JVM)

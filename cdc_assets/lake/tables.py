@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from cdc_assets.lake.scan import TableScan
     from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["Lake"]
@@ -111,6 +112,12 @@ class Lake:
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name, read without Spark; raises KeyError when there is none."""
         return self.state.read(name)
+
+    def scan(self, life: Life) -> TableScan:
+        """Open a table for reading all of it as it is now. Starts no JVM."""
+        from cdc_assets.lake.scan import TableScan  # it loads the readers of PyIceberg, which no step needs
+
+        return TableScan(self.state, self.state.find(life))
 
     def names(self) -> set[TableId]:
         """Return the source names of the lake's tables."""

@@ -27,6 +27,7 @@ from cdc_assets.ledger.files import (
     select_everywhere,
     settled_rows,
 )
+from cdc_assets.model.comparison import TableComparison, format_comparison, parse_comparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State
@@ -133,6 +134,15 @@ _FINDINGS = sa.Table(
     sa.Column("sentence", sa.Text, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
+)
+
+_COMPARISONS = sa.Table(
+    "comparisons",
+    METADATA,
+    sa.Column("changefeed", sa.Text, primary_key=True),
+    sa.Column("table", sa.Text, primary_key=True),
+    sa.Column("comparison", sa.Text, nullable=False),
+    sa.Column("compared_at", sa.Float, nullable=False),
 )
 
 
@@ -392,6 +402,26 @@ class Ledger:
         one = _FINDINGS.c
         with self._database.write() as connection:
             connection.execute(sa.delete(_FINDINGS).where(one.changefeed == changefeed, one.table == str(table)))
+
+    # --- comparisons ---
+
+    def record_comparison(self, changefeed: str, comparison: TableComparison) -> None:
+        """Record how a table compared with its source, in place of an earlier comparison."""
+        row = {
+            "changefeed": changefeed,
+            "table": str(comparison.table),
+            "comparison": format_comparison(comparison),
+            "compared_at": time.time(),
+        }
+        with self._database.write() as connection:
+            replace_rows(connection, _COMPARISONS, [row])
+
+    def comparisons(self, changefeed: str) -> dict[TableId, TableComparison]:
+        """Return the newest comparison of each table."""
+        query = sa.select(_COMPARISONS.c.comparison).where(_COMPARISONS.c.changefeed == changefeed)
+        with self._database.read() as connection:
+            found = [parse_comparison(row.comparison) for row in connection.execute(query)]
+        return {one.table: one for one in found}
 
     # --- DDL ---
 

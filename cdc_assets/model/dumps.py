@@ -103,7 +103,8 @@ class Dump:
 
     `problems` says, by table, why it cannot be read; `warnings` are sentences about what is read all the same;
     `ignored` counts files without rows, by reason. Views and sequences have no rows and are left out. It is `rowless`
-    if no table has a file of rows: all were empty, or only their schemas were dumped.
+    if no table has a file of rows: all were empty, or only their schemas were dumped. It is of the `present` if what is
+    read are the tables as they are now, and not as of the TSO.
     """
 
     uri: str
@@ -116,3 +117,4 @@ class Dump:
     started: str = ""
     finished: str = ""
     rowless: bool = False
+    present: bool = False

@@ -1,10 +1,12 @@
-"""Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain, purge.
+"""Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain, purge, verify.
 
+comparison     two sides of a table compared row by row
 complete       say that tables had no rows before their changefeed began
 decide_landed  what people decide about messages of topics
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 landings       what is landed of topics
+losses         which loss makes a value of the lake equal to that of its source
 maintenance    do what is due for the lake's files
 named          which table a person means
 opening        settings -> open parts
@@ -13,4 +15,5 @@ rebuild        tables rebuilt from the whole recorded history, aside, and swappe
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
 replay         quarantined records applied after a fix
 status         the states of a lake's tables
+verify         tables of the lake compared with their source
 """

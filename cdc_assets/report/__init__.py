@@ -1,6 +1,7 @@
 """Presentation: as text, as JSON, as generated pages.
 
 as_json     outcomes and records as plain JSON values
+comparison  comparisons of tables with their source
 dumps       contents of a dump, for a person
 files       data files as they were read, for a person
 findings    what was found of a changefeed, one paragraph a cause

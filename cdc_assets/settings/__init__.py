@@ -6,6 +6,7 @@ maintenance     when a table's files are maintained
 model           the base of all settings: frozen, with one message for all errors
 archive         the location of archived topics
 initial         the tables' rows from before a changefeed
+verify          how tables are compared with their source
 paths           paths in `changefeeds.yaml`
 env             values from the environment, and merged mappings
 stores          a storage's options for Java and PyIceberg

@@ -38,6 +38,7 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.settings.paths import is_path, with_paths
+from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import (
     FeedInputs,
     InitialSource,
@@ -146,6 +147,7 @@ class ChangefeedSettings(Model):
     retry_max_seconds: int = Field(default=3600, ge=1)
     stalled_after_seconds: int = Field(default=600, ge=1)
     maintenance: MaintenanceSettings = Field(default_factory=MaintenanceSettings)
+    verify: VerifySettings = Field(default_factory=VerifySettings)
     owners: tuple[str, ...] = ()
     lag_target_seconds: int | None = Field(default=None, ge=1)
     lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 
-__all__ = ["CsvSettings", "DumpSettings", "InitialSettings", "ServerSettings", "initial_from_flags"]
+__all__ = ["CsvSettings", "DumpSettings", "InitialSettings", "ServerAddress", "ServerSettings", "initial_from_flags"]
 
 _DUMP = "URI of the dump"
 _DIALECTS = ("default", "snowflake", "redshift", "bigquery")
@@ -57,30 +57,45 @@ class DumpSettings(Model):
         return tz if tz is None else known_zone(tz)
 
 
-class ServerSettings(Model):
-    """A server to read the tables from: `mysql://user@host:4000`, at a TSO. `tables` are patterns, () for all.
+class ServerAddress(Model):
+    """A server that has the tables, `mysql://user@host:4000`; its password is from the environment, `{env: NAME}`."""
 
-    The password comes from the environment: `{env: NAME}`.
-    """
-
-    inside = "initial.source"
+    inside = "source"
 
     uri: SecretStr = Field(repr=False)
-    at: Tso = Field(ge=1, lt=1 << 63)
     password: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    tables: tuple[str, ...] = ()
 
     @field_validator("password", mode="before")
     @classmethod
     def _of_the_environment(cls, password: Any) -> Any:
-        if not isinstance(password, Mapping) or set(password) != {"env"}:
+        if not isinstance(password, Mapping) or set(password) not in (set(), {"env"}):
             raise ValueError("settings contain no passwords; expected the variable that has it: {env: NAME}")
         return password
 
+    def open(self, at: Tso, tables: Sequence[str] = ()) -> InitialSource:
+        """Return the server, opened at a TSO, 0 for the present, to read the tables of these patterns, () for all.
+
+        Its tables are asked for anew each time. Raises BadSettings for an unset variable and a URI of no server.
+        """
+        return connect_server(self.uri.get_secret_value(), self.secret, at, tables, anew=True)
+
+    @property
+    def secret(self) -> str:
+        """The password, "" for none; raises BadSettings for an unset variable."""
+        return str(resolved({"password": self.password}, self.inside)["password"]) if self.password else ""
+
+
+class ServerSettings(ServerAddress):
+    """A server to read the tables from at a TSO. `tables` are patterns, () for all."""
+
+    inside = "initial.source"
+
+    at: Tso = Field(ge=1, lt=1 << 63)
+    tables: tuple[str, ...] = ()
+
     def connect(self) -> InitialSource:
         """Return the opened server; raises BadSettings for an unset variable and a URI of no server."""
-        secret = resolved({"password": self.password}, "initial.source")["password"] if self.password else ""
-        return connect_server(self.uri.get_secret_value(), secret, self.at, self.tables)
+        return connect_server(self.uri.get_secret_value(), self.secret, self.at, self.tables)
 
 
 class InitialSettings(Model):

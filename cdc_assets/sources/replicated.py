@@ -25,17 +25,33 @@ _SYSTEM = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedTables:
-    """The tables of a changefeed: by `filter.rules`, () for all. `keyless` is `force-replicate`, None if not given."""
+    """The tables of a changefeed: by `filter.rules`, () for all. `keyless` is `force-replicate`, None if not given.
+
+    `selectors` are (tables, columns) of which some are left out, `filtered` the tables whose events are filtered.
+    """
 
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
     keyless: bool | None = None
+    selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    filtered: tuple[tuple[str, ...], ...] = ()
 
     def names(self, name: TableId) -> bool:
         """Return whether the filter includes a table."""
         if name.schema.lower() in _SYSTEM:
             return False
         return not self.rules or decided(self.rules, (name.schema, name.table), self.case_sensitive)
+
+    def has_column(self, name: TableId, column: str) -> bool:
+        """Return whether a column is among those that are sent: the first selector that matches the table decides."""
+        for tables, columns in self.selectors:
+            if decided(tables, (name.schema, name.table), self.case_sensitive):
+                return decided(columns, (column,))
+        return True
+
+    def filters_events(self, name: TableId) -> bool:
+        """Return whether some changes of a table may be left out."""
+        return any(decided(tables, (name.schema, name.table), self.case_sensitive) for tables in self.filtered)
 
 
 def replicated(changefeed_config: str | os.PathLike[str] | None) -> ReplicatedTables:
@@ -49,8 +65,11 @@ def replicated(changefeed_config: str | os.PathLike[str] | None) -> ReplicatedTa
         raise BadSettings(f'changefeed TOML: `filter.rules` is {rules!r}; expected a list such as ["shop.*"].')
     texts = tuple(text for rule in rules if (text := str(rule).strip()) and not text.startswith("#"))
     force = config.get("force-replicate")
+    selectors = table(config, "sink").get("column-selectors", ())
     return ReplicatedTables(
         () if any(text.startswith("@") for text in texts) else texts,
         truth("case-sensitive", config.get("case-sensitive", False)),
         None if force is None else truth("force-replicate", force),
+        tuple((tuple(one.get("matcher", ())), tuple(one.get("columns", ()))) for one in selectors),
+        tuple(tuple(one.get("matcher", ())) for one in table(config, "filter").get("event-filters", ())),
     )

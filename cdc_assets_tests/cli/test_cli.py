@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from cdc_assets.cli import commands
 from cdc_assets_tests.cases import Case, differences
 from cdc_assets_tests.command_line import run
+from cdc_assets_tests.joined_feed import dump_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 B = Case("B_ddl_columns").config("csv-ts")
@@ -120,6 +121,10 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     assert report["complete"]
     assert sum(table["steps"] for table in report["tables"]) == 0
     program = [sys.executable, "-c", LOADED, "status", "--warehouse", lake]
+    dump_of(B.checkpoints[-1], tmp_path / "dump")
+    equal = run("verify", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
+    assert equal.returncode == 0, equal.stdout + equal.stderr
+    assert equal.stdout.splitlines()[-1] == "4 tables: 4 equal"
     status = subprocess.run(program, capture_output=True, text=True)
     assert status.returncode == 0, status.stderr
     assert "passed" in status.stdout
@@ -134,6 +139,7 @@ WRONG = {
     "a key without columns": (["inspect", *feed(), "--key", "orders"], "NAME=VALUE"),
     "an unknown option": (["inspect", "--frobnicate"], "frobnicate"),
     "no lake": (["apply", *feed()], "--warehouse"),
+    "nothing to compare with": (["verify", *feed(), "--warehouse", "lake"], "no source to compare with is named"),
     "options of a changefeed beside a settings file": (
         ["plan", "--settings", "c.yaml", "--tz", "Asia/Shanghai", "--old-collations"],
         "--new-collations/--old-collations, --tz would not be read: without --sink-uri",

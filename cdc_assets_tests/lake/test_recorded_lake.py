@@ -9,9 +9,17 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.comparison import EQUAL, TableComparison
+from cdc_assets.model.dumps import DumpOptions
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.verify import VerifyOptions, verify
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import LakeSettings
+from cdc_assets.sources import connect_dump
 from cdc_assets_tests.cases import Config, cases
-from cdc_assets_tests.replay import compare, replay
+from cdc_assets_tests.dump_cases import opener
+from cdc_assets_tests.joined_feed import dump_of
+from cdc_assets_tests.replay import AsOf, compare, replay
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -30,6 +38,36 @@ def test_one_go_ends_equal_to_the_source(config: Config, spark: SparkSession, tm
     lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
     outcome = replay(config, final, lake)
     assert compare(config, final.expected, lake, outcome) == []
+    lake.close()
+
+
+@pytest.mark.parametrize("name", ["A_all_types/csv-ts"])
+def test_rows_that_are_deleted_and_changed_in_the_lake_are_found_by_comparing(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    (config,) = (config for case in cases() for config in case.configs if str(config) == name)
+    final = config.checkpoints[-1]
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
+    replay(config, final, lake)
+    dump_of(final, tmp_path / "dump")
+    source, settings = connect_dump(opener(tmp_path / "dump"), DumpOptions()), config.settings(final.bucket)
+    pipeline = Pipeline(settings, AsOf(settings, final.ts), lake, Ledger("sqlite://"))
+
+    def compared() -> dict[str, TableComparison]:
+        return {one.table.table: one for one in verify(pipeline, lake, lambda at: source, VerifyOptions())}
+
+    assert {one.state for one in compared().values()} == {EQUAL}
+    with lake.workbench.sessions.step() as session:
+        table = session.name(lake.state.named(TableId("types", "all_types")).identifier)
+        session.sql(
+            f"UPDATE {table} SET dtm6 = timestamp_ntz'2024-01-01 00:00:00.000001', vec = array(0.5) WHERE id = 1"
+        )
+        session.sql(f"DELETE FROM {table} WHERE id IN (1001, 1002)")
+    found = compared()
+    assert {one for one, said in found.items() if said.state != EQUAL} == {"all_types"}
+    assert {(row.kind, row.key["id"], tuple(v.column for v in row.values)) for row in found["all_types"].rows} == {
+        ("missing", "1001", ()), ("missing", "1002", ()), ("differing", "1", ("dtm6", "vec")),
+    }  # fmt: skip
     lake.close()
 
 

@@ -37,7 +37,7 @@ from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
 from cdc_assets_tests.lake.table_source import Source, id_below
 from cdc_assets_tests.lake.test_races import overtake
-from cdc_assets_tests.replay import _AsOf, compare
+from cdc_assets_tests.replay import AsOf, compare
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -423,7 +423,7 @@ def test_a_writer_and_maintenance_that_run_at_once_both_end_with_every_row_there
 
 def pipeline_of(config: Config, bucket: Path, ts: int, lake: Lake, ledger: Ledger) -> Pipeline:
     settings = config.settings(bucket).model_copy(update={"maintenance": EAGER})
-    return Pipeline(settings, _AsOf(settings, ts), lake, ledger)
+    return Pipeline(settings, AsOf(settings, ts), lake, ledger)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, named, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.replay import _AsOf, compare
+from cdc_assets_tests.replay import AsOf, compare
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -84,7 +84,7 @@ class MemoryRebuilds:
 
 def pipeline_of(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None) -> Pipeline:
     settings = config.settings(checkpoint.bucket)
-    return Pipeline(settings, _AsOf(settings, checkpoint.ts), lake, ledger or Ledger("sqlite://"))
+    return Pipeline(settings, AsOf(settings, checkpoint.ts), lake, ledger or Ledger("sqlite://"))
 
 
 def damage(lake: MemoryLake) -> None:
@@ -154,7 +154,7 @@ def test_a_table_that_a_writer_moves_on_is_brought_as_far_and_swapped_then() -> 
     pipeline_of(config, early, lake).apply("first")
     damage(lake)
     pipeline = pipeline_of(config, late, lake)
-    assert isinstance(pipeline.source, _AsOf)
+    assert isinstance(pipeline.source, AsOf)
     pipeline.source.checkpoint = early.ts
     moved: list[Life] = []
 
@@ -224,7 +224,7 @@ class Feed:
 
     def pipeline(self, **given: Any) -> Pipeline:
         settings = self.config.settings(self.directory, **given)
-        return Pipeline(settings, _AsOf(settings, self.checkpoint.ts), self.lake, self.ledger)
+        return Pipeline(settings, AsOf(settings, self.checkpoint.ts), self.lake, self.ledger)
 
     def files(self) -> list[str]:
         return sorted(file.path for file in self.pipeline().plan()[0].data_files)

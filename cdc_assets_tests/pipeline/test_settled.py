@@ -26,7 +26,7 @@ from cdc_assets_tests.histories import history
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, faults, feeds, tomls
-from cdc_assets_tests.replay import _AsOf, compare
+from cdc_assets_tests.replay import AsOf, compare
 from cdc_assets_tests.writer import Style, publications
 
 __all__ = ["tomls"]
@@ -111,7 +111,7 @@ def check_recorded(config: Config, eager: dict[str, str]) -> None:
     for checkpoint in config.replayable:
         eager["day"] = of_dates(checkpoint.bucket.rglob("*.*"))
         options = config.settings(checkpoint.bucket)
-        pipeline = Pipeline(options, _AsOf(options, checkpoint.ts), lake, ledger)
+        pipeline = Pipeline(options, AsOf(options, checkpoint.ts), lake, ledger)
         assert_alike(pipeline)
         outcome = pipeline.apply("test")
         if checkpoint.expected is not None:

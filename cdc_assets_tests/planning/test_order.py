@@ -25,7 +25,7 @@ from cdc_assets_tests.histories import history
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, faults, feeds, tomls
-from cdc_assets_tests.replay import _AsOf, compare
+from cdc_assets_tests.replay import AsOf, compare
 from cdc_assets_tests.writer import Style, publications
 
 __all__ = ["tomls"]
@@ -60,7 +60,7 @@ def test_renames_swaps_drops_and_re_creations_end_equal_in_scrambled_order(confi
     assert final.expected is not None
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     settings = config.settings(final.bucket)
-    pipeline = Pipeline(settings, _AsOf(settings, final.ts), lake, ledger)
+    pipeline = Pipeline(settings, AsOf(settings, final.ts), lake, ledger)
     keys = scrambled(pipeline, 7)
     assert len(keys) > 30
     for key in keys:
@@ -100,7 +100,7 @@ def test_all_versions_of_twenty_tables_in_scrambled_order_end_right(tmp_path: Pa
     feed, expected = twenty(tmp_path)
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     settings = feed.settings()
-    pipeline = Pipeline(settings, _AsOf(settings, FIRST + 10**6), lake, ledger)
+    pipeline = Pipeline(settings, AsOf(settings, FIRST + 10**6), lake, ledger)
     keys = scrambled(pipeline, seed)
     assert len(keys) == 60
     for key in keys:

@@ -22,7 +22,8 @@ from cdc_assets.sources.mysql_protocol.ranges import Size, cut
 from cdc_assets.sources.mysql_protocol.session import identifier, session
 from cdc_assets.types.mysql_types import type_text
 from cdc_assets_tests.dump_contents import contents, expected
-from cdc_assets_tests.dump_writer import Cell, Row, dumped
+from cdc_assets_tests.dump_writer import Row, dumped
+from cdc_assets_tests.loaded import sql_literal
 from cdc_assets_tests.mariadb import PASSWORD, Server
 
 AT = 434217889191428107
@@ -115,7 +116,7 @@ def test_what_was_written_is_read(mariadb: Server, table: tuple[TableSchema, lis
     assume(not any(column.type == "VECTOR" or column.generated for column in schema.columns))
     columns = ", ".join(f"{identifier(column.name)} {_type(column)}" for column in schema.columns)
     values = ", ".join(
-        f"({', '.join(_literal(cell, column) for cell, column in zip(row, dumped(schema), strict=True))})"
+        f"({', '.join(sql_literal(cell, column) for cell, column in zip(row, dumped(schema), strict=True))})"
         for row in rows
     )
     mariadb.run(
@@ -135,15 +136,6 @@ def _type(column: Column) -> str:
         members = ", ".join("'" + member.replace("'", "''") + "'" for member in column.elems or ())
         return f"{column.type}({members})"
     return type_text(column) + (" NULL" if column.type == "TIMESTAMP" else "")
-
-
-def _literal(cell: Cell, column: Column) -> str:
-    if cell is None:
-        return "NULL"
-    if isinstance(cell, bytes):
-        return f"x'{cell.hex()}'"
-    bare = column.type in ("FLOAT", "DOUBLE") and "e" in cell
-    return cell if bare else f"CONVERT(x'{cell.encode().hex()}' USING utf8mb4)"
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------

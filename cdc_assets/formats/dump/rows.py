@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, shape_of
-from cdc_assets.formats.sifting import Fault, Mask, Sifted, settled, sifted
+from cdc_assets.formats.sifting import SIX_DIGITS, Fault, Mask, Sifted, settled, sifted
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -26,7 +26,6 @@ from cdc_assets.types.mysql_types import Values, changed_in_key, finish, values,
 from cdc_assets.types.mysql_values import Binary, bit_numbers
 
 __all__ = [
-    "SIX_DIGITS",
     "Target",
     "assembled",
     "columns_by_count",
@@ -42,7 +41,6 @@ __all__ = [
 
 _BYTES = (*BINARY, "BIT")
 _BARE = (*INTEGER, *FLOATING, "DECIMAL")
-SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 _MANY = 100
 """From this many rows of which none fits, the options are wrong and not the rows."""
 

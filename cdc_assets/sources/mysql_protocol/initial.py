@@ -22,10 +22,14 @@ __all__ = ["Server", "connect"]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that is read at a TSO; `patterns` (`shop.*`) are the tables to read, () for all."""
+    """A server that is read at a TSO; `patterns` (`shop.*`) are the tables to read, () for all.
+
+    With `anew` its tables are asked for whenever they are wanted.
+    """
 
     reader: ServerReader
     patterns: tuple[str, ...] = ()
+    anew: bool = False
 
     @property
     def at(self) -> Tso:
@@ -43,7 +47,7 @@ class Server:
         Raises StorageUnavailable, BadSettings, MalformedDump where no table is wanted, and BucketMissing where the
         server has garbage-collected what was there.
         """
-        return _tables(self)
+        return _read(self) if self.anew else _tables(self)
 
     def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
         """Return a range as it is."""
@@ -79,10 +83,14 @@ class Server:
 
 @lru_cache(maxsize=8)
 def _tables(server: Server) -> Dump:
+    return _read(server)
+
+
+def _read(server: Server) -> Dump:
     with session(server.reader.address, server.at) as opened:
         return read_tables(opened, server.at, server.wants)
 
 
-def connect(uri: str, password: str, at: Tso, patterns: Sequence[str]) -> Server:
+def connect(uri: str, password: str, at: Tso, patterns: Sequence[str], anew: bool) -> Server:
     """Open a server; connects to nothing yet. Raises BadSettings for a URI that is not that of a server."""
-    return Server(ServerReader(parse_address(uri, password), at), tuple(patterns))
+    return Server(ServerReader(parse_address(uri, password), at), tuple(patterns), anew)

@@ -109,7 +109,11 @@ class Session:
         return (self.query(sql)[0][0] or b"").decode("utf-8", "replace")
 
     def prepare(self, at: Tso) -> None:
-        """Set the variables for exact values, the TSO last: some versions of TiDB forget it when another one is set."""
+        """Set the variables for exact values, the TSO last: some versions of TiDB forget it when another one is set.
+
+        A TSO of 0 stands for the present.
+        """
+        snapshot = str(at) if at else ""
         for statement in _ALWAYS:
             self.query(statement)
         for statement in _WHERE_KNOWN:
@@ -117,8 +121,8 @@ class Session:
         self.version = self.asked("SELECT VERSION()")
         self.is_tidb = bool(self.query("SHOW SESSION VARIABLES LIKE 'tidb_snapshot'"))
         if self.is_tidb:
-            self.query(f"SET SESSION tidb_snapshot = '{at}'")
-        wanted = {"time_zone": "+00:00"} | ({"tidb_snapshot": str(at)} if self.is_tidb else {})
+            self.query(f"SET SESSION tidb_snapshot = '{snapshot}'")
+        wanted = {"time_zone": "+00:00"} | ({"tidb_snapshot": snapshot} if self.is_tidb else {})
         for name, value in wanted.items():
             found = self.asked(f"SELECT @@SESSION.{name}")
             if found != value:

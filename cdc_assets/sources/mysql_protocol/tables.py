@@ -52,7 +52,8 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool]) ->
             file=session.address.uri,
         )
     warnings = () if session.is_tidb else (f"the server is {session.version}, {_QUIET}.",)
-    return Dump(session.address.uri, at, tuple(tables), problems, warnings, {}, tuple(left_out))
+    present = not session.is_tidb or not at
+    return Dump(session.address.uri, at, tuple(tables), problems, warnings, {}, tuple(left_out), present=present)
 
 
 def _listed(session: Session) -> Iterator[tuple[TableId, str]]:

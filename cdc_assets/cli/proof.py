@@ -1,0 +1,127 @@
+"""Commands that prove what the lake has: tables compared with their source."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdc_assets.cli.options import (
+    DONE,
+    HELD,
+    common_options,
+    feed_options,
+    lake_of,
+    lake_options,
+    pairs,
+    show_json,
+    target_of,
+)
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cdc_assets.model.comparison import TableComparison
+    from cdc_assets.model.schema import TableId
+    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.sources import InitialSource
+
+__all__ = ["verify"]
+
+
+@click.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@click.option("--source", metavar="URI", help="The server that has the tables: mysql://user@host:4000.")
+@click.option("--password-env", metavar="NAME", help="Environment variable that has the password of --source.")
+@click.option(
+    "--dump", "dump_uri", metavar="URI", help="Compare with a dump instead, for tables that stand at its TSO."
+)
+@click.option(
+    "--dump-option",
+    "dump_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Details of --dump: at, tz, separator, delimiter, null-value, escape-backslash, dialect, header.",
+)
+@click.option("--quiet", is_flag=True, help="State that nothing is written into the tables while they are compared.")
+@click.option("--threads", type=click.IntRange(1, 64), help="Connections that read the source at once (default: 4).")
+@click.option("--limit-rate", type=click.IntRange(1), metavar="ROWS", help="Rows a second that are read of the source.")
+@click.option("--shown", type=click.IntRange(0), metavar="ROWS", help="Rows of a table to name (default: 100).")
+@click.option("--resume", is_flag=True, help="Pass over tables that were equal and have not changed in the lake since.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, **given: Any) -> int:
+    """Compare each TABLE with its source, row by row: the source as it was at the TSO through which it is applied.
+
+    A TiDB is read as of the fence; any other server as it is now, with --quiet. Reads only. Exits with 1 where a table
+    is different or could not be compared.
+    """
+    from cdc_assets.model.comparison import EQUAL
+    from cdc_assets.operations.opening import open_pipeline, refuse_missing
+    from cdc_assets.operations.verify import VerifyOptions, known_equal
+    from cdc_assets.operations.verify import verify as run
+    from cdc_assets.report.comparison import comparison_json, comparison_lines, summary_line
+
+    target = target_of(given)
+    lake, code, printed = lake_of(target), DONE, []
+    for settings in target.changefeeds:
+        connect = _other_side(settings, given)
+        found: list[TableComparison] = []
+        options = VerifyOptions(
+            quiet=given["quiet"] or settings.verify.quiet,
+            threads=given["threads"] or settings.verify.threads,
+            rows_per_second=given["limit_rate"] or settings.verify.rows_per_second,
+            shown=settings.verify.shown if given["shown"] is None else given["shown"],
+        )
+        refuse_missing(lake)
+        with open_pipeline(settings, lake) as pipeline:
+            known = partial(known_equal, pipeline) if resume else lambda bare: None
+            for one in run(pipeline, pipeline.lake, connect, options, tables, known=known, say=_progress(as_json)):
+                found.append(one)
+                if not as_json:
+                    click.echo("\n".join(comparison_lines(one)))
+        code = max(code, DONE if all(one.state == EQUAL for one in found) else HELD)
+        if not as_json:
+            click.echo(summary_line(found))
+        printed += [comparison_json(settings.name, one) for one in found]
+    if as_json:
+        show_json(printed)
+    return code
+
+
+def _other_side(settings: ChangefeedSettings, given: dict[str, Any]) -> Callable[[int], InitialSource]:
+    """Return what opens the source, or the dump, that the options or the settings name."""
+    from cdc_assets.settings.initial import InitialSettings, ServerAddress, initial_from_flags
+
+    if given["source"] and given["dump_uri"]:
+        raise BadSettings("--source and --dump exclude each other: tables are compared with one of them.")
+    if given["dump_uri"]:
+        options = pairs(given["dump_options"], "--dump-option")
+        (dump,) = InitialSettings(**initial_from_flags([given["dump_uri"]], options)).connect(settings.storage_options)
+        return lambda at: dump
+    password = {"env": given["password_env"]} if given["password_env"] else {}
+    server = ServerAddress(uri=given["source"], password=password) if given["source"] else settings.verify.server
+    return lambda at: server.open(at, settings.verify.tables)
+
+
+_SECONDS = 5.0
+"""How often it is said how far a table is."""
+
+
+def _progress(as_json: bool) -> Callable[[TableId, str, int], None]:
+    """Return what says, on the error stream, how many rows of each side were read."""
+    rows: dict[tuple[TableId, str], int] = {}
+    newest = [time.monotonic()]
+
+    def say(table: TableId, side: str, more: int) -> None:
+        rows[table, side] = rows.get((table, side), 0) + more
+        if not as_json and time.monotonic() - newest[0] >= _SECONDS:
+            newest[0] = time.monotonic()
+            click.echo(f"{table}: {counted(rows[table, side], 'row')} of the {side}", err=True)
+
+    return say

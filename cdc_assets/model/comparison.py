@@ -1,0 +1,91 @@
+"""What comparing a table of the lake with its source says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = [
+    "DIFFERENT",
+    "EQUAL",
+    "NOT_COMPARED",
+    "RowDifference",
+    "TableComparison",
+    "ValueDifference",
+    "format_comparison",
+    "parse_comparison",
+]
+
+EQUAL, DIFFERENT, NOT_COMPARED = "equal", "different", "not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDifference:
+    """A column in which a row of the lake and that of the source have other values, as texts; None is NULL."""
+
+    column: str
+    lake: str | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A row that is not the same on both sides: `missing` in the lake, `extra` there, or `differing`.
+
+    `key` are the values that identify it, of a table without key all of them. Of a table without key, or of a key that
+    stands several times on one side, `count` rows are alike.
+    """
+
+    kind: str
+    key: Mapping[str, str | None]
+    values: tuple[ValueDifference, ...] = ()
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableComparison:
+    """How a table compares with its source. `state` is EQUAL, DIFFERENT or NOT_COMPARED, then with the `reason`.
+
+    `definitions` are sentences on columns of which source and feed say other lengths or defaults, which changes no row.
+
+    `at` is the TSO as of which the source was read, 0 for the present. Rows are counted on both sides; `missing`,
+    `extra` and `differing` count rows, `rows` are the first of them. `columns` are sentences on columns that differ,
+    `left_out` says by column why its values are not compared, `losses` counts values that are equal but for a loss that
+    the fidelity report names. With `partly` more rows differ than were read again, so that counts are the least that
+    there are. A `sample` is the share of the rows that was compared.
+    """
+
+    table: TableId
+    state: str
+    reason: str = ""
+    at: Tso = 0
+    snapshot: int | None = None
+    lake_rows: int = 0
+    source_rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    differing: int = 0
+    rows: tuple[RowDifference, ...] = ()
+    columns: tuple[str, ...] = ()
+    definitions: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)
+    partly: bool = False
+    seconds: float = 0.0
+
+
+def format_comparison(comparison: TableComparison) -> str:
+    """Return a comparison as JSON, without the rows that differ: values belong into no record."""
+    return json.dumps({**asdict(comparison), "rows": ()}, ensure_ascii=False)
+
+
+def parse_comparison(text: str) -> TableComparison:
+    """Return the comparison of a JSON; the inverse of `format_comparison`."""
+    fields = json.loads(text)
+    for name in ("rows", "columns", "definitions"):
+        fields[name] = tuple(fields[name])
+    return TableComparison(**{**fields, "table": TableId(**fields["table"])})

@@ -1,0 +1,364 @@
+"""Two sides of a table, each read in pieces -> the rows that are not the same. Knows no lake, no source, no clock.
+
+    Digests.add()      a digest for every part of the key: how many rows, and a sum of 128 bits over them
+    Comparison.run()   both sides once; then the parts that differ once more, until rows are named
+
+A part is a range of the first key column with a share of the keys by their hash, so both sides are divided alike
+whatever the order in which they are read: a server's collation need not be known. A piece notes which ranges it has,
+so that only pieces that may hold a differing row are read again. The sum does not depend on the order, and counts
+equal rows as often as they stand there: a table without key is compared as a multiset. Memory holds the digests, a
+block of each reader and the rows of differing parts, up to a limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from cdc_assets.model.comparison import RowDifference, ValueDifference
+
+__all__ = ["ComparedRows", "Comparison", "Digests", "RowPieces", "SourceChanged", "borders_of"]
+
+_PARTS = 1 << 16
+_RANGES = 1 << 10
+_ROWS_AT_ONCE = 200_000
+"""As many rows of differing parts are held in memory, of both sides."""
+_SEEDS = (0x5CD1, 0xA55E7)
+_KEY_SEED = 0x3E11
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+Frame = pl.DataFrame
+
+
+class RowPieces(Protocol):
+    """One side of a table: its rows in pieces that can be read again and give the same rows then."""
+
+    @property
+    def threads(self) -> int:
+        """How many pieces are read at once."""
+
+    def pieces(self) -> Sequence[Any]:
+        """Return all pieces."""
+
+    def read(self, piece: Any) -> Iterator[pa.Table]:
+        """Yield the rows of a piece, with the same columns and types on both sides."""
+
+
+class SourceChanged(Exception):
+    """Rows that were read twice were not the same."""
+
+
+@dataclass(frozen=True)
+class ComparedRows:
+    """The result: rows on each side, and those that differ. `losses` counts values by rule that differ by a loss only.
+
+    Of `missing`, `extra` and `differing` rows the first are named in `rows`; `partly` says that not all parts that
+    differ were read again.
+    """
+
+    lake: int
+    source: int
+    missing: int = 0
+    extra: int = 0
+    differing: int = 0
+    rows: tuple[RowDifference, ...] = ()
+    losses: Mapping[str, int] = field(default_factory=dict)
+    partly: bool = False
+
+
+@dataclass
+class Digests:
+    """Rows by part of the key: how many there are, and two sums of 64 bits over their hashes.
+
+    `borders` cut the first column of the `key`, whose columns are numbered. `touched` are the ranges of which a piece
+    has rows.
+    """
+
+    key: tuple[str, ...]
+    borders: pl.Series | None
+    counts: Places = field(default_factory=lambda: np.zeros(_PARTS, np.int64))
+    sums: tuple[Numbers, Numbers] = field(
+        default_factory=lambda: (np.zeros(_PARTS, np.uint64), np.zeros(_PARTS, np.uint64))
+    )
+    touched: dict[int, Mask] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, frame: Frame, piece: int) -> None:
+        """Add the rows of a block of a piece."""
+        part, hashes = self.parts(frame), row_hashes(frame)
+        with self._lock:
+            self.counts += np.bincount(part, minlength=_PARTS)
+            for total, one in zip(self.sums, hashes, strict=True):
+                np.add.at(total, part, one)
+            ranges = self.touched.setdefault(piece, np.zeros(self.ranges, np.bool_))
+            ranges[np.unique(part // self.share)] = True
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges the first key column is cut into."""
+        return 1 if self.borders is None else _RANGES
+
+    @property
+    def share(self) -> int:
+        """How many parts a range has."""
+        return _PARTS // self.ranges
+
+    def parts(self, frame: Frame) -> Places:
+        """Return the part of every row."""
+        key = frame.select(self.key) if self.key else frame
+        hashed: Places = (_combined(key, _KEY_SEED) >> np.uint64(32)).astype(np.int64) % self.share
+        if self.borders is None:
+            return hashed
+        first = _sortable(frame[self.key[0]])
+        ranges = pl.Series(self.borders.search_sorted(first.fill_null(self.borders[0]), side="right"))
+        hashed += ranges.to_numpy().astype(np.int64) * self.share
+        return hashed
+
+    def differing(self, other: Digests) -> Mask:
+        """Return by part whether the two sides are not the same."""
+        differ: Mask = self.counts != other.counts
+        for mine, theirs in zip(self.sums, other.sums, strict=True):
+            differ |= mine != theirs
+        return differ
+
+
+def row_hashes(frame: Frame) -> tuple[Numbers, Numbers]:
+    """Return two hashes of 64 bits of every row."""
+    first, second = _SEEDS
+    return _combined(frame, first), _combined(frame, second)
+
+
+def _combined(frame: Frame, seed: int) -> Numbers:
+    total = np.zeros(frame.height, np.uint64)
+    for place, column in enumerate(frame.iter_columns()):
+        # Each column has a seed of its own, so that values that change places are another row.
+        hashed = column.hash(seed + 7919 * place).to_numpy()
+        total = (total ^ (total >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + hashed
+    return total
+
+
+def frame_of(rows: pa.Table) -> Frame:
+    """Return rows with their columns numbered: polars gives some names a meaning."""
+    frame = pl.from_arrow(rows.rename_columns([str(number) for number in range(rows.num_columns)]))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+_SORTED = (pl.Int32, pl.Int64, pl.Date, pl.Datetime, pl.String, pl.Decimal)
+
+
+def _sortable(values: pl.Series) -> pl.Series:
+    return values.cast(pl.Float64) if values.dtype == pl.Decimal else values
+
+
+def borders_of(samples: Iterable[pa.ChunkedArray]) -> pl.Series | None:
+    """Return values that cut a column into ranges of about as many rows each; None for a type that has no order here.
+
+    `samples` are values of it. Where they are few, ranges stay empty.
+    """
+    values: pl.Series = pl.concat(
+        [_sortable(pl.Series(sample)) for sample in samples] or [pl.Series([], dtype=pl.Int64)]
+    )
+    values = values.drop_nulls().unique().sort()
+    if not isinstance(values.dtype, (pl.Float64, *_SORTED)) or values.len() < 2:
+        return None
+    count = min(_RANGES, values.len()) - 1
+    borders: pl.Series = values.gather([values.len() * number // (count + 1) for number in range(1, count + 1)])
+    return borders
+
+
+# --- both sides -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a table is compared: its `columns`, and those of the `key` that identifies a row, () for a multiset.
+
+    `loss_of` says for a column, the lake's value and the source's that differ, which loss makes them equal, "" for
+    none; only `lossy` columns have any. `borders` cut the first column of the key. At most `shown` rows are named.
+    """
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    lossy: frozenset[str] = frozenset()
+    loss_of: Callable[[str, Any, Any], str] = lambda column, lake, source: ""
+    borders: pl.Series | None = None
+    shown: int = 100
+
+    def run(self, lake: RowPieces, source: RowPieces) -> ComparedRows:
+        """Compare the rows of two sides.
+
+        Raises SourceChanged where a side gives other rows the second time, and what the sides raise.
+        """
+        sides = [(side, side.pieces(), self._digests()) for side in (lake, source)]
+        for side, pieces, digests in sides:
+            _each(side, list(enumerate(pieces)), digests.add)
+        mine, theirs = (digests for _, _, digests in sides)
+        suspects = mine.differing(theirs)
+        counts = int(mine.counts.sum()), int(theirs.counts.sum())
+        if not suspects.any():
+            return ComparedRows(*counts)
+        sizes = np.where(suspects, mine.counts + theirs.counts, 0)
+        chosen = suspects & ((np.cumsum(sizes) <= _ROWS_AT_ONCE) | (np.cumsum(suspects) == 1))
+        rows = RowsOfKeys(self)
+        rows.compare(*(self._again(side, pieces, digests, chosen) for side, pieces, digests in sides))
+        return ComparedRows(
+            *counts,
+            **{kind: rows.counts[kind] for kind in ("missing", "extra", "differing")},
+            rows=tuple(rows.named),
+            losses=dict(rows.losses),
+            partly=bool((suspects & ~chosen).any()),
+        )
+
+    def _digests(self) -> Digests:
+        return Digests(tuple(str(self.columns.index(name)) for name in self.key), self.borders)
+
+    def _again(self, side: RowPieces, pieces: Sequence[Any], digests: Digests, chosen: Mask) -> list[Frame]:
+        """Return the rows of some parts, from the pieces that have any of their ranges."""
+        ranges = np.unique(np.flatnonzero(chosen) // digests.share)
+        touched = [
+            (number, pieces[number]) for number in sorted(digests.touched) if digests.touched[number][ranges].any()
+        ]
+        again, found = self._digests(), list[Frame]()
+
+        def add(frame: Frame, piece: int) -> None:
+            if (few := frame.filter(pl.Series(chosen[again.parts(frame)]))).height:
+                again.add(few, piece)
+                found.append(few)
+
+        _each(side, touched, add)
+        if (again.differing(digests) & chosen).any():
+            raise SourceChanged
+        return found
+
+
+def _each(side: RowPieces, pieces: Sequence[tuple[int, Any]], add: Callable[[Frame, int], None]) -> None:
+    """Read numbered pieces, several at once."""
+
+    def read(numbered: tuple[int, Any]) -> None:
+        for rows in side.read(numbered[1]):
+            if rows.num_rows:
+                add(frame_of(rows), numbered[0])
+
+    with ThreadPoolExecutor(max(1, side.threads)) as pool:
+        for running in [pool.submit(read, piece) for piece in pieces]:
+            running.result()
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+_COUNT, _OTHER = "count", "other"
+_HASHES = ["first", "second"]
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class RowsOfKeys:
+    """Finds rows that stand on one side only, and pairs those of one key."""
+
+    how: Comparison
+    named: list[RowDifference] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    losses: Counter[str] = field(default_factory=Counter)
+
+    def compare(self, lake: Sequence[Frame], source: Sequence[Frame]) -> None:
+        """Compare the rows of both sides: those that are not on both are paired by their key.
+
+        Of a table without key only rows that a loss may have made of each other are pairs.
+        """
+        how = self.how
+        names = how.key or tuple(name for name in how.columns if name not in how.lossy)
+        places = [how.columns.index(name) for name in names]
+        rows: dict[Row, tuple[list[Row], list[Row]]] = {}
+        counted_rows = [_counted(side) for side in (lake, source)]
+        for place in (0, 1):
+            for row, count in _surplus(counted_rows[place], counted_rows[1 - place]):
+                rows.setdefault(tuple(row[one] for one in places), ([], []))[place].extend([row] * count)
+        for of_lake, of_source in rows.values():
+            self._pair(of_lake, of_source)
+
+    def _pair(self, lake: Sequence[Row], source: list[Row]) -> None:
+        extra: list[Row] = []
+        for row in lake:
+            # Of several rows of a key those are a pair that have the most values in common.
+            candidates = [(*self._differences(row, other), place) for place, other in enumerate(source)]
+            differences, losses, place = min(candidates, key=lambda one: len(one[0]), default=((), (), None))
+            if place is None or (differences and not self.how.key):
+                extra.append(row)
+                continue
+            del source[place]
+            self.losses.update(losses)
+            if differences:
+                self._add("differing", row, differences)
+        for kind, rows in (("extra", extra), ("missing", source)):
+            for row, count in Counter(rows).items():
+                self._add(kind, row, (), count)
+
+    def _differences(self, lake: Row, source: Row) -> tuple[tuple[ValueDifference, ...], tuple[str, ...]]:
+        """Return the values in which two rows differ, and the losses that make up for others."""
+        found, losses = [], []
+        for name, mine, theirs in zip(self.how.columns, lake, source, strict=True):
+            if mine != theirs:
+                loss = self.how.loss_of(name, mine, theirs) if name in self.how.lossy else ""
+                if loss:
+                    losses.append(f"{name}: {loss}")
+                else:
+                    found.append(ValueDifference(name, value_text(mine), value_text(theirs)))
+        return tuple(found), tuple(losses)
+
+    def _add(self, kind: str, row: Row, values: tuple[ValueDifference, ...], count: int = 1) -> None:
+        self.counts[kind] += count
+        if len(self.named) < self.how.shown:
+            names = self.how.key or self.how.columns
+            key = {name: value_text(row[self.how.columns.index(name)]) for name in names}
+            self.named.append(RowDifference(kind, key, values, count))
+
+
+def _counted(frames: Sequence[Frame]) -> Frame | None:
+    """Return the rows of a side, each once with how often it stands there; None without any."""
+    if not frames:
+        return None
+    frame = pl.concat(frames)
+    hashed = frame.with_columns(*map(pl.Series, _HASHES, row_hashes(frame)))
+    return hashed.group_by(_HASHES).agg(pl.first(*frame.columns), pl.len().cast(pl.Int64).alias(_COUNT))
+
+
+def _surplus(side: Frame | None, other: Frame | None) -> Iterator[tuple[Row, int]]:
+    """Yield the rows that stand more often on one side than on the other, with how many more there are."""
+    if side is None:
+        return
+    if other is not None:
+        side = side.join(other.select(*_HASHES, pl.col(_COUNT).alias(_OTHER)), on=_HASHES, how="left")
+        side = side.with_columns(pl.col(_COUNT) - pl.col(_OTHER).fill_null(0)).filter(pl.col(_COUNT) > 0).drop(_OTHER)
+    counts = side[_COUNT].to_list()
+    values = side.drop(*_HASHES, _COUNT).to_arrow()
+    columns = [
+        [tuple(one) if isinstance(one, list) else one for one in column.to_pylist()] for column in values.columns
+    ]
+    yield from zip(zip(*columns, strict=True), counts, strict=True)
+
+
+def value_text(value: Any) -> str | None:
+    """Return a value as a person reads it: bytes in hexadecimal digits, times as ISO 8601 has them."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, datetime):
+        return value.isoformat(" ")
+    return str(list(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,513 @@
+"""Tables of the lake compared with their source, row by row: are they equal at T?
+
+T is the fence, at which a table stands that has nothing due at or below it. A TiDB is read as it was at T; any other
+server as it is now, which is the same only where nothing is written. The other side may be a dump too, which is of its
+own TSO. Both sides are read into the lake's types, the source by the readers of dumps. Nothing is written anywhere.
+
+What cannot be compared is named as such, and never as different: a table that is held, incomplete or not applied
+through T, columns that one side does not have by its nature, values that a loss of the feed has changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedData, SetupError
+from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
+from cdc_assets.model.dumps import Dump, DumpTable
+from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
+from cdc_assets.operations.losses import loss_between
+from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.pipeline.completeness import gap_of
+from cdc_assets.pipeline.planner import Planner
+from cdc_assets.planning.plan import Plan
+from cdc_assets.sources import InitialSource
+from cdc_assets.sources.replicated import ReplicatedTables, replicated
+from cdc_assets.types.fidelity import guesses
+from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
+
+__all__ = ["LakeRows", "ScannedLake", "VerifyOptions", "known_equal", "verify"]
+
+_WRITTEN = (
+    "the source was written to while it was compared: rows that were read twice were not the same. Stop what writes "
+    "into it, apply to the end, and compare again."
+)
+_SAMPLED = 200_000
+"""As many values of the first key column say where ranges of the key begin."""
+
+
+class LakeRows(Protocol):
+    """The rows of a table as of one snapshot."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot, None for a table without any."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is applied in that snapshot."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, None if it is not known."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The types of its columns in Iceberg's words, by name in their order."""
+
+    def pieces(self) -> Sequence[Any]:
+        """Return its data files."""
+
+    def read(self, piece: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows of a data file."""
+
+
+class ScannedLake(Protocol):
+    """A lake whose tables can be read as of one snapshot."""
+
+    def scan(self, life: Life) -> LakeRows:
+        """Open a table as it is now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What a person says: that the tables are `quiet`, and how the source is read.
+
+    At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
+    table are named.
+    """
+
+    quiet: bool = False
+    threads: int = 4
+    rows_per_second: int | None = None
+    shown: int = 100
+
+
+Say = Callable[[TableId, str, int], object]
+"""Called with a table, the side that is read and how many rows more were read of it."""
+
+
+def verify(
+    pipeline: Planner,
+    lake: ScannedLake,
+    connect: Callable[[Tso], InitialSource],
+    options: VerifyOptions,
+    tables: Sequence[str] = (),
+    *,
+    known: Callable[[TableComparison], TableComparison | None] = lambda bare: None,
+    say: Say = lambda table, side, rows: None,
+) -> Iterator[TableComparison]:
+    """Compare tables (`schema.table`; all that have a name without any) with the source, one after the other.
+
+    `connect` opens the source at a TSO, 0 for the present; a dump is of its own. `known` is asked for what is known of
+    a table at a T and a snapshot, so that it need not be read. Results are recorded in the ledger. Where garbage
+    collection passes T in the midst, the tables that are left are compared at a newer one. Raises BadSettings where the
+    source cannot be read at T and the tables are not quiet, and what planning and the source raise.
+    """
+    done: set[Life] = set()
+    proof: _Proof | None = None
+    while True:
+        try:
+            proof = _Proof(pipeline, lake, connect, options, tables, say)
+            for life, found in proof.compared(done, known):
+                done.add(life)
+                pipeline.ledger.record_comparison(pipeline.settings.name, found)
+                yield found
+        except BucketMissing as gone:
+            if proof is not None and proof.at < pipeline.plan()[1].checkpoint:
+                continue
+            raise BucketMissing(
+                f"{gone.message} Tables are compared with the source as of the fence. A changefeed that runs keeps "
+                "that for its gc-ttl, else a larger tidb_gc_life_time does: then apply, and compare right after it.",
+                **gone.where,
+            ) from None
+        if not tables:
+            yield from proof.unknown_to_the_lake()
+        return
+
+
+def known_equal(pipeline: Planner, bare: TableComparison) -> TableComparison | None:
+    """Return what was recorded of a table if it was equal at the same snapshot of the lake, None otherwise."""
+    before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
+    return before if before is not None and (before.state, before.snapshot) == (EQUAL, bare.snapshot) else None
+
+
+@dataclass
+class _Proof:
+    """The tables of a plan beside those of a source that was opened at its fence."""
+
+    pipeline: Planner
+    lake: ScannedLake
+    connect: Callable[[Tso], InitialSource]
+    options: VerifyOptions
+    tables: Sequence[str]
+    say: Say
+    plan: Plan = field(init=False)
+    at: Tso = field(init=False)
+    source: InitialSource = field(init=False)
+    dump: Dump = field(init=False)
+    filters: ReplicatedTables = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.pipeline.settings
+        wire = settings.source_options.wire
+        self.filters = replicated(settings.changefeed_config if wire.has_commit_ts else None)
+        _, self.plan = self.pipeline.plan()
+        self.source = self.connect(0 if self.options.quiet else self.plan.checkpoint)
+        # A dump says of when it is, and a server what it was asked for.
+        self.dump = self.source.dump()
+        self.at = self.dump.at
+        if self.dump.present and not self.options.quiet:
+            raise BadSettings(
+                f"{self.dump.uri} has no TSO to read at: it shows the tables as they are now, and the lake has them as "
+                f"of {self.plan.checkpoint}. Stop what writes into them, apply to the end, and say so with --quiet."
+            )
+        if not self.options.quiet and not wire.has_commit_ts:
+            raise BadSettings(
+                "the rows of this changefeed have no commit-ts, so no TSO of the source is that of the tables. Stop "
+                "what writes into them, apply to the end, and say so with --quiet."
+            )
+        if self.dump.present and (waiting := self.pipeline.waiting()):
+            raise BadSettings(
+                f"{counted(waiting, 'message')} of the changefeed not landed yet, so the tables are behind the source "
+                "as it is now. Apply first."
+            )
+
+    # --- which tables ---
+
+    def compared(
+        self, done: Collection[Life], known: Callable[[TableComparison], TableComparison | None]
+    ) -> Iterator[tuple[Life, TableComparison]]:
+        """Yield the comparison of each table that is asked for and not done."""
+        theirs = ByName({table.id: table for table in self.dump.tables})
+        for life, name in self._asked():
+            if life not in done:
+                start = time.monotonic()
+                found = self._compared(life, name, theirs.get(name), known)
+                yield life, replace(found, seconds=round(time.monotonic() - start, 3))
+
+    def _asked(self) -> list[tuple[Life, TableId]]:
+        named = {life: table.name for life, table in self.plan.history.lives.items() if table.name is not None}
+        for text in self.tables:
+            if not any(is_called(text, (life, name)) for life, name in named.items()):
+                raise no_such_table(text, named.values())
+        return sorted(
+            ((life, name) for life, name in named.items()
+             if not self.tables or any(is_called(text, (life, name)) for text in self.tables)),
+            key=lambda one: one[1],
+        )  # fmt: skip
+
+    def unknown_to_the_lake(self) -> Iterator[TableComparison]:
+        """Yield the source's tables that the changefeed replicates and the lake does not have."""
+        known = ByName({table.name: None for table in self.plan.history.lives.values() if table.name is not None})
+        for table in self.dump.tables:
+            if table.id not in known and self.filters.names(table.id):
+                yield TableComparison(
+                    table=table.id,
+                    state=NOT_COMPARED,
+                    reason="the source has it and the lake does not: nothing of it is in the changefeed, by its filter "
+                    "or since nothing was written into it since the changefeed began.",
+                    at=self.at,
+                )
+
+    def _compared(
+        self,
+        life: Life,
+        name: TableId,
+        theirs: DumpTable | None,
+        known: Callable[[TableComparison], TableComparison | None],
+    ) -> TableComparison:
+        bare = TableComparison(table=name, state=NOT_COMPARED, at=0 if self.dump.present else self.at)
+        reason = self._unready(life, self.plan)
+        if reason:
+            return replace(bare, reason=reason)
+        if theirs is None:
+            reason = next((text for table, text in self.dump.problems.items() if table.folded == name.folded), "")
+            if reason:
+                return replace(bare, reason=f"the source's table cannot be read: {reason}.")
+            return replace(
+                bare, reason="the source does not show such a table: it has none, or its user may not see it."
+            )
+        try:
+            scan = self.lake.scan(life)
+            bare = replace(bare, snapshot=scan.snapshot_id)
+            if scan.progress != self.plan.applied[life].progress:
+                return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
+            if (before := known(bare)) is not None:
+                return before
+            found = _TablePair(self, self.plan.history.lives[life], scan, theirs).compared(bare)
+        except SourceChanged:
+            return replace(bare, reason=_WRITTEN)
+        except FileNotFoundError as gone:
+            return replace(
+                bare, reason=f"maintenance removed a file of the snapshot meanwhile ({gone}). Compare again."
+            )
+        except SetupError:
+            raise
+        except CdcError as error:
+            return replace(bare, reason=error.message)
+        if found.state == DIFFERENT and (reason := self._unready(life, self.pipeline.plan()[1])):
+            # A DDL may be listed later than the fence of its own commit-ts, and a quiet source be written to.
+            return replace(found, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")
+        if found.state == DIFFERENT and self.filters.filters_events(name):
+            return replace(found, state=NOT_COMPARED, reason="the changefeed's event filters leave out changes of it.")
+        return found
+
+    def _unready(self, life: Life, plan: Plan) -> str:
+        """Return why a table does not stand at the TSO of the source, "" if it does."""
+        applied, steps = plan.applied.get(life), plan.of(life)
+        if hold := next((step for step in steps if isinstance(step, HoldTable)), None):
+            return f"it is held: {hold.reason}"
+        above = Progress(self.at, Phase.ROWS)
+        due = [step for step in steps if self.dump.present or isinstance(step, ApplyRows) or step.at <= self.at]
+        if applied is None or due:
+            return f"it is not applied through {self.at or plan.checkpoint}. Apply the changefeed first."
+        if not self.dump.present and (applied.progress > above or life in plan.behind):
+            return f"it is applied through {applied.progress.tso}, above {self.at}, of when the source is read."
+        if not self.dump.present and plan.checkpoint < self.at:
+            return f"the changefeed has come to {plan.checkpoint} only, and the source is as of {self.at}."
+        history = plan.history.lives[life]
+        if gap_of(history, applied, applied.ddl) is not None:
+            return "it is incomplete: rows from before the changefeed began are missing. See cdc-assets status."
+        return ""
+
+
+@dataclass
+class _TablePair:
+    """One table on both sides."""
+
+    proof: _Proof
+    history: TableHistory
+    scan: LakeRows
+    theirs: DumpTable
+    notes: dict[str, set[str]] = field(default_factory=dict)
+
+    def compared(self, bare: TableComparison) -> TableComparison:
+        """Compare columns, then rows."""
+        proof, feed = self.proof, self.history.schema
+        settings = proof.pipeline.settings
+        for one in proof.pipeline.ledger.fidelity(settings.name, self.history.life):
+            self.notes.setdefault(one.column, set()).update(one.notes)
+        for name, reason in self.history.made_null.items():
+            self.notes.setdefault(name, set()).add(f"{reason}: NULL")
+        generators = proof.source.generators(self.theirs)
+        hidden = {
+            column.name: "the changefeed's column selectors leave it out"
+            for column in self.theirs.schema.columns
+            if not proof.filters.has_column(bare.table, column.name)
+        }
+        unread = {**self._unread(generators), **hidden}
+        exact_types = settings.source_options.wire.has_commit_ts
+        columns = _Columns(feed, self.theirs.schema, self.scan.columns, unread, exact_types)
+        pairs = columns.pairs
+        names = tuple(mine.name for mine, _ in pairs)
+        key = feed.key if set(feed.key) <= set(names) else ()
+        lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
+        source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second))
+        by_name = {mine.name: mine for mine, _ in pairs}
+        doubtful = guesses(self.history.changes)
+
+        def loss_of(name: str, mine: Any, their: Any) -> str:
+            zone = settings.source_options.wire.timezone
+            return loss_between(by_name[name], self.notes.get(name, ()), zone, mine, their) or doubtful.get(name, "")
+
+        # The notes of the source's rows come with them, so any column may have a loss.
+        how = Comparison(names, key, frozenset(names), loss_of, lake.borders(key), proof.options.shown)
+        if not key:
+            lossy = {
+                *self.notes,
+                *doubtful,
+                *(one.name for one in by_name.values() if one.type in ("JSON", "TIMESTAMP")),
+            }
+            how = replace(how, lossy=frozenset(lossy & set(names)))
+        rows = how.run(lake, source)
+        differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
+        return replace(
+            bare,
+            state=DIFFERENT if differ or rows.partly else EQUAL,
+            lake_rows=rows.lake,
+            source_rows=rows.source,
+            missing=rows.missing,
+            extra=rows.extra,
+            differing=rows.differing,
+            rows=rows.rows,
+            columns=tuple(columns.differences),
+            definitions=tuple(columns.definitions),
+            left_out=columns.left_out,
+            losses=rows.losses,
+            partly=rows.partly,
+        )
+
+    def _unread(self, generators: Mapping[str, object]) -> dict[str, str]:
+        """Return the columns of which one side has no values, with the reason."""
+        found = {name: "the changefeed's rows do not have it" for name, rules in self.notes.items()
+                 if NOT_WRITTEN in rules}  # fmt: skip
+        return {**found, **{name: value for name, value in generators.items() if isinstance(value, str)}}
+
+
+class _Columns:
+    """The columns of a table in the feed, in the source and in the lake, and where they are not the same."""
+
+    def __init__(
+        self,
+        feed: TableSchema,
+        source: TableSchema,
+        lake: Mapping[str, str],
+        unread: Mapping[str, str],
+        exact_types: bool,
+    ) -> None:
+        """Compare columns. `unread` have no values on one side; with `exact_types` the feed has the source's types."""
+        self.pairs: list[tuple[Column, Column]] = []
+        self.differences: list[str] = []
+        self.definitions: list[str] = []
+        self.left_out: dict[str, str] = {}
+        theirs = {column.name.lower(): column for column in source.columns}
+        mine = {column.name.lower() for column in feed.columns}
+        for column in feed.stored:
+            their = theirs.get(column.name.lower())
+            if column.kept:
+                self.left_out[column.name] = "the source has dropped it, and the lake keeps it"
+            elif column.name not in lake:
+                self.differences.append(f'"{column.name}" is not in the lake')
+            elif lake[column.name] != iceberg_type(column):
+                self._differs(
+                    column.name, f"is {lake[column.name]} in the lake, and {iceberg_type(column)} is expected"
+                )
+            elif their is None:
+                self._differs(column.name, "is not in the source")
+            elif column.name in unread or their.virtual:
+                self.left_out[column.name] = unread.get(column.name, "a virtual generated column")
+            elif arrow_type(their) != arrow_type(column):
+                said = f"is {type_text(column)} in the changefeed, and {type_text(their)} in the source"
+                self.left_out[column.name] = said
+                if exact_types:
+                    self._differs(column.name, said)
+            else:
+                self.pairs.append((column, their))
+                self._compare_definitions(column, their)
+        for column in source.columns:
+            if column.name.lower() not in mine and not column.hidden:
+                if column.virtual:
+                    self.left_out[column.name] = "a virtual generated column"
+                elif column.name in unread or not exact_types:
+                    self.left_out[column.name] = unread.get(column.name, "the changefeed does not tell of it")
+                else:
+                    self._differs(column.name, "is in the source and not in the lake")
+        own = {column.name for column in feed.stored}
+        for name in lake:
+            if name not in own and name != COMMIT_TS:
+                self._differs(name, "is in the lake and not in the source")
+        common = [their.name for _, their in self.pairs]
+        if [one.name for one in source.columns if one.name in common] != common:
+            self.differences.append("the columns have another order")
+
+    def _differs(self, name: str, what: str) -> None:
+        self.differences.append(f'"{name}" {what}')
+
+    def _compare_definitions(self, mine: Column, their: Column) -> None:
+        facts = [("type", type_text(mine), type_text(their)), ("default", mine.default, their.default)]
+        facts.append(("NOT NULL", not mine.nullable, not their.nullable))
+        for what, one, other in facts:
+            if one != other:
+                self.definitions.append(f'"{mine.name}": {what} is {one} in the changefeed, and {other} in the source')
+
+
+# --- the two sides ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _LakeSide:
+    """Rows of the lake, in the types of the source."""
+
+    scan: LakeRows
+    pairs: Sequence[tuple[Column, Column]]
+    say: Callable[[int], object]
+    threads: int = 2
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the table's data files."""
+        return self.scan.pieces()
+
+    def read(self, piece: Any) -> Iterator[pa.Table]:
+        """Yield the rows of a data file."""
+        shape = pa.schema([pa.field(mine.name, arrow_type(mine)) for mine, _ in self.pairs])
+        for rows in self.scan.read(piece, shape.names):
+            self.say(rows.num_rows)
+            yield rows.cast(shape)
+
+    def borders(self, key: Sequence[str]) -> Any:
+        """Return where ranges of the key begin, by a part of its values; None for a small table or one without key."""
+        if not key or self.scan.rows is None or self.scan.rows < _SAMPLED:
+            return None
+        kept = max(1, self.scan.rows // _SAMPLED)
+        blocks = (rows for piece in self.pieces() for rows in self.scan.read(piece, key[:1]))
+        return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, kept))) for rows in blocks)
+
+
+class _Pace:
+    """Lets so many rows a second pass, over all threads."""
+
+    def __init__(self, rows_per_second: int | None) -> None:
+        self._rate, self._lock, self._due = rows_per_second, Lock(), 0.0
+
+    def wait(self, rows: int) -> None:
+        """Wait until this many rows more may pass."""
+        if self._rate:
+            with self._lock:
+                now = time.monotonic()
+                self._due = max(self._due, now) + rows / self._rate
+                pause = self._due - now
+            time.sleep(pause)
+
+
+@dataclass
+class _SourceSide:
+    """Rows of the source, read as those of a dump are."""
+
+    pair: _TablePair
+    pairs: Sequence[tuple[Column, Column]]
+    pace: _Pace
+
+    @property
+    def threads(self) -> int:
+        """How many connections read at once."""
+        return self.pair.proof.options.threads
+
+    def pieces(self) -> Sequence[Any]:
+        """Return ranges of the table, or pieces of its files."""
+        source = self.pair.proof.source
+        return [split for file in self.pair.theirs.files for split in source.splits(file)]
+
+    def read(self, piece: Any) -> Iterator[pa.Table]:
+        """Yield the rows of a range; raises MalformedData for one that no lake can have."""
+        proof, theirs = self.pair.proof, self.pair.theirs
+        generators = proof.source.generators(theirs)
+        for decoded in proof.source.reader.read(piece, theirs, proof.at, generators):
+            if decoded.rejects:
+                first = decoded.rejects[0]
+                raise MalformedData(
+                    f"rows of the source do not fit the lake's types, such as {first.path} row {first.line}: "
+                    f"{first.reason}.",
+                    table=str(theirs.id),
+                )
+            for column, rule in decoded.notes:
+                self.pair.notes.setdefault(column, set()).add(rule)
+            self.pace.wait(decoded.changes.num_rows)
+            proof.say(theirs.id, "source", decoded.changes.num_rows)
+            names = [their.name for _, their in self.pairs]
+            yield decoded.changes.select(names).rename_columns([mine.name for mine, _ in self.pairs])

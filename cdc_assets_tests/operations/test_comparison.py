@@ -1,0 +1,198 @@
+"""Two sides compared: every fault is named, nothing else is, whatever the order, the blocks and the ranges."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.model.comparison import RowDifference
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.operations import comparison
+from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
+from cdc_assets_tests.dump_contents import contents, expected
+from cdc_assets_tests.dump_writer import Row
+
+
+@dataclass
+class Pieces:
+    """Rows in pieces of a few; `later` are those that are read from the second time on."""
+
+    rows: pa.Table
+    size: int = 100
+    later: pa.Table | None = None
+    threads: int = 2
+    reads: int = 0
+
+    def pieces(self) -> Sequence[int]:
+        return range(0, self.rows.num_rows, self.size)
+
+    def read(self, piece: int) -> Iterator[pa.Table]:
+        self.reads += 1
+        rows = self.rows if self.later is None or self.reads <= len(self.pieces()) else self.later
+        part = rows.slice(piece, self.size)
+        yield part.slice(0, self.size // 2)
+        yield part.slice(self.size // 2)
+
+
+def shuffled(rows: pa.Table, seed: int) -> pa.Table:
+    order = list(range(rows.num_rows))
+    random.Random(seed).shuffle(order)
+    return rows.take(pa.array(order, pa.int64()))
+
+
+def named(rows: Sequence[RowDifference]) -> Counter[tuple[str, str | None, tuple[str, ...]]]:
+    return Counter(
+        (row.kind, row.key["id"], tuple(one.column for one in row.values)) for row in rows for _ in range(row.count)
+    )
+
+
+def keyed(values: pa.Table) -> pa.Table:
+    return values.add_column(0, "id", pa.array(range(values.num_rows), pa.int64()))
+
+
+@settings(max_examples=60)
+@given(contents(), st.data())
+def test_every_changed_value_of_every_type_is_named(table: tuple[TableSchema, list[Row]], data: st.DataObject) -> None:
+    schema, rows = table
+    source = keyed(expected(schema, [*rows, *rows]))
+    lake = shuffled(source, 1)
+    wanted: Counter[tuple[str, str | None, tuple[str, ...]]] = Counter()
+    changed = []
+    for row in lake.to_pylist():
+        column = data.draw(st.sampled_from(lake.column_names))
+        replacement = data.draw(st.sampled_from([None, *source.column(column).to_pylist()]))
+        if column != "id" and replacement != row[column]:
+            row = {**row, column: replacement}
+            wanted["differing", str(row["id"]), (column,)] += 1
+        changed.append(row)
+    found = Comparison(tuple(source.column_names), ("id",)).run(
+        Pieces(pa.Table.from_pylist(changed, source.schema), 3), Pieces(source, 4)
+    )
+    assert named(found.rows) == wanted
+    assert found.differing == sum(wanted.values())
+    assert (found.missing, found.extra, found.partly) == (0, 0, False)
+
+
+ROWS = 30_000
+
+
+def many() -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "amount": pa.array([number * 7 % 1000 for number in range(ROWS)], pa.int32()),
+            "text": pa.array([f"row {number}" for number in range(ROWS)]),
+        }
+    )
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+def test_a_thousand_faults_in_many_rows_are_all_named(ranges: bool) -> None:
+    source, chance = many(), random.Random(7)
+    chosen = chance.sample(range(ROWS), 1200)
+    missing, changed, doubled = set(chosen[:400]), set(chosen[400:800]), set(chosen[800:])
+    rows = []
+    for row in source.to_pylist():
+        if row["id"] in missing:
+            continue
+        if row["id"] in changed:
+            row = {**row, chance.choice(["amount", "text"]): None}
+        rows += [row] * (2 if row["id"] in doubled else 1)
+    lake = shuffled(pa.Table.from_pylist(rows, source.schema), 2)
+    borders = borders_of([source.column("id")]) if ranges else None
+    how = Comparison(tuple(source.column_names), ("id",), borders=borders, shown=2000)
+    found = how.run(Pieces(lake, 5000), Pieces(source, 3000))
+    by_kind = {kind: {int(row.key["id"] or 0) for row in found.rows if row.kind == kind}
+               for kind in ("missing", "differing", "extra")}  # fmt: skip
+    assert by_kind == {"missing": missing, "differing": changed, "extra": doubled}
+    assert (found.missing, found.differing, found.extra) == (400, 400, 400)
+    assert (found.lake, found.source) == (ROWS, ROWS)
+
+
+def test_only_pieces_that_may_have_a_differing_row_are_read_again() -> None:
+    source = many()
+    lake = source.set_column(
+        1, "amount", pa.array([1 if n == 777 else v for n, v in enumerate(source["amount"].to_pylist())], pa.int32())
+    )
+    sides = Pieces(lake, 1000), Pieces(source, 1000)
+    found = Comparison(tuple(source.column_names), ("id",), borders=borders_of([source.column("id")])).run(*sides)
+    assert named(found.rows) == {("differing", "777", ("amount",)): 1}
+    assert [side.reads for side in sides] == [31, 31]
+
+
+def test_rows_without_key_are_counted_as_often_as_they_stand_there() -> None:
+    columns = {"a": [1, 1, 1, 2, None], "b": ["x", "x", "x", "y", None]}
+    source = pa.table(columns)
+    lake = pa.table({"a": [2, 1, None, None], "b": ["y", "x", None, None]}, schema=source.schema)
+    found = Comparison(("a", "b"), ()).run(Pieces(lake), Pieces(source))
+    assert {(row.kind, tuple(row.key.values()), row.count) for row in found.rows} == {
+        ("missing", ("1", "x"), 2), ("extra", (None, None), 1),
+    }  # fmt: skip
+    assert (found.missing, found.extra) == (2, 1)
+
+
+def test_values_that_change_places_are_other_rows() -> None:
+    source, lake = pa.table({"a": [1, 2], "b": [2, 1]}), pa.table({"a": [1, 2], "b": [1, 2]})
+    assert Comparison(("a", "b"), ()).run(Pieces(lake), Pieces(source)).missing == 2
+
+
+def test_an_empty_side_is_compared() -> None:
+    source = pa.table({"id": [1]})
+    found = Comparison(("id",), ("id",)).run(Pieces(source.slice(1)), Pieces(source))
+    assert named(found.rows) == {("missing", "1", ()): 1}
+
+
+@pytest.mark.parametrize("key", [("id",), ()])
+def test_a_value_that_a_loss_explains_is_counted_and_not_different(key: tuple[str, ...]) -> None:
+    source = pa.table({"id": [1, 2, 2], "v": [1.5, 2.5, 3.5]})
+    lake = pa.table({"id": [1, 2, 2], "v": [1.0, 2.5, 9.0]})
+    how = Comparison(
+        ("id", "v"), key, frozenset({"v"}), lambda column, mine, theirs: "cut" if mine == int(theirs) else ""
+    )
+    found = how.run(Pieces(lake), Pieces(source))
+    assert found.losses == {"v: cut": 1}
+    assert (found.missing, found.extra, found.differing) == ((0, 0, 1) if key else (1, 1, 0))
+
+
+def test_a_source_that_gives_other_rows_the_second_time_is_noticed() -> None:
+    source = many()
+    with pytest.raises(SourceChanged):
+        Comparison(tuple(source.column_names), ("id",)).run(
+            Pieces(source.slice(1)), Pieces(source, later=source.set_column(1, "amount", pa.nulls(ROWS, pa.int32())))
+        )
+
+
+def test_where_very_many_rows_differ_some_are_named_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "_ROWS_AT_ONCE", 500)
+    source = many()
+    lake = source.set_column(1, "amount", pa.nulls(ROWS, pa.int32()))
+    found = Comparison(tuple(source.column_names), ("id",), shown=10).run(Pieces(lake), Pieces(source))
+    assert found.partly
+    assert 0 < found.differing <= 500
+    assert len(found.rows) == 10
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["b", "a", None, "Ä"]),
+        pa.array([3, 1, None, 2], pa.int32()),
+        pa.array([True, None, False, True]),
+        pa.array([b"\0", b"", None, b"x"]),
+        pa.array([None, None, None, None], pa.int64()),
+    ],
+)
+def test_any_first_column_of_a_key_can_be_cut(values: pa.Array) -> None:
+    source = pa.table({"k": values, "n": [1, 2, 3, 4]})
+    lake = source.slice(1)
+    found = Comparison(("k", "n"), ("k", "n"), borders=borders_of([source.column("k")])).run(
+        Pieces(lake), Pieces(source)
+    )
+    assert [(row.kind, row.key["n"]) for row in found.rows] == [("missing", "1")]

@@ -1,0 +1,288 @@
+"""Tables compared with their source: recorded ones are equal to it in every type, and every fault is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pymysql
+import pytest
+
+from cdc_assets.errors import BadSettings, BucketMissing
+from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.values.ticdc import DEFAULTED
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
+from cdc_assets.model.dumps import DumpOptions
+from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.operations.losses import SAME_JSON, loss_between
+from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.sources import InitialSource, connect_dump, connect_server
+from cdc_assets.types.mysql_types import AMBIGUOUS_TIME
+from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
+from cdc_assets_tests.dump_cases import opener
+from cdc_assets_tests.joined_feed import create_text, dump_of
+from cdc_assets_tests.loaded import load
+from cdc_assets_tests.mariadb import PASSWORD, Server
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.replay import AsOf
+from cdc_assets_tests.tidb import TidbStandIn
+
+CONFIGS = {str(config): config for case in cases() for config in case.configs if config.options.wire.has_commit_ts}
+CHOSEN = ("A_all_types/csv-ts", "D_keys/na-selector", "E_partitions/canal-ext", "F_names/csv-ts")
+"""Compared in every run; the others in the soak."""
+
+
+def some(*names: str) -> list[object]:
+    return [pytest.param(config, id=name, marks=() if name in names else pytest.mark.soak)
+            for name, config in CONFIGS.items()]  # fmt: skip
+
+
+class Applied:
+    """A recorded changefeed, applied to a lake in memory."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.final = config, config.checkpoints[-1]
+        self.lake, settings = MemoryLake(), config.settings(self.final.bucket)
+        self.pipeline = Pipeline(settings, AsOf(settings, self.final.ts), self.lake, Ledger("sqlite://"))
+        self.pipeline.apply("test")
+
+    def compared(
+        self, connect: Callable[[Tso], InitialSource], *tables: str, **options: object
+    ) -> dict[TableId, TableComparison]:
+        how = VerifyOptions(**options)  # type: ignore[arg-type]
+        found = verify(self.pipeline, self.lake, connect, how, tables, known=self.known, say=self.say)
+        return {one.table: one for one in found}
+
+    def known(self, bare: TableComparison) -> TableComparison | None:
+        return None
+
+    def say(self, table: TableId, side: str, rows: int) -> None:
+        pass
+
+    def rows_of(self, name: TableId) -> pa.Table:
+        return self.lake.read(name)
+
+    def put(self, name: TableId, rows: pa.Table) -> None:
+        next(table for table in self.lake.tables.values() if table.name == name).rows = rows
+
+
+def dumped_at(checkpoint: Checkpoint, into: Path) -> Callable[[Tso], InitialSource]:
+    dump_of(checkpoint, into)
+    source = connect_dump(opener(into), DumpOptions())
+    return lambda at: source
+
+
+def unequal(config: Config, found: Mapping[TableId, TableComparison]) -> list[TableComparison]:
+    """What is not equal and should be: all but what the files cannot give."""
+    return [
+        one
+        for name, one in found.items()
+        if one.state != EQUAL
+        and name not in config.allow.tables
+        and not (config.options.use_table_id_as_path and "not show such a table" in one.reason)  # DROP DATABASE
+    ]
+
+
+@pytest.mark.parametrize("config", some(*CHOSEN))
+def test_what_is_applied_is_equal_to_a_dump_of_the_source(config: Config, tmp_path: Path) -> None:
+    applied = Applied(config)
+    found = applied.compared(dumped_at(applied.final, tmp_path))
+    assert unequal(config, found) == []
+    assert sum(one.source_rows for one in found.values()) > 0
+
+
+# --- a server ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tidb(mariadb: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Applied], TidbStandIn]:
+    """Load what the source of a recorded changefeed had at the end."""
+
+    def loaded(applied: Applied) -> TidbStandIn:
+        assert applied.final.expected is not None
+        contents = expected_tables(applied.final.expected)
+        load(mariadb, contents)
+        standing = TidbStandIn(mariadb, {name: create_text(table) for name, table in contents.items()})
+        monkeypatch.setattr(pymysql, "connect", standing.connect)
+        for database in sorted({name.schema for name in contents}):
+            mariadb.run(f"DROP DATABASE IF EXISTS `{database}@{applied.final.ts}`")
+            standing.keep(applied.final.ts, database)
+        return standing
+
+    return loaded
+
+
+def read_by(server: Server, *databases: str) -> Callable[[Tso], InitialSource]:
+    return lambda at: connect_server(server.uri, PASSWORD, at, [f"{one}.*" for one in databases], anew=True)
+
+
+@pytest.mark.parametrize("config", some("A_all_types/canal-ext", "D_keys/csv-ts"))
+def test_every_type_is_equal_to_the_source_at_the_fence(
+    config: Config, tidb: Callable[[Applied], TidbStandIn], mariadb: Server
+) -> None:
+    applied = Applied(config)
+    standing = tidb(applied)
+    found = applied.compared(read_by(mariadb, *standing.databases))
+    assert unequal(config, found) == []
+    assert {one.at for one in found.values()} == {applied.final.ts}
+    assert f"SET SESSION tidb_snapshot = '{applied.final.ts}'" in standing.asked
+
+
+def test_a_server_without_snapshots_is_compared_only_if_it_is_quiet(mariadb: Server) -> None:
+    applied = Applied(CONFIGS[PARTITIONS])
+    assert applied.final.expected is not None
+    contents = expected_tables(applied.final.expected)
+    load(mariadb, contents)
+    source = read_by(mariadb, *{name.schema for name in contents})
+    with pytest.raises(BadSettings, match="say so with --quiet"):
+        applied.compared(source)
+    found = applied.compared(source, quiet=True)
+    assert unequal(applied.config, found) == []
+    assert {one.at for one in found.values()} == {0}
+
+
+PARTITIONS = "E_partitions/canal-ext"
+
+
+def test_what_garbage_collection_has_passed_says_how_to_keep_it(
+    tidb: Callable[[Applied], TidbStandIn], mariadb: Server
+) -> None:
+    applied = Applied(CONFIGS[PARTITIONS])
+    standing = tidb(applied)
+    standing.collect(applied.final.ts + 1)
+    with pytest.raises(BucketMissing, match=r"garbage-collected.*gc-ttl.*tidb_gc_life_time"):
+        applied.compared(read_by(mariadb, *standing.databases))
+
+
+def test_a_table_that_was_equal_is_not_read_again_when_resumed(
+    tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = Applied(CONFIGS[PARTITIONS])
+    standing = tidb(applied)
+    source = read_by(mariadb, *standing.databases)
+    first = applied.compared(source)
+    assert {one.state for one in first.values()} == {EQUAL}
+    standing.asked.clear()
+    monkeypatch.setattr(applied, "known", lambda bare: known_equal(applied.pipeline, bare))
+    again = applied.compared(source)
+    assert {name: replace(one, seconds=0) for name, one in again.items()} == {
+        name: replace(one, seconds=0) for name, one in first.items()
+    }
+    assert not any(sql.startswith("SELECT `id`, `v` FROM") for sql in standing.asked)
+
+
+def test_a_quiet_source_that_is_written_to_is_said_to_be_none(mariadb: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    applied = Applied(CONFIGS[PARTITIONS])
+    assert applied.final.expected is not None
+    contents = expected_tables(applied.final.expected)
+    load(mariadb, contents)
+    name = TableId("part", "r")
+    mariadb.run("UPDATE part.r SET v = 'other' LIMIT 1")
+
+    def write(table: TableId, side: str, rows: int) -> None:
+        if side == "source":
+            mariadb.run("DELETE FROM part.r")
+
+    monkeypatch.setattr(applied, "say", write)
+    found = applied.compared(read_by(mariadb, "part"), "part.r", quiet=True)
+    assert (found[name].state, "was written to" in found[name].reason) == (NOT_COMPARED, True)
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+TYPES = TableId("types", "all_types")
+
+
+def test_a_fault_in_each_column_of_every_type_is_named(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    source = dumped_at(applied.final, tmp_path)
+    right = applied.rows_of(TYPES)
+    rows, wanted = right.to_pylist(), set()
+    for number, column in enumerate(name for name in right.column_names if name not in ("id", "_cdc_commit_ts")):
+        row = next(row for row in rows[number % len(rows) :] + rows if row[column] is not None)
+        others = [other[column] for other in rows if other[column] not in (None, row[column])]
+        row[column] = others[number % len(others)] if others else None
+        wanted.add((str(row["id"]), column))
+    applied.put(TYPES, pa.Table.from_pylist(rows, right.schema))
+    (found,) = applied.compared(source, str(TYPES)).values()
+    assert {(row.key["id"], one.column) for row in found.rows for one in row.values} == wanted
+    assert (found.state, found.missing, found.extra, found.losses) == (DIFFERENT, 0, 0, {})
+
+
+def test_rows_that_are_missing_and_rows_too_many_are_named(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    source = dumped_at(applied.final, tmp_path)
+    right = applied.rows_of(TYPES)
+    applied.put(TYPES, pa.concat_tables([right.slice(1), right.slice(5, 1)]))
+    (found,) = applied.compared(source, str(TYPES)).values()
+    ids = right["id"].to_pylist()
+    assert {(row.kind, row.key["id"]) for row in found.rows} == {("missing", str(ids[0])), ("extra", str(ids[5]))}
+
+
+def test_a_column_that_is_cut_is_named_and_the_others_are_compared(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    source = dumped_at(applied.final, tmp_path)
+    applied.put(TYPES, applied.rows_of(TYPES).drop_columns(["dc"]))
+    (found,) = applied.compared(source, str(TYPES)).values()
+    assert (found.state, found.columns) == (DIFFERENT, ('"dc" is not in the lake',))
+    assert (found.rows, found.source_rows) == ((), found.lake_rows)
+
+
+def test_a_table_that_is_not_applied_or_not_at_the_source_is_not_compared(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["D_keys/csv-ts"])
+    dump_of(applied.final, tmp_path)
+    next(tmp_path.glob("keysdb.pk_int-schema.sql")).unlink()
+    for file in tmp_path.glob("keysdb.pk_int.*"):
+        file.unlink()
+    source = connect_dump(opener(tmp_path), DumpOptions())
+    found = applied.compared(lambda at: source, "keysdb.nokey", "keysdb.pk_int")
+    assert {name.table: (one.state, one.reason) for name, one in found.items()} == {
+        "nokey": (NOT_COMPARED, f"it is not applied through {applied.final.ts}. Apply the changefeed first."),
+        "pk_int": (NOT_COMPARED, "the source does not show such a table: it has none, or its user may not see it."),
+    }
+    with pytest.raises(BadSettings, match=r"no table is called keysdb\.nothing"):
+        applied.compared(lambda at: source, "keysdb.nothing")
+
+
+def test_a_dump_of_another_time_is_not_compared(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS[PARTITIONS])
+    earlier = applied.config.checkpoints[0]
+    found = applied.compared(dumped_at(earlier, tmp_path))
+    assert {one.state for one in found.values()} == {NOT_COMPARED}
+    assert f"above {earlier.ts}" in found[TableId("part", "r")].reason
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for hour in (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("column", "rules", "lake", "source", "said"),
+    [
+        (Column("t", "TIMESTAMP"), (), EARLIER, INSTANT, AMBIGUOUS_TIME),
+        (Column("t", "TIMESTAMP"), (), INSTANT, EARLIER, ""),
+        (Column("t", "TIMESTAMP"), (), EARLIER, INSTANT.replace(minute=31), ""),
+        (Column("j", "JSON"), (), '{"a":1,"b":[1.50]}', '{"b": [1.5], "a": 1}', SAME_JSON),
+        (Column("j", "JSON"), (), '{"a":1}', '{"a": 2}', ""),
+        (Column("j", "JSON"), (), '{"a":true}', '{"a": 1}', ""),
+        (Column("j", "JSON"), (), None, "null", ""),
+        (Column("f", "FLOAT"), (SIX_DIGITS,), 1.2345679e20, 1.23457e20, SIX_DIGITS),
+        (Column("f", "FLOAT"), (SIX_DIGITS,), 1.2345679e20, 1.2e20, ""),
+        (Column("c", "TEXT"), (NULL_OR_TEXT,), None, "\\N", NULL_OR_TEXT),
+        (Column("c", "TEXT"), (NULL_OR_TEXT,), None, "text", ""),
+        (Column("n", "INT", default="7"), (DEFAULTED,), 7, None, DEFAULTED),
+        (Column("n", "INT", default="7"), (DEFAULTED,), 8, None, ""),
+        (Column("n", "INT"), (), None, 5, ""),
+    ],
+)
+def test_only_the_loss_itself_explains_a_value(
+    column: Column, rules: tuple[str, ...], lake: object, source: object, said: str
+) -> None:
+    assert loss_between(column, rules, "Europe/Berlin", lake, source) == said
