@@ -24,7 +24,7 @@ ROOMS = {
     "dagster": ("defs/", "definitions.py", "run_coordinator.py", "cli/demo.py"),
     "dagster_aws": ("defs/", "definitions.py"),
     "dagster_pyspark": ("defs/", "definitions.py"),
-    "fastavro": ("formats/avro/",),
+    "fastavro": ("formats/avro_records.py",),
     "fsspec": ("io/",),
     "google_crc32c": ("io/",),
     "pandera": ("decoding/",),
@@ -45,8 +45,7 @@ PARSERS = {"json", "pyarrow.json", "fastavro"}
 VIEWS = {"frombuffer", "buffers"}
 READ_BY_THEMSELVES = set(
     """
-    avro/alike avro/columns avro/messages avro/wire canal_json/ends
-    craft/frame dialect dump/cutting dump/parquet dump/sql messages
+    canal_json/ends craft/frame dialect dump/cutting dump/parquet dump/sql messages
     """.split()
 )
 """Modules of formats that parse JSON or Avro, or look at the bytes of an array, beside `*_records`.
@@ -71,8 +70,8 @@ PLUGS = {
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "described", "dialect", "given", "images",
-                   "json_records", "members", "message_codecs", "message_options", "messages",
+SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "column_codes", "compression", "described", "dialect", "given",
+                   "images", "json_records", "members", "message_codecs", "message_options", "messages",
                    "records", "replicated", "sifting", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
@@ -118,7 +117,7 @@ EXECUTORS = (
 
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
-SHARED_CLASS_NAMES = set("Field Frame Layout Records _File _Reader".split())
+SHARED_CLASS_NAMES = set("Layout Records _File".split())
 """Names that stand in several files. This list only shrinks."""
 
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")

@@ -20,6 +20,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
+    avro_records      Avro messages -> records: those of one schema side by side, the rest by fastavro
     words             bytes at many places of a buffer at once
     values            values of messages by their types, column by column
     images            row images, column by column -> changes

@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -579,6 +580,15 @@ class ParsedRecords(Records):
     def column(self, *path: str | int) -> RecordColumn:
         return _column(self._at(path))
 
+    def array(self, *path: str | int) -> pa.Array:
+        cells = self._at(path)
+        try:
+            if not any(isinstance(held, dict | list) for held in cells):
+                return pa.array([None if held is ABSENT else held for held in cells])
+        except (pa.ArrowException, OverflowError, TypeError):  # of several types, or beyond those of Arrow
+            pass
+        return _column(cells).texts
+
     def lengths(self, *path: str | int) -> Places:
         return np.array([len(held) if isinstance(held, list) else -1 for held in self._at(path)], np.int64)
 
@@ -631,7 +641,7 @@ _KINDS: Mapping[type, int] = {
     _Absent: int(CellKind.ABSENT),
     type(None): int(CellKind.NULL),
     **dict.fromkeys((str, bytes), int(CellKind.TEXT)),
-    **dict.fromkeys((_Number, int, float), int(CellKind.NUMBER)),
+    **dict.fromkeys((_Number, int, float, Decimal), int(CellKind.NUMBER)),
     bool: int(CellKind.BOOL),
     **dict.fromkeys((dict, list), int(CellKind.JSON)),
 }
@@ -762,6 +772,7 @@ _TEXTS: Mapping[type, Callable[[Any], str | bytes | None]] = {
     **dict.fromkeys((_Absent, type(None)), lambda held: None),
     **dict.fromkeys((str, bytes, _Number), lambda held: held),
     **dict.fromkeys((int, float), repr),
+    Decimal: lambda held: format(held, "f"),
     bool: lambda held: "true" if held else "false",
     **dict.fromkeys((dict, list), print_json),
 }

@@ -2,6 +2,7 @@
 
     records.members("payload", "after")            which members objects have
     records.column("payload", "after", "id")       a column: of what kind each cell is, and its text
+    records.array("payload", "after", "id")        the same in the type in which they came
     records.require(mask, reason)                  those outside the mask are refused, for the first reason
     records.sound, records.refused()               which are left, and why others are not
 
@@ -171,6 +172,10 @@ class Records(abc.ABC):
     @abc.abstractmethod
     def column(self, *path: str | int) -> RecordColumn:
         """Return the cells at a path."""
+
+    def array(self, *path: str | int) -> pa.Array:
+        """Return the cells at a path as they came: numbers as such where they are not digits, null where absent."""
+        return self.column(*path).texts
 
     def shown(self, place: int, *path: str | int) -> str:
         """Return a cell as a sentence about it has it."""

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
-from cdc_assets.formats.avro import alike
-from cdc_assets.formats.avro.messages import classify, decode, schemas
-from cdc_assets.formats.avro.wire import sanitized
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Op, avro_records
+from cdc_assets.formats.avro.messages import classify, decode, schema_ids, schemas
+from cdc_assets.formats.avro.record import sanitized
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -114,6 +113,19 @@ def test_glue_frames_with_a_uuid() -> None:
     head = b"\3\0" + bytes(15) + b"\xff"
     changes = decoded((KEY, encoded("00000000-0000-0000-0000-0000000000ff", row(1), head))).changes
     assert changes.num_rows == 1
+
+
+def test_many_rows_that_glue_frames_are_read_as_any_others() -> None:
+    head, name = b"\3\0" + bytes(15) + b"\xff", "00000000-0000-0000-0000-0000000000ff"
+    batch = messages_of([(KEY, encoded(name, row(number), head)) for number in range(40)])
+    spoken = classify(batch, OPTIONS)
+    assert spoken.column("shape").unique().to_pylist() == [f"1/{name}"]
+    found = decode(rows_of(batch, spoken), "p", TABLE, SCHEMA, OPTIONS).changes
+    assert [str(one) for one in found.column("id").to_pylist()] == [str(number) for number in range(40)]
+
+
+def test_the_value_of_a_message_without_key_names_no_schema() -> None:
+    assert schema_ids(messages_of([(None, b"\0\0\0\0\1x"), (KEY, b"\3" + bytes(8)), (KEY, None)]), OPTIONS) == {"1": 1}
 
 
 def test_markers_are_ddl_and_marks() -> None:
@@ -254,7 +266,7 @@ def test_records_read_side_by_side_are_those_read_one_by_one(rows: list[tuple[di
     found = []
     for few in (1, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(alike, "_FEW", few)
+            patch.setattr(avro_records, "_FEW", few)
             spoken = classify(batch, _MANY)
             asked = rows_of(batch, spoken, TableId("my_db", "_1_t"))
             made = decode(asked, "p", TableId("my_db", "_1_t"), _COLUMNS, _MANY)

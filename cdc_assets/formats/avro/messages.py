@@ -3,13 +3,17 @@
 The key is a record of the handle key, the value one of the row's columns, with the extension also `_tidb_op` and
 `_tidb_commit_ts`. A delete has no value, so neither operation nor commit-ts: only its offset says when it was. The
 images before (`avro-include-before-value`) are in `_ticdc_before`; then a delete is a row with the operation "d".
-Names are sanitized (see `wire`): rows are of the table whose name reads the same, and so are columns.
+Names are sanitized (see `record`): rows are of the table whose name reads the same, and so are columns.
+
+    01 JSON, 02 ts(8)        a message without key is a marker: a DDL, a watermark
+    03 ts(8)                 with a key it is a delete with its commit-ts (new architecture)
+
+Where Confluent's serializers put the id of a schema into a header, the record stands bare: `whole` puts it in front.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,26 +23,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, Decoded, Op
-from cdc_assets.formats.avro.alike import Alike, ids_of, read_alike
 from cdc_assets.formats.avro.record import (
     BEFORE,
     COMMIT_TS_FIELD,
     EXTENSION,
     OP_FIELD,
     as_described,
-    columns_of,
+    sanitized,
     table_schema,
 )
-from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized, table_named_by, whole
-from cdc_assets.formats.compression import unpacked, unpacked_array
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.avro_records import (
+    RecordSchema,
+    SchemaRecords,
+    avro_records,
+    ids_of_schemas,
+    record_schema,
+    table_named_by,
+    unframed,
+)
+from cdc_assets.formats.compression import unpacked_array
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
     Said,
     SchemaEvent,
-    explained,
     in_order,
     lines_of,
     position_text,
@@ -46,6 +57,7 @@ from cdc_assets.formats.messages import (
     said,
     said_of_lone_rows,
 )
+from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import INTEGER
 
@@ -55,122 +67,209 @@ written = sanitized
 
 Places = npt.NDArray[np.int64]
 
-_UNSIGNED = (1 << 64) - 1
+_HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""What an id stands for -> the header that has it (Confluent's `HeaderSchemaIdSerializer`)."""
+_MARK_BYTES = 9
+"""Of a watermark and of a delete with its commit-ts."""
+_GREATEST_TS = np.uint64(1 << 63)
+_MOST_ACTIONS = np.uint64(1 << 31)
 _DIGITS = 38
 _NONE = -1
 """Stands for a commit-ts that is not known."""
 
 
+def whole(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages with the ids of their schemas in front of keys and values, where headers have them."""
+    headers = messages.column("headers")
+    if headers.null_count == len(headers) or not len(pc.list_flatten(headers)):
+        return messages
+    held = headers.to_pylist()
+    for column, name in _HEADERS.items():
+        ids = [_id_in(one, name) for one in held]
+        if any(ids):
+            bare = messages.column(column).to_pylist()
+            framed = [one if one is None else head + one for head, one in zip(ids, bare, strict=True)]
+            place = messages.schema.get_field_index(column)
+            messages = messages.set_column(place, messages.schema.field(place), pa.array(framed, pa.binary()))
+    return messages
+
+
+def _id_in(headers: list[dict[str, Any]] | None, name: str) -> bytes:
+    """Return the id that headers have, as it stands in front of a record; the first of that name counts."""
+    value = next((one["value"] for one in headers or () if one["name"] == name), None) or b""
+    fits = (value[:1], len(value)) in ((b"\0", 5), (b"\1", 17))
+    return value if fits else b""
+
+
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN); names are sanitized, a tombstone has no commit-ts."""
-    keys, values = messages.column("key"), messages.column("value")
-    key_ids = ids_of(keys)
-    left, found = np.ones(len(values), bool), []
-    for group in read_alike(unpacked_array(values, options), options):
-        lines, spoken = _of_alike(group, key_ids)
-        left[lines] = False
-        found.append(spoken)
-    alone = messages.filter(pa.array(left)) if found else messages
-    places = np.flatnonzero(left).tolist()
-    texts, nulls = unpacked(alone.column("value"), options), pc.is_null(alone.column("value")).to_pylist()
-    rest = zip(places, alone.column("key").to_pylist(), texts, nulls, strict=True)
-    return in_order([*found, said(_one(message, key, value, null, options) for message, key, value, null in rest)])
+    keys, sent = messages.column("key"), messages.column("value")
+    values, key_ids = unpacked_array(sent, options), ids_of_schemas(keys)
+    keyed = bits(pc.is_valid(keys))
+    packed = keyed & bits(pc.and_(pc.is_null(values), pc.is_valid(sent)))
+    deletes = keyed & ~packed & _are_deletes(values)
+    bad: list[tuple[int, str]] = [(int(message), _PACKED) for message in np.flatnonzero(packed)]
+    found = [
+        said(_markers(values, np.flatnonzero(~keyed), bad)),
+        *_lines_of_deletes(keys, values, key_ids, np.flatnonzero(deletes), options, bad),
+    ]
+    for name, schema, records in _read(values, keyed & ~packed & ~deletes, options):
+        stamps, ids = _require_stamps(records), key_ids.take(pa.array(records.messages))
+        _require_framing(records, ids, keys)
+        bad += [(message, reason) for _, message, reason in records.refused()]
+        if schema is not None and records.sound.any():
+            ts, kept = stamps[records.sound], pa.array(records.sound)
+            shape = pc.binary_join_element_wise(ids.filter(kept), name, "/")
+            found.append(_lines_of_rows(records.messages[records.sound], schema, ts, shape=shape))
+    return in_order([*found, said(_bad_lines(bad, keys, values, options))])
 
 
-def _of_alike(group: Alike, key_ids: Places) -> tuple[Places, pa.RecordBatch]:
-    """Return which messages have a key in Confluent's framing and texts that are UTF-8, and what they speak of."""
-    group = group.among((key_ids[group.messages] >= 0) & group.readable())
-    schema, table = group.schema.schema_and_table
-    lines = group.messages
-    count = len(lines)
-    ts = pa.nulls(count, pa.int64()) if group.commit_ts is None else pa.array(group.commit_ts)
-    keys = pa.array(key_ids[lines]).cast(pa.string())
-    shapes = pc.binary_join_element_wise(keys, str(group.id), "/")
-    schemas_, tables = pa.repeat(schema, count), pa.repeat(table, count)
-    return lines, said_of_lone_rows(lines, schemas_, tables, ts, source_position=position_texts(ts), shape=shapes)
+_PACKED = "its value is not compressed as large-message-handle-compression says"
 
 
-def _one(message: int, key: bytes | None, value: bytes | None, null: bool, options: MessageOptions) -> Said:
-    try:
-        if key is None:
-            return _marker(message, value)
-        if value is None and not null:
-            raise ValueError("its value is not compressed as large-message-handle-compression says")
-        if value is None or _is_delete(value):
-            table = TableId(*registered(framed(key).id, options).schema_and_table)
-            ts = None if value is None else _tso(int.from_bytes(value[1:], "big"))
-            return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts) or "")
-        row = framed(value)
-        schema, record = read_record(row, options)
-        ts = _tso(record[COMMIT_TS_FIELD]) if COMMIT_TS_FIELD in record else None
-        table = TableId(*schema.schema_and_table)
-        return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts), shape=f"{framed(key).id}/{row.id}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        table_ = next((t for t in (_table_named_in(data, options) for data in (key, value)) if t is not None), None)
-        return Said(message, Kind.BAD, table_, reason=f"it is not an Avro message: {explained(error)}")
+def _read(values: pa.Array, mask: Marks, options: MessageOptions) -> Iterator[SchemaRecords]:
+    """Yield the records of some messages."""
+    places = np.flatnonzero(mask)
+    some = values if len(places) == len(values) else values.take(pa.array(places))
+    for found in avro_records(some, options.registry):
+        yield found._replace(records=found.records.moved(places[found.records.messages]))
 
 
-def _place(ts: int | None) -> str | None:
-    """Return the place in the source's log; a delete without commit-ts stands behind the row before it."""
-    return None if ts is None else position_text(ts)
+def _are_deletes(values: pa.Array) -> Marks:
+    """Mark the values of deletes of messages with a key: those that have none, and marks of deletes."""
+    marked = pc.and_(pc.equal(pc.binary_length(values), _MARK_BYTES), pc.equal(pc.binary_slice(values, 0, 1), b"\3"))
+    return bits(pc.or_kleene(pc.is_null(values), marked))
 
 
-def _is_delete(value: bytes) -> bool:
-    return value[:1] == b"\3" and len(value) == DELETE_MARK
+def _require_stamps(records: Records) -> Places:
+    """Return the commit-ts of records, _NONE without the extension; those with one that is no TSO are refused."""
+    absent = records.kinds(COMMIT_TS_FIELD) == CellKind.ABSENT
+    ts, is_whole = records.whole_numbers(COMMIT_TS_FIELD)
+    records.require(
+        absent | is_whole & (ts < _GREATEST_TS),
+        lambda place: f"its commit-ts {records.shown(place, COMMIT_TS_FIELD)} is not a TSO",
+    )
+    return np.where(absent | ~records.sound, _NONE, ts.astype(np.int64))
 
 
-def _tso(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"its commit-ts {value} is not a TSO")
-    return value
+def _require_framing(records: Records, ids: pa.StringArray, keys: pa.BinaryArray) -> None:
+    """Refuse records whose keys name no schema."""
+    records.require(bits(pc.is_valid(ids)), lambda place: unframed(keys[int(records.messages[place])].as_py()))
 
 
-def _table_named_in(data: bytes | None, options: MessageOptions) -> TableId | None:
-    """Return the table that the schema of a key or value names, None where it cannot be told."""
-    try:
-        return table_named_by(framed(data or b"").id, options)
-    except ValueError:
-        return None
+def _lines_of_rows(messages: Places, schema: RecordSchema, stamps: Places, **more: pa.Array) -> pa.RecordBatch:
+    schemas_, tables = (pa.repeat(name, len(messages)) for name in schema.schema_and_table)
+    ts = pa.array(stamps, pa.int64(), mask=stamps == _NONE)
+    return said_of_lone_rows(messages, schemas_, tables, ts, **{"source_position": position_texts(ts), **more})
 
 
-def _marker(message: int, value: bytes | None) -> Said:
-    """A message without key is a marker, which TiCDC writes with `avro-enable-watermark`."""
-    if value is not None and value[:1] == b"\2" and len(value) == 9:
-        mark = _tso(int.from_bytes(value[1:], "big"))
-        return Said(message, Kind.RESOLVED, commit_ts=mark, source_position=_place(mark))
-    if value is None or value[:1] != b"\1":
-        raise ValueError("it has no key, and its value is not a marker")
-    held = json.loads(value[1:])
-    texts = [held[name] for name in ("schema", "table", "query")]
-    if not all(isinstance(text, str) for text in texts) or type(held["type"]) is not int:
-        raise ValueError("its DDL lacks schema, table, query or type")
-    table = TableId(texts[0], texts[1])
-    ts = _tso(held["commitTs"])
-    return Said(message, Kind.DDL, table, commit_ts=ts, query=texts[2], type=held["type"], source_position=_place(ts))
+def _lines_of_deletes(
+    keys: pa.Array,
+    values: pa.Array,
+    key_ids: pa.StringArray,
+    deletes: Places,
+    options: MessageOptions,
+    bad: list[tuple[int, str]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of deletes by the schemas of their keys; one without commit-ts stands behind the row before it.
+
+    Those that cannot be told are put among the bad ones.
+    """
+    stamps, ids = (
+        _stamps_of_deletes(values.take(pa.array(deletes))),
+        key_ids.take(pa.array(deletes)).dictionary_encode(),
+    )
+    codes = ids.indices.fill_null(len(ids.dictionary)).to_numpy()
+    bad += [(int(message), unframed(keys[int(message)].as_py())) for message in deletes[codes == len(ids.dictionary)]]
+    for code, name in enumerate(ids.dictionary.to_pylist()):
+        mine = codes == code
+        try:
+            schema = record_schema(name, options.registry)
+        except ValueError as error:
+            bad += [(int(message), str(error)) for message in deletes[mine]]
+            continue
+        bad += [
+            (int(deletes[place]), "its commit-ts is not a TSO")
+            for place in np.flatnonzero(mine)
+            if stamps[place] < _NONE
+        ]
+        mine &= stamps >= _NONE
+        ts = pa.array(stamps[mine], pa.int64(), mask=stamps[mine] == _NONE)
+        yield _lines_of_rows(deletes[mine], schema, stamps[mine], source_position=position_texts(ts).fill_null(""))
+
+
+def _stamps_of_deletes(values: pa.Array) -> Places:
+    """Return the commit-ts in the values of deletes, _NONE in no value, less than that where it is beyond 63 bits."""
+    raw = [None if value is None else int.from_bytes(value[1:], "big") for value in values.to_pylist()]
+    return np.array([_NONE if ts is None else ts if ts < _GREATEST_TS else _NONE - 1 for ts in raw], np.int64)
+
+
+def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> Iterator[Said]:
+    """Yield the lines of messages without key, which TiCDC writes with `avro-enable-watermark`; of others why not."""
+    first = pc.binary_slice(values.take(pa.array(places)), 0, 1)
+    for message in places[~bits(pc.equal(first, b"\1"))].tolist():
+        value = values[message].as_py() or b""
+        mark = int.from_bytes(value[1:], "big")
+        if value[:1] != b"\2" or len(value) != _MARK_BYTES:
+            bad.append((message, "it has no key, and its value is not a marker"))
+        elif mark >= _GREATEST_TS:
+            bad.append((message, f"its commit-ts {mark} is not a TSO"))
+        else:
+            yield Said(message, Kind.RESOLVED, commit_ts=mark, source_position=position_text(mark))
+    ddl = places[bits(pc.equal(first, b"\1"))]
+    for records in parsed_records(pc.binary_slice(values.take(pa.array(ddl)), 1, 1 << 31)):
+        texts = [records.column(name) for name in ("schema", "table", "query")]
+        (action, numbered), (commit_ts, stamped) = (records.whole_numbers(name) for name in ("type", "commitTs"))
+        for column in texts:
+            numbered &= column.are(CellKind.TEXT)
+        records.require(numbered & (action < _MOST_ACTIONS), "its DDL lacks schema, table, query or type")
+        records.require(
+            stamped & (commit_ts < _GREATEST_TS),
+            lambda place, records=records: f"its commit-ts {records.shown(place, 'commitTs')} is not a TSO",  # type: ignore[misc]
+        )
+        bad += [(int(ddl[message]), reason) for _, message, reason in records.refused()]
+        for place in np.flatnonzero(records.sound).tolist():
+            schema, table, query = (column.texts[place].as_py() for column in texts)
+            ts, own = int(commit_ts[place]), {"query": query, "type": int(action[place])}
+            message = int(ddl[records.messages[place]])
+            yield Said(message, Kind.DDL, TableId(schema, table), None, ts, source_position=position_text(ts), **own)
+
+
+def _bad_lines(
+    bad: Sequence[tuple[int, str]], keys: pa.Array, values: pa.Array, options: MessageOptions
+) -> Iterator[Said]:
+    """Yield the lines of messages that cannot be read: of the table that the schema of key or value names."""
+    places = pa.array([message for message, _ in bad], pa.int64())
+    ids = [ids_of_schemas(column.take(places)).to_pylist() for column in (keys, values)]
+    for (message, reason), *names in zip(bad, *ids, strict=True):
+        tables = (table_named_by(name, options.registry) for name in names)
+        table = next((table for table in tables if table is not None), None)
+        yield Said(message, Kind.BAD, table, reason=f"it is not an Avro message: {reason}")
 
 
 def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, int]:
     """Return the ids of schemas that messages name, each with the first message that does."""
     keys, values = messages.column("key"), unpacked_array(messages.column("value"), options)
-    marked = pc.is_null(keys)  # by a marker, whose value has no framing
-    named = (keys, pc.if_else(marked, pa.scalar(None, pa.binary()), values))
-    plain, found = [ids_of(one) for one in named], dict[str, int]()
-    for column in plain:
-        for number, message in zip(*(one.tolist() for one in np.unique(column, return_index=True)), strict=True):
-            if number >= 0:
-                found[str(number)] = min(message, found.get(str(number), message))
-    for column, held in zip(plain, named, strict=True):
-        for message in np.flatnonzero((column < 0) & pc.is_valid(held).to_numpy(zero_copy_only=False)).tolist():
-            try:
-                data = held[message].as_py()
-                if not _is_delete(data):
-                    found.setdefault(framed(data).id, message)
-            except ValueError:
-                continue  # classify calls it bad
+    found = dict[str, int]()
+    for named in (keys, pc.if_else(pc.is_null(keys), pa.scalar(None, pa.binary()), values)):  # a marker names none
+        ids = ids_of_schemas(named).dictionary_encode()
+        codes = ids.indices.fill_null(-1).to_numpy()
+        for code, message in zip(*(column.tolist() for column in np.unique(codes, return_index=True)), strict=True):
+            if code >= 0:
+                name = ids.dictionary[code].as_py()
+                found[name] = min(message, found.get(name, message))
     return found
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class _AvroSide(NamedTuple):
+    """Images of rows: the records and the member in which their columns are; `whole` ones have all columns."""
+
+    records: Records
+    path: Path
+    whole: bool
 
 
 def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
@@ -180,199 +279,123 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     read, or that has a column which the schema lacks, is a Reject with the message's value (a delete's key).
     """
     owners, _ = lines_of(rows)
-    keys, whole = rows.column("key"), rows.column("value")
-    faults = Faults(
-        path, lambda line: whole[int(owners[line - 1])].as_py() or keys[int(owners[line - 1])].as_py() or b""
-    )
-    fields = {sanitized(column.name) for column in schema.stored}
-    values = unpacked_array(whole, options)
-    groups = _row_groups(values, table, fields, options) if _is_alone(owners, rows) else []
-    left = np.ones(len(owners), bool)
-    for group in groups:
-        left[group.messages] = False
-    events: list[_Image] = []
-    for line in (np.flatnonzero(left) + 1).tolist():
-        owner = int(owners[line - 1])
-        try:
-            events += _images(line, keys[owner].as_py(), values[owner].as_py(), len(events), table, fields, options)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            faults.add(line, f"it is not a row of Avro: {explained(error)}")
-    images = _numbered(events, groups)
+    rows = rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
+    keys, sent = rows.column("key"), rows.column("value")
+    faults = Faults(path, lambda line: sent[line - 1].as_py() or keys[line - 1].as_py() or b"")
+    values, fields = unpacked_array(sent, options), {sanitized(column.name) for column in schema.stored}
+    deletes = _are_deletes(values)
+    images, sides = [_NO_IMAGES], list[_AvroSide]()
+
+    def add(records: Records, made: Images, *of: _AvroSide) -> None:
+        for _, line, reason in records.refused():
+            faults.add(line + 1, f"it is not a row of Avro: {reason}")
+        images.append(made)
+        sides.extend(of)
+
+    for _, registered, records in _read(values, ~deletes, options):
+        ops = records.column(OP_FIELD)
+        known = ~ops.given | ops.are_among(CellKind.TEXT, ("c", "u", "d"))
+        records.require(known, lambda place, ops=ops: f'its {OP_FIELD} is "{ops.shown(place)}"')  # type: ignore[misc]
+        gone = ops.equal("d")
+        before = records.are_objects(BEFORE) & ~gone
+        _require_row(records, registered, table)
+        for side in ((), (BEFORE,)):
+            _require_columns(records, side, fields)
+        stamps, mine = _require_stamps(records), records.sound
+        kept = records.among(mine)
+        made = row_images(kept.messages + 1, stamps[mine], np.ones(len(kept), bool), before[mine])
+        made.ops[: len(kept)][gone[mine]] = Op.DELETE
+        add(records, made, _AvroSide(kept, (), True), _AvroSide(kept.among(before[mine]), (BEFORE,), True))
+    for _, registered, records in _read(keys, deletes, options):
+        _require_row(records, registered, table)
+        _require_columns(records, (), fields)
+        stamps = _stamps_of_deletes(values.take(pa.array(records.messages)))
+        records.require(stamps >= _NONE, "its commit-ts is not a TSO")
+        kept = records.among(records.sound)
+        some = np.ones(len(kept), bool)
+        add(records, row_images(kept.messages + 1, stamps[records.sound], ~some, some), _AvroSide(kept, (), False))
     by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
-    found = changes_of(images, lambda one: _cells(events, groups, one, one.name in key), schema, by_key, faults)
-    return _without_stand_ins(found)
+    sides = [side for side in sides if len(side.records)]
+    cells = {column.name: _cells(sides, column, column.name in key) for column in schema.stored}
+    return _without_stand_ins(
+        changes_of(side_by_side(images), lambda column: cells[column.name], schema, by_key, faults)
+    )
 
 
-def _numbered(events: Sequence[_Image], groups: Sequence[Alike]) -> Images:
-    """Return what images say beside their columns: those read one by one, then those read side by side."""
-    numbers = [
-        [np.array([event.line for event in events], np.int64)],
-        [np.array([event.op for event in events], np.int64)],
-        [np.array([event.ts for event in events], np.int64)],
-        [np.array([event.after for event in events], np.int64)],
-    ]
-    for group in groups:
-        count = len(group.messages)
-        ts = np.full(count, _NONE) if group.commit_ts is None else group.commit_ts
-        more = (group.messages + 1, np.full(count, Op.INSERT), ts, np.full(count, -1))
-        numbers = [[*held, one] for held, one in zip(numbers, more, strict=True)]
-    lines, ops, commit_ts, after = (np.concatenate(held) for held in numbers)
-    return Images(lines, ops.astype(np.int8), commit_ts, after)
+_NO_IMAGES = row_images(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0, bool))
 
 
-def _is_alone(owners: Places, rows: pa.RecordBatch) -> bool:
-    return len(owners) == rows.num_rows and bool((owners == np.arange(len(owners))).all())
+def _require_row(records: Records, schema: RecordSchema | None, table: TableId) -> None:
+    """Refuse records of another table."""
+    names = schema.schema_and_table if schema is not None else ("", "")
+    own = TableId(*names).folded == TableId(sanitized(table.schema), sanitized(table.table)).folded
+    records.require(own, f"it is a row of {'.'.join(names)}, not of {table}")
 
 
-def _row_groups(values: pa.Array, table: TableId, fields: set[str], options: MessageOptions) -> list[Alike]:
-    """Return rows of the table after an insert or update, which are read side by side."""
-    found = []
-    for group in read_alike(values, options):
-        names = columns_of(group.schema)
-        if not _is_called(group.schema.schema_and_table, table) or not fields >= {*names}:
-            continue
-        kept = group.readable()
-        if group.has(OP_FIELD):
-            kinds = group.among(kept).array(OP_FIELD)
-            kept[kept] = pc.is_in(kinds, pa.array(["c", "u", None])).to_numpy(zero_copy_only=False)
-        if kept.any():
-            found.append(group.among(kept))
-    return found
+def _require_columns(records: Records, path: Path, fields: set[str]) -> None:
+    """Refuse records with columns that the table lacks."""
+    for name in records.members(*path):
+        if name not in fields and name not in EXTENSION:
+            records.require(
+                records.kinds(*path, name) == CellKind.ABSENT,
+                f'column "{name}" is not in the table\'s schema at this place',
+            )
 
 
-class _Image(NamedTuple):
-    """An image: its fields, and the place of the image after it for one before an update, else -1.
-
-    One that is `whole` has all columns that the table had.
-    """
-
-    line: int
-    op: Op
-    ts: int
-    row: Mapping[str, Any]
-    after: int = -1
-    whole: bool = True
-
-
-def _images(
-    line: int,
-    key: bytes | None,
-    value: bytes | None,
-    place: int,
-    table: TableId,
-    fields: set[str],
-    options: MessageOptions,
-) -> list[_Image]:
-    """Return the images of a message, `place` being that of the first."""
-    if value is None or _is_delete(value):
-        ts = _NONE if value is None else _tso(int.from_bytes(value[1:], "big"))
-        record, held = read_record(framed(key or b""), options)
-        _check(record.schema_and_table, held, table, fields)
-        return [_Image(line, Op.DELETE, ts, held, whole=False)]
-    record, held = read_record(framed(value), options)
-    kind, before = held.get(OP_FIELD), held.get(BEFORE)
-    if kind not in (None, "c", "u", "d"):
-        raise ValueError(f'its {OP_FIELD} is "{kind}"')
-    row = {name: held[name] for name in columns_of(record)}
-    _check(record.schema_and_table, row, table, fields)
-    ts = _tso(held[COMMIT_TS_FIELD]) if COMMIT_TS_FIELD in held else _NONE
-    if kind == "d":
-        return [_Image(line, Op.DELETE, ts, row)]
-    found = [_Image(line, Op.INSERT, ts, row)]
-    if isinstance(before, dict):
-        old = {name: one for name, one in before.items() if name not in EXTENSION}
-        _check(record.schema_and_table, old, table, fields)
-        found.append(_Image(line, Op.DELETE, ts, old, place))
-    return found
-
-
-def _is_called(names: tuple[str, str], table: TableId) -> bool:
-    return TableId(*names).folded == TableId(sanitized(table.schema), sanitized(table.table)).folded
-
-
-def _check(names: tuple[str, str], row: Mapping[str, Any], table: TableId, fields: set[str]) -> None:
-    if not _is_called(names, table):
-        raise ValueError(f"it is a row of {'.'.join(names)}, not of {table}")
-    for name in row:
-        if name not in fields:
-            raise ValueError(f'column "{name}" is not in the table\'s schema at this place')
-
-
-def _cells(images: Sequence[_Image], groups: Sequence[Alike], column: Column, in_key: bool) -> Cells:
+def _cells(sides: Sequence[_AvroSide], column: Column, in_key: bool) -> Cells:
     """Return the cells of a column. A row of a schema that has it not was written when the table did not: NULL."""
     name = sanitized(column.name)
-    known = any(name in one.row for one in images if one.whole) or any(group.has(name) for group in groups)
-    strict = in_key or not known
-    lacking = [name not in one.row and (strict or not one.whole) for one in images]
-    absent = np.concatenate(
-        [np.array(lacking, bool), *(np.full(len(one.messages), strict and not one.has(name)) for one in groups)]
-    )
-    held = [one.row.get(name) for one in images]
-    array = _joined(held, [_of_group(group, name, column) for group in groups], column)
-    return Cells(array, absent if absent.any() else None, named=True)
+    there = [name in side.records.members(*side.path) for side in sides]
+    strict = in_key or not any(has and side.whole for has, side in zip(there, sides, strict=True))
+    arrays, absent = [pa.nulls(0)], [np.zeros(0, bool)]
+    for has, side in zip(there, sides, strict=True):
+        array = side.records.array(*side.path, name) if has else pa.nulls(len(side.records))
+        arrays.append(_typed(array, column))
+        absent.append(np.full(len(array), not has and (strict or not side.whole)))
+    lacking = np.concatenate(absent)
+    return Cells(_joined(arrays, column), lacking if lacking.any() else None, named=True)
 
 
-def _of_group(group: Alike, name: str, column: Column) -> pa.Array:
-    """Return a column of rows that were read side by side, as `_array` has it; null where they lack it."""
-    if not group.has(name):
-        return pa.nulls(len(group.messages))
-    array = group.array(name)
-    numeric, wide = column.type in (*INTEGER, "YEAR"), (column.precision or 0) > _DIGITS
+def _typed(array: pa.Array, column: Column) -> pa.Array:
+    """Return a column of some rows in the type in which all that is sent so is read."""
+    if pa.types.is_null(array.type):
+        return array
     if pa.types.is_integer(array.type):
-        if numeric:
-            return array.view(pa.uint64()) if column.unsigned else array
-        return array.cast(pa.string())
+        if column.type not in (*INTEGER, "YEAR"):
+            return array.cast(pa.string())
+        return array.view(pa.uint64()) if column.unsigned else array
     if pa.types.is_floating(array.type):
         fits = column.type in ("FLOAT", "DOUBLE")
     elif pa.types.is_decimal(array.type):
-        fits = column.type == "DECIMAL" and not wide
+        fits = column.type == "DECIMAL" and (column.precision or 0) <= _DIGITS and array.type.precision <= _DIGITS
+        array = array.cast(pa.decimal128(_DIGITS, array.type.scale)) if fits else array
     else:
-        fits = column.type not in ("FLOAT", "DOUBLE", "BIT")
-    return array if fits else _array(array.to_pylist(), column)
+        fits = column.type != "BIT"
+    return array if fits else _texts(array, column)
 
 
-def _joined(held: list[Any], arrays: list[pa.Array], column: Column) -> pa.Array:
-    """Put values that were read one by one before those of others, as one type."""
+def _joined(arrays: Sequence[pa.Array], column: Column) -> pa.Array:
+    """Put the columns of several rows one after the other: as texts, or bytes, where they are of several types."""
     kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
-    if len(kinds) == 1:
-        (kind,) = kinds
-        first = _as_kind(held, kind, column)
-        if first is not None:
-            return pa.concat_arrays([first, *(array.cast(kind) for array in arrays)])
-    return _array([*held, *(one for array in arrays for one in array.to_pylist())], column)
+    if len(kinds) > 1:
+        kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
+        arrays = [array if array.type in kinds else _texts(array, column) for array in arrays]
+    (kind,) = kinds or {pa.string()}
+    return pa.concat_arrays([array.cast(kind) for array in arrays])
 
 
-def _as_kind(held: list[Any], kind: pa.DataType, column: Column) -> pa.Array | None:
-    """Return values as an array of a type, None where they make one of another type."""
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        made = _array(held, column)
-        return made if made.type == kind else pa.nulls(len(made), kind) if made.null_count == len(made) else None
-    try:
-        unsigned = pa.types.is_unsigned_integer(kind)
-        return pa.array([None if one is None else one & _UNSIGNED for one in held] if unsigned else held, kind)
-    except (pa.ArrowException, TypeError, OverflowError):
-        return None
+def _texts(array: pa.Array, column: Column) -> pa.StringArray:
+    if pa.types.is_string(array.type) or pa.types.is_integer(array.type):
+        return array.cast(pa.string())
+    if pa.types.is_binary(array.type) and column.type != "BIT":
+        return array
+    return pa.array([None if held is None else _text(held) for held in array.to_pylist()], pa.string())
 
 
-def _array(held: list[Any], column: Column) -> pa.Array:
-    if column.type == "BIT":
-        numbers = [
-            None if one is None else int.from_bytes(one, "big") if isinstance(one, bytes) else one for one in held
-        ]
-        return pa.array([None if one is None else str(one) for one in numbers], pa.string())
-    if any(isinstance(one, bytes) for one in held):
-        return pa.array([one.encode() if isinstance(one, str) else one for one in held], pa.binary())
-    if column.type in ("FLOAT", "DOUBLE"):
-        return pa.array(held, pa.float64())
-    return pa.array([_text(one, column) for one in held], pa.string())
-
-
-def _text(value: Any, column: Column) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int):
-        return str(value & _UNSIGNED if column.unsigned else value)
-    return format(value, "f")
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return str(int.from_bytes(value, "big"))
+    return str(value) if isinstance(value, bool) else format(value, "f")
 
 
 def _without_stand_ins(found: Decoded) -> Decoded:
@@ -391,23 +414,30 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
     `version` is the least commit-ts of such a row, 0 without the extension.
     """
-    found: dict[tuple[str, str], SchemaEvent] = {}
-    keys = messages.column("key").to_pylist()
-    for message, value in enumerate(unpacked(messages.column("value"), options)):
-        key = keys[message]
-        if key is None or value is None or _is_delete(value):
-            continue
+    least: dict[tuple[str, str], tuple[int, int]] = {}
+    keys, values = messages.column("key"), unpacked_array(messages.column("value"), options)
+    key_ids = ids_of_schemas(keys)
+    for name, _, records in _read(values, bits(pc.is_valid(keys)) & ~_are_deletes(values), options):
+        if name is None:
+            continue  # classify calls them bad
+        stamps = np.maximum(_require_stamps(records), 0)
+        ids = key_ids.take(pa.array(records.messages)).dictionary_encode()
+        codes = ids.indices.fill_null(-1).to_numpy()
+        for code, key_id in enumerate(ids.dictionary.to_pylist()):
+            mine = np.flatnonzero(records.sound & (codes == code))
+            if len(mine):
+                first = mine[np.argmin(stamps[mine])]
+                row = int(stamps[first]), int(records.messages[first])
+                least[key_id, name] = min(row, least.get((key_id, name), row))
+    found = list[SchemaEvent]()
+    for (key_id, value_id), (version, message) in sorted(least.items(), key=lambda item: item[1][1]):
         try:
-            shape = (framed(key).id, framed(value).id)
-            record, held = read_record(framed(value), options)
-            version = _tso(held.get(COMMIT_TS_FIELD, 0))
-            if shape in found and found[shape].version <= version:
-                continue
-            schema, doubts = table_schema(record, registered(shape[0], options))
-            found[shape] = SchemaEvent(message, TableId(*record.schema_and_table), version, schema, doubts)
+            value, key = (record_schema(one, options.registry) for one in (value_id, key_id))
+            schema, doubts = table_schema(value, key)
+            found.append(SchemaEvent(message, TableId(*value.schema_and_table), version, schema, doubts))
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # classify calls it bad, or decode rejects it
-    return tuple(found.values())
+            continue  # decode rejects it
+    return tuple(found)
 
 
 CODEC = MessageCodec(

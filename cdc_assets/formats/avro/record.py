@@ -1,5 +1,7 @@
 """A record's schema -> the schema of a table, as far as it goes.
 
+Names are sanitized: what is not a letter, digit or underscore is an underscore, and a leading digit gets one before it.
+
 Each type has `connect.parameters` with `tidb_type`; nullable columns are unions, in either order. Defaults are no
 values of their types and are passed over.
 """
@@ -11,12 +13,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cdc_assets.formats.avro.wire import Registered, sanitized
+from cdc_assets.formats.avro_records import RecordSchema
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.types.families import BINARY, CHARACTER, INTEGER
 
-__all__ = ["BEFORE", "COMMIT_TS_FIELD", "EXTENSION", "OP_FIELD", "as_described", "columns_of", "table_schema"]
+__all__ = [
+    "BEFORE",
+    "COMMIT_TS_FIELD",
+    "EXTENSION",
+    "OP_FIELD",
+    "as_described",
+    "sanitized",
+    "table_schema",
+]
 
 OP_FIELD, COMMIT_TS_FIELD, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
 EXTENSION = frozenset(
@@ -45,14 +55,20 @@ _DOUBTS = {
 }
 
 
-def columns_of(record: Registered) -> tuple[str, ...]:
+def sanitized(name: str) -> str:
+    """Return a name as Avro has it."""
+    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{found}" if found[:1].isdigit() else found
+
+
+def _columns_of(record: RecordSchema) -> tuple[str, ...]:
     """Return the fields that are columns."""
     return tuple(str(field["name"]) for field in record.fields if field["name"] not in EXTENSION)
 
 
-def table_schema(value: Registered, key: Registered | None) -> tuple[TableSchema, tuple[str, ...]]:
+def table_schema(value: RecordSchema, key: RecordSchema | None) -> tuple[TableSchema, tuple[str, ...]]:
     """Return the table in a row's schema and its key's, and what is doubtful; raises ValueError."""
-    names = columns_of(key) if key is not None else ()
+    names = _columns_of(key) if key is not None else ()
     columns, doubts = [], []
     for field in value.fields:
         if field["name"] in EXTENSION:

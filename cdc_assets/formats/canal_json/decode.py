@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, Decoded, Op
-from cdc_assets.formats.canal_json.file_records import KINDS, Frame, cut_file, file_records
+from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import json_records, json_value
@@ -114,7 +114,7 @@ def _commit_ts(raw: bytes) -> int | None:
     return int(found[1]) if found and int(found[1]) < 1 << 63 else None
 
 
-def _find_tail(frame: Frame, path: str, terminator: str) -> Reject | None:
+def _find_tail(frame: RecordFrame, path: str, terminator: str) -> Reject | None:
     """Return what follows the last terminator; raises MalformedData where records end with another one."""
     if not frame.tail.strip():
         return None
@@ -137,7 +137,7 @@ def _least_commit_ts(raw: bytes) -> int | None:
     return int(found[1]) << 18 if found else None
 
 
-def _records(frame: Frame, schema: TableSchema) -> Iterator[Records]:
+def _records(frame: RecordFrame, schema: TableSchema) -> Iterator[Records]:
     """Yield the records of a file: first those that are alike throughout, as nearly all are."""
     left = np.ones(len(frame), bool)
     for records in file_records(frame, schema):
@@ -146,7 +146,7 @@ def _records(frame: Frame, schema: TableSchema) -> Iterator[Records]:
     yield from _of_lines(frame, np.flatnonzero(left))
 
 
-def _of_lines(frame: Frame, places: Rows) -> Iterator[Records]:
+def _of_lines(frame: RecordFrame, places: Rows) -> Iterator[Records]:
     """Yield some records of a file."""
     for some, values in frame.arrays(places):
         for records in json_records(values, unordered=TYPES):

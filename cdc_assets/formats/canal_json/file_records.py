@@ -34,7 +34,7 @@ from cdc_assets.formats.words import is_utf8, pieces
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.families import MEMBERS
 
-__all__ = ["KINDS", "FileRecords", "Frame", "cut_file", "file_records"]
+__all__ = ["KINDS", "FileRecords", "RecordFrame", "cut_file", "file_records"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -78,7 +78,7 @@ _TRIED = 100
 
 
 @dataclass(frozen=True)
-class Frame:
+class RecordFrame:
     """A file cut into records: `body` holds the complete ones with `end` (LF or CRLF) after each, `tail` the rest."""
 
     body: bytes
@@ -121,7 +121,7 @@ class Frame:
             yield places[low:high], pieces(body, starts[low:high] - begin, ends[low:high] - begin - len(self.end))
 
 
-def cut_file(data: bytes, terminator: str) -> Frame:
+def cut_file(data: bytes, terminator: str) -> RecordFrame:
     """Cut a file at its terminators; a byte-order mark is dropped.
 
     Objects never hold a raw CR or LF, so a terminator with one of them is found by searching. Any other may also stand
@@ -134,11 +134,11 @@ def cut_file(data: bytes, terminator: str) -> Frame:
     cut = data.rfind(end)
     cut = cut + len(end) if cut >= 0 else 0
     if end in (b"\n", b"\r\n"):
-        return Frame(data[:cut], end, data[cut:])
-    return Frame(data[:cut].replace(end, b"\n"), b"\n", data[cut:])
+        return RecordFrame(data[:cut], end, data[cut:])
+    return RecordFrame(data[:cut].replace(end, b"\n"), b"\n", data[cut:])
 
 
-def _scan(data: bytes, terminator: str) -> Frame:
+def _scan(data: bytes, terminator: str) -> RecordFrame:
     text = data.decode("utf-8", "surrogateescape")
     records, position = [], 0
     while position < len(text):
@@ -151,7 +151,9 @@ def _scan(data: bytes, terminator: str) -> Frame:
         records.append(text[position:stop])
         position = stop + len(terminator)
     body = "".join(re.sub(r"[\r\n]", " ", record) + "\n" for record in records)
-    return Frame(body.encode("utf-8", "surrogateescape"), b"\n", text[position:].encode("utf-8", "surrogateescape"))
+    return RecordFrame(
+        body.encode("utf-8", "surrogateescape"), b"\n", text[position:].encode("utf-8", "surrogateescape")
+    )
 
 
 def _object_end(text: str, position: int) -> int:
@@ -225,7 +227,7 @@ class _FileShape:
         return max(len(name.encode()) for name in self.names) + 128
 
 
-def _find_shape(frame: Frame, schema: TableSchema) -> _FileShape | None:
+def _find_shape(frame: RecordFrame, schema: TableSchema) -> _FileShape | None:
     """Return the shape of the first records, None if it is not a known one."""
     first = next((raw for raw in map(frame.__getitem__, range(min(_TRIED, len(frame)))) if b"\\" not in raw), b"")
     try:
@@ -276,7 +278,7 @@ def _dumps(value: Any) -> bytes:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def file_records(frame: Frame, schema: TableSchema) -> Iterator[FileRecords]:
+def file_records(frame: RecordFrame, schema: TableSchema) -> Iterator[FileRecords]:
     """Yield the records of a file that are all alike, but for an `old`; other records are left out."""
     shape, starts = _find_shape(frame, schema), frame.starts
     if shape is None:
@@ -369,7 +371,7 @@ class FileRecords(Records):
 class _FileBlock:
     """Some records of a frame held against a shape: `fit` marks those that have it."""
 
-    def __init__(self, frame: Frame, low: int, high: int, shape: _FileShape) -> None:
+    def __init__(self, frame: RecordFrame, low: int, high: int, shape: _FileShape) -> None:
         self.shape = shape
         starts = frame.starts[low : high + 1]
         body = pa.py_buffer(memoryview(frame.body)[starts[0] : starts[-1]])
