@@ -124,7 +124,8 @@ def test_the_schedule_asks_for_a_run_while_only_the_landing_is_due(
     schedule, resources = defs.resolve_schedule_def(f"{NAME}_maintenance"), {"s3": (defs.resources or {})["s3"]}
 
     def tick() -> Any:
-        return schedule.evaluate_tick(dg.build_schedule_context(instance=instance, resources=resources))
+        with dg.build_schedule_context(instance=instance, resources=resources) as context:
+            return schedule.evaluate_tick(context)
 
     feed.write(len(TOPIC.lines) // 2)
     feed.land()

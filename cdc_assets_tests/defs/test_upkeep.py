@@ -102,8 +102,8 @@ def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_logs_bef
     resources = {"s3": (location.defs.resources or {})["s3"]}
 
     def tick() -> Any:
-        context = dg.build_schedule_context(instance=location.instance, resources=resources)
-        return schedule.evaluate_tick(context)
+        with dg.build_schedule_context(instance=location.instance, resources=resources) as context:
+            return schedule.evaluate_tick(context)
 
     assert len(tick().run_requests) == 1
     result = run(location, "maintain")
