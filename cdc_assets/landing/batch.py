@@ -263,6 +263,7 @@ def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
         marks_at=dict(reader.deliveries.marks_at),
         deliveries=reader.deliveries.open(reader.marks),
         unawaited={},
+        unfinished={},
         last=batch.last,
         ahead=batch.ahead,
         newest=dict(reader.newest),

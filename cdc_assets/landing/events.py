@@ -113,7 +113,7 @@ def digest_of(offsets: Mapping[Partition, int]) -> str:
     return hashlib.sha256(json.dumps(_by_topic(offsets), sort_keys=True).encode()).hexdigest()
 
 
-_NUMBERS = ("next", "marks", "ends", "restarts", "marks_at")
+_NUMBERS = ("next", "marks", "ends", "restarts", "marks_at", "unfinished")
 """The maps of the state from a partition to a number."""
 _MAPS: Mapping[str, tuple[Callable[..., Any], int, Callable[..., Any]]] = {
     "began": (TableId, 2, int),

@@ -196,33 +196,33 @@ class Landing:
             self._commit_bytes, self.executors,
         )  # fmt: skip
         reader.read(ranges_to_read(begun, ends), ends)
-        proven = begun.proven
+        proven, unfinished = begun.proven, dict[Partition, int]()
         for _ in range(_LOOKS if log.proves_ends else 0):
             seen = max(reader.batch.reader.marks.values(), default=0)
-            ends, whole = self._ends_of_all()
+            ends, unfinished = self._ends_of_all()
             reader.read(ranges_to_read(replace(begun, next=reader.batch.reader.next), ends), ends)
-            proven = max(proven, seen if whole else 0)
+            proven = max(proven, 0 if unfinished else seen)
             if proven:
                 break
-        state = replace(state_after(reader.batch, ends, proven), **logs)
+        state = replace(state_after(reader.batch, ends, proven), unfinished=unfinished, **logs)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reader.batch.more_than_marks or (news and self._due(begun)):
             return self._commit_rest(reader.batch, state, reader.done)
         return reader.done
 
-    def _ends_of_all(self) -> tuple[Ends, bool]:
-        """Return ends, and whether all that is written by now comes before them.
+    def _ends_of_all(self) -> tuple[Ends, dict[Partition, int]]:
+        """Return ends, and the partitions in which more is written by now than comes before them, each up to where.
 
         What a transaction wrote is shown by one partition after the other, some time after it was acknowledged.
         """
         ends = self.ends()
         written, until = {partition: one.written for partition, one in ends.items()}, time.monotonic() + _SHOWN_SECONDS
-        while any(one.high < written.get(partition, 0) for partition, one in ends.items()):
+        while unfinished := {place: written[place] for place, one in ends.items() if one.high < written.get(place, 0)}:
             if time.monotonic() > until:
-                return ends, False
+                break
             time.sleep(0.05)
             ends = self.ends()
-        return ends, True
+        return ends, unfinished
 
     def _advance_in_order(self) -> Advanced:
         """Land messages that get their positions here, in turns of which each holds what is read in memory."""

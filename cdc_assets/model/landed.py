@@ -264,7 +264,8 @@ class Landed:
     `expired` are no longer kept. `restarts` are the offsets of the newest marks that were not greater than those
     before them: there a sender restarted; `marks_at` are those of the newest marks. `deliveries` are the ends of what
     came of each table, where that is above the greatest mark, or behind the newest. `unawaited` says between which
-    positions tables may miss rows of partitions, while these are only partly landed. `starts` are the partitions whose
+    positions tables may miss rows of partitions, while these are only partly landed. `unfinished` are the partitions in
+    which a transaction was not at its end, each with the end of what was written. `starts` are the partitions whose
     log did not begin at offset 0 when it was first read, `newest` the last message that was landed of each, and
     `firsts` the first ones of an archive: by these another log of that name is recognised.
     """
@@ -286,6 +287,7 @@ class Landed:
     marks_at: Mapping[Partition, int] = field(default_factory=dict)
     deliveries: Mapping[tuple[Partition, TableId], DeliveryEnd] = field(default_factory=dict)
     unawaited: Mapping[Partition, tuple[Tso, Tso]] = field(default_factory=dict)
+    unfinished: Mapping[Partition, int] = field(default_factory=dict)
     last: Tso = 0
     ahead: str = ""
     starts: Mapping[Partition, LogStart] = field(default_factory=dict)

@@ -174,11 +174,23 @@ def test_a_mark_waits_for_a_later_landing_while_a_transaction_stays_open(
     log.send(0, ddl(100), mark(150))
     ends = log.ends
     log.ends = lambda concerns: {**ends(concerns), Partition("cdc", 1): LogEnds(0, 0, written=1)}  # type: ignore[method-assign]
-    with pytest.raises(MetadataMissing):
+    waits = r"cdc\[1\]: a transaction wrote to it, up to offset 0, and is not at its end"
+    with pytest.raises(MetadataMissing, match=waits):
         feed.apply()
     log.ends = ends  # type: ignore[method-assign]
     feed.apply()
     assert feed.fence == 150
+    log.ends = lambda concerns: {**ends(concerns), Partition("cdc", 1): LogEnds(0, 0, written=4)}  # type: ignore[method-assign]
+    log.send(0, row(160, 1, 7), mark(170))
+    (said,) = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
+    assert said.startswith(
+        "the fence stays at 150: cdc[1]: a transaction wrote to it, up to offset 3, and is not at its"
+    )
+    assert feed.fence == 150
+    log.ends = ends  # type: ignore[method-assign]
+    log.send(0, mark(180))
+    assert feed.apply().findings == ()
+    assert feed.fence == 180
 
 
 def test_a_first_mark_that_comes_with_the_second_look_is_proven_by_a_third(feed: TopicFeed) -> None:

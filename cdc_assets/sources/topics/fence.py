@@ -49,7 +49,10 @@ def find_fence(
     `passes_bad` lets it pass messages that cannot be read, as with quarantine. `by_offset` is set for protocols by
     offset, of which all that is landed counts.
     """
-    fence = Fence(landed.proven if proves_ends or by_offset else max(landed.marks.values(), default=0))
+    newest = max(landed.marks.values(), default=0)
+    fence = Fence(landed.proven if proves_ends or by_offset else newest)
+    if newest > fence.tso:
+        fence = Fence(fence.tso, _unfinished(landed))
     if not passes_bad:
         for bad in landed.open_bad:
             if bad.table is None and bad.position < fence.tso and not rule_of_one_table(bad):
@@ -119,6 +122,15 @@ def _least_mark(
         if mark < fence.tso and not (left and mark >= left - 1):
             fence = Fence(mark, _kept_by(partition, mark))
     return fence
+
+
+def _unfinished(landed: Landed) -> str:
+    """Say where a transaction keeps the newest mark from being proven, "" where none does."""
+    return "; ".join(
+        f"{partition}: a transaction wrote to it, up to offset {end - 1}, and is not at its end, so that a broker "
+        "shows nothing of it yet; look at its producer if it stays open"
+        for partition, end in sorted(landed.unfinished.items())
+    )
 
 
 def _kept_by(partition: Partition, mark: Tso) -> str:
