@@ -12,6 +12,7 @@
     │   ├── MalformedDump        a dump that is not finished or has no TSO
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
     │   ├── TableHeld            a change that cannot be carried out faithfully
+    │   ├── CutRefused           tables that are not at one position
     │   └── RebuildRefused       a table whose whole history is not available, or cannot be applied
     └── SetupError           a setting, a URI or an installation to be corrected
         ├── BadSettings          settings that contradict each other or the data
@@ -30,6 +31,7 @@ __all__ = [
     "BadSettings",
     "BucketMissing",
     "CdcError",
+    "CutRefused",
     "InputError",
     "JavaMissing",
     "LakeUnavailable",
@@ -108,6 +110,10 @@ class MalformedData(InputError):
 
 class TableHeld(InputError):
     """A change that cannot be carried out faithfully keeps its table where it is."""
+
+
+class CutRefused(InputError):
+    """Tables are held, incomplete or behind, so no state of all tables at one position can be named."""
 
 
 class RebuildRefused(InputError):

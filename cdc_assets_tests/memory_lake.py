@@ -22,6 +22,7 @@ from cdc_assets.decoding.window import Window, read_window, reduced, rejects_tab
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader
 from cdc_assets.history.releases import WAYS, ways_out
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
@@ -40,6 +41,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+    TagTable,
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
@@ -59,6 +61,8 @@ class _Table:
     gap: Gap | None = None
     base: Base | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    tags: dict[str, tuple[int, Tso, pa.Table]] = field(default_factory=dict)
+    """Tagged snapshots: a number, the label and the rows."""
 
 
 class MemoryLake:
@@ -71,6 +75,8 @@ class MemoryLake:
         self.completed: dict[str, CompletePattern] = {}
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
+        self.requested: dict[str, CutRequest] = {}
+        self.made: dict[str, Cut] = {}
 
     def applied(self) -> Mapping[Life, AppliedState]:
         return {
@@ -83,6 +89,7 @@ class MemoryLake:
                 table.base,
                 table.settings,
                 table.schema.key,
+                frozenset(table.tags),
             )
             for life, table in self.tables.items()
         }
@@ -118,6 +125,11 @@ class MemoryLake:
                     rows = _where(theirs, predicate).select(mine.column_names)
                 self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
                 self.tables[life].settings = {**self.tables[other].settings, **self.tables[life].settings}
+            case TagTable(life, at, tag):
+                table = self.tables[life]
+                assert table.progress.tso <= at
+                assert tag in self.requested
+                table.tags.setdefault(tag, (len(table.past), table.progress.tso, table.rows))
             case HoldTable():
                 raise TableHeld(step.reason, table=str(step.life))
             case _:
@@ -189,6 +201,8 @@ class MemoryLake:
                 self.completed[pattern] = decision
             case SettingsChange(pattern, since):
                 self.changed[pattern, since] = decision
+            case CutRequest(name):
+                self.requested[name] = decision
 
     def remove_decision(self, decision: KeptDecision) -> None:
         match decision:
@@ -198,6 +212,28 @@ class MemoryLake:
                 self.completed.pop(pattern, None)
             case SettingsChange(pattern, since):
                 self.changed.pop((pattern, since), None)
+            case CutRequest(name):
+                self.requested.pop(name, None)
+
+    def cut_requests(self) -> tuple[CutRequest, ...]:
+        return tuple(sorted(self.requested.values(), key=lambda one: one.at))
+
+    def cuts(self) -> tuple[Cut, ...]:
+        return tuple(sorted(self.made.values(), key=lambda one: one.at))
+
+    def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
+        return {life: table.tags[name][:2] for life, table in self.tables.items() if name in table.tags}
+
+    def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
+        made = self.made.setdefault(request.name, Cut(request.name, request.at, "", tuple(tables)))
+        self.requested.pop(request.name, None)
+        return made
+
+    def remove_cut(self, request: CutRequest) -> None:
+        self.made.pop(request.name, None)
+        for table in self.tables.values():
+            table.tags.pop(request.name, None)
+        self.requested.pop(request.name, None)
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         for life in gaps.keys() & self.tables.keys():

@@ -3,6 +3,7 @@
 Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplete or cannot be reached; 2 wrong usage
 or setup.
 
+    cuts       commands about the past: cuts of all tables, tables as of a time
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
     options    options and printing that the commands share
@@ -25,6 +26,7 @@ from typing import Any
 import click
 
 from cdc_assets.cli import proof, upkeep
+from cdc_assets.cli.cuts import cut, show_cuts
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
@@ -209,6 +211,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
 @click.option("--all", "dropped", is_flag=True, help="Show dropped tables too.")
 @click.option("--landing", "landing_only", is_flag=True, help="Show only what is landed of topics, by partition.")
 @click.option("--warnings", "warnings_only", is_flag=True, help="Show only the warnings; in JSON with all tables.")
+@click.option("--cuts", "cuts_only", is_flag=True, help="Show only the cuts; in JSON with all their tables.")
 @common_options
 def status(
     as_json: bool,
@@ -218,21 +221,24 @@ def status(
     dropped: bool,
     landing_only: bool,
     warnings_only: bool,
+    cuts_only: bool,
 ) -> int:
     """Show each table's progress, rows, lag and holds, warnings, and what is landed of topics. Starts no Spark.
 
     With --settings the ends of the topics are asked now, else they are as of the newest landing.
     """
     from cdc_assets.operations.landings import landing_status
-    from cdc_assets.operations.status import lake_status, lake_warnings
+    from cdc_assets.operations.status import lake_cuts, lake_status, lake_warnings
     from cdc_assets.settings import config
 
-    if landing_only and warnings_only:
-        raise BadSettings("--landing and --warnings exclude each other. Give one of them.")
+    if landing_only + warnings_only + cuts_only > 1:
+        raise BadSettings("--landing, --warnings and --cuts exclude each other. Give one of them.")
     loaded = None if warehouse and not settings else config.load(settings)
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else loaded.needed_lake()  # type: ignore[union-attr]
     feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
     rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
+    if cuts_only:
+        return show_cuts(lake_cuts(lake), as_json)
     landings = landing_status(lake, feeds)
     warnings = {} if landing_only else lake_warnings(lake)
     if as_json and warnings_only:
@@ -243,6 +249,9 @@ def status(
         show_status(None, (), warnings)
     else:
         show_status(None if landing_only else rows, landings, warnings)
+        if not landing_only and any((cuts := lake_cuts(lake)).values()):
+            click.echo("")
+            show_cuts(cuts, as_json)
         if not rows or (landing_only and not landings):
             click.echo("Nothing of topics is landed in the lake." if rows else "No table is in the lake.")
     held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
@@ -486,5 +495,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.verify):
+for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.verify, cut):
     commands.add_command(command)

@@ -23,6 +23,7 @@ __all__ = [
     "CommandTarget",
     "common_options",
     "feed_options",
+    "feed_options_beside_name",
     "initial_of",
     "lake_and_names",
     "lake_of",
@@ -49,6 +50,12 @@ class CommandTarget:
     lake: LakeSettings | None
 
 
+_NAME: Callable[[Any], Any] = click.option(
+    "--name",
+    default="default",
+    show_default=True,
+    help="Name of the changefeed, by which the lake knows its tables.",
+)
 _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option(
         "--sink-uri",
@@ -91,12 +98,7 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         help="Where rows are decoded: in this process, on Spark's executors, or by window size (default: auto).",
     ),
     click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
-    click.option(
-        "--name",
-        default="default",
-        show_default=True,
-        help="Name of the changefeed, by which the lake knows its tables.",
-    ),
+    _NAME,
     click.option(
         "--key",
         "keys",
@@ -141,6 +143,20 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
 def feed_options(command: F) -> F:
     """Add the options that name changefeeds: TiCDC's own parameters, or a settings file."""
     for option in reversed(_FEED_OPTIONS):
+        command = option(command)
+    return command
+
+
+def feed_options_beside_name(command: F) -> F:
+    """Add the same to a command whose own `--name` is that of something else."""
+    named = click.option(
+        "--feed-name",
+        "name",
+        default="default",
+        show_default=True,
+        help="Name of the changefeed, by which the lake knows its tables.",
+    )
+    for option in reversed([named if one is _NAME else one for one in _FEED_OPTIONS]):
         command = option(command)
     return command
 

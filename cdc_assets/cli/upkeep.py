@@ -161,6 +161,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "idle": upkept.idle,
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
+        "cuts_removed": upkept.cuts,
         **(upkept.landing.figures() if upkept.landing is not None else {}),
         **({"landing_due": asdict(upkept.landing_due)} if upkept.landing_due else {}),
     }
@@ -177,6 +178,8 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
         click.echo(f"Nothing is due for {counted(upkept.idle, 'table')}.")
     if landing := upkept.landing or upkept.landing_due:
         click.echo(f"{landing}.")
+    if upkept.cuts:
+        click.echo(f"{counted(len(upkept.cuts), 'cut')} {'to remove' if dry_run else 'removed'}.")
     for one in upkept.tables:
         if one.problem:
             click.echo(f"{one.before.table}: {one.problem}", err=True)

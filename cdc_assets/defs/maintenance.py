@@ -117,6 +117,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "tables_idle": upkept.idle,
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
+        "cuts_removed": len(upkept.cuts),
         "orphan_files_removed": sum(one.orphans for one in upkept.tables),
         **(upkept.landing.figures() if upkept.landing is not None else {}),
         **({"landing_due": str(upkept.landing_due)} if upkept.landing_due else {}),

@@ -27,6 +27,7 @@ column_names         names of columns that no table can have
 quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
 chores               what is due for a table's files (no JVM)
+cuts                 the cuts of a changefeed: their list and their tags
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 executors            Spark's executors, for work beside steps

@@ -5,8 +5,8 @@
     expire      snapshots that are no longer needed, with the files that only they refer to
     orphans     files that no snapshot refers to, left by runs that were killed
 
-Snapshots expire from the old end only: the rest of a table's lineage has no holes, from the newest to the oldest that
-is needed, so progress and exchanges find theirs.
+Snapshots expire from the old end: the rest of a table's lineage has no holes, from the newest to the oldest that is
+needed, so progress and exchanges find theirs. Behind that only what a branch or tag refers to is left, such as cuts.
 """
 
 from __future__ import annotations
@@ -103,16 +103,15 @@ def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Cho
 def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:
     """Return the snapshots that may expire: the lineage's old end, and strays, both past the retention.
 
-    Kept are the newest labelled one and all after it, what is needed, referenced or young, and the newest few.
+    Kept are the newest labelled one and all after it, all after one that is needed or young, and the newest few. What a
+    branch or tag refers to is kept by itself: those before and after it expire.
     """
     young = now_ms - settings.snapshot_days * _DAY_MS
     last = min(settings.snapshots_kept, len(facts.lineage)) - 1
     labelled = False
     for place, one in enumerate(facts.lineage):
-        if (one.labelled and not labelled) or one.referenced or one.id in facts.needed or one.made_ms > young:
+        if (one.labelled and not labelled) or one.id in facts.needed or one.made_ms > young:
             last = max(last, place)
         labelled = labelled or one.labelled
-    strays = (
-        one.id for one in facts.strays if one.made_ms <= young and not one.referenced and one.id not in facts.needed
-    )
-    return (*(one.id for one in facts.lineage[max(last, 0) + 1 :]), *strays)
+    old = (*facts.lineage[max(last, 0) + 1 :], *(one for one in facts.strays if one.made_ms <= young))
+    return tuple(one.id for one in old if not one.referenced and one.id not in facts.needed)

@@ -3,6 +3,7 @@
 cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
 cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
+cdc.cut.…       which cuts were decided, and are not made yet or are to be removed (`planning.cuts`)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdc_assets.lake.names import encoded, format_identity, format_name, parse_identity
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.settings_changes import SettingsChange
@@ -28,11 +30,12 @@ _PREFIXES: Mapping[type[KeptDecision], str] = {
     Release: "cdc.release.",
     CompletePattern: "cdc.complete.",
     SettingsChange: "cdc.settings.",
+    CutRequest: "cdc.cut.",
 }
 _PIECE = 900
 """Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""
 
-DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange)
+DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange, CutRequest)
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Decisions:
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return from when on people said that settings are in force, by TSO: one query."""
         return tuple(sorted(self._all(SettingsChange), key=lambda one: (one.since, one.pattern)))
+
+    def cut_requests(self) -> tuple[CutRequest, ...]:
+        """Return the cuts that were decided and are not made yet, or are to be removed, by position: one query."""
+        return tuple(sorted(self._all(CutRequest), key=lambda one: (one.at, one.name)))
 
     def keep(self, decision: KeptDecision) -> None:
         """Store a decision in one update, in place of an earlier one about the same."""
@@ -99,6 +106,8 @@ def parse_decisions(properties: Mapping[str, str], changefeed: str, kind: type[D
         if fields.pop("changefeed") == changefeed:
             if kind is Release:
                 fields["life"] = parse_identity(fields["life"])
+            if kind is CutRequest:
+                fields["without"] = tuple(fields["without"])
             decisions.append(kind(**fields))
     return decisions
 
@@ -114,6 +123,8 @@ def _key(changefeed: str, decision: KeptDecision) -> str:
             subject = _digest(pattern)
         case SettingsChange(pattern, since):
             subject = f"{_digest(pattern)}.{since}"
+        case CutRequest(name):
+            subject = _digest(name)
     return f"{_PREFIXES[type(decision)]}{encoded(changefeed)}.{subject}"
 
 

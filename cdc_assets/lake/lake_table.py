@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,8 @@ class LakeTable:
     """A table of this changefeed as it is in the catalog now. `rows` is its row count, None if it is not known.
 
     `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
-    `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them.
+    `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them. `tags` are tagged
+    snapshots by the name of their tag.
     """
 
     identifier: Identifier
@@ -89,12 +90,13 @@ class LakeTable:
     gap: Gap | None = None
     base: Base | None = None
     key: tuple[str, ...] | None = None
+    tags: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def applied(self) -> AppliedState:
         """The part that planning needs."""
         label = self.label
-        shown = (self.gap, self.base, label.settings, self.key)
+        shown = (self.gap, self.base, label.settings, self.key, frozenset(self.tags))
         return AppliedState(label.progress, label.ddl, self.name, label.positions, *shown)
 
 
@@ -180,6 +182,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
         key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
+        tags=file.tags,
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 

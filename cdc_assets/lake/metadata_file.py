@@ -65,14 +65,26 @@ class MetadataFile:
     refs: Mapping[str, int]
 
     @property
+    def tags(self) -> dict[str, int]:
+        """The snapshots of its tags, and of branches beside main, by name."""
+        return {name: snapshot_id for name, snapshot_id in self.refs.items() if name != "main"}
+
+    @property
     def snapshot(self) -> Snapshot | None:
         """The snapshot of main."""
         return None if self.snapshot_id is None else self.snapshots.get(self.snapshot_id)
 
     def lineage(self, across_rewrites: bool = False) -> Iterator[Snapshot]:
         """Yield main's snapshot and its ancestors, newest first; across a rewrite, which has no parent, by the log."""
+        return self._before(self.snapshot_id, *(reversed(self.log) if across_rewrites else ()))
+
+    def lineage_of(self, snapshot_id: int) -> Iterator[Snapshot]:
+        """Yield a snapshot and its ancestors, newest first, as far as they did not expire."""
+        return self._before(snapshot_id)
+
+    def _before(self, *starts: int | None) -> Iterator[Snapshot]:
         seen: set[int] = set()
-        for start in (self.snapshot_id, *(reversed(self.log) if across_rewrites else ())):
+        for start in starts:
             snapshot = None if start is None else self.snapshots.get(start)
             while snapshot is not None and snapshot.snapshot_id not in seen:
                 seen.add(snapshot.snapshot_id)

@@ -59,6 +59,11 @@ class OwnNamespaces:
         return f"{self.main}_landing"
 
     @property
+    def cuts(self) -> str:
+        """Where the cuts of changefeeds are listed."""
+        return f"{self.main}_cuts"
+
+    @property
     def aside(self) -> str:
         """The prefix of namespaces of a rebuild's tables; its token and the database's namespace follow."""
         return f"{self.main}_rebuild_"
@@ -155,7 +160,8 @@ class Places:
         """Raise TableHeld for a database that has the name of one of the lake's own namespaces."""
         namespace = self.home(name)[0]
         reserved = namespace.startswith(self.own.aside) and not self.namespace.startswith(self.own.aside)
-        if reserved or namespace in (self.own.main, self.own.dropped, self.own.moving):
+        own = self.own
+        if reserved or namespace in (own.main, own.dropped, own.moving, own.landing, own.cuts):
             raise TableHeld(
                 f"{life}: the namespace {namespace} is reserved for the lake itself. "
                 "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",

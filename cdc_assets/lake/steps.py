@@ -31,6 +31,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+    TagTable,
 )
 
 __all__ = ["carry_out", "purge"]
@@ -48,6 +49,8 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
     started = time.monotonic()
     if isinstance(step, CreateTable):
         return _create(bench, step, started)
+    if isinstance(step, TagTable):
+        return _tag(bench, step, started)
     with bench.on(step.life) as work:
         ddl = step.ddl if isinstance(step, ChangeTable) else step.at
         if ddl > work.label.ddl:
@@ -61,6 +64,25 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
         table_renames.apply_renames(bench.state, step.life)
     return result
+
+
+def _tag(bench: Workbench, step: TagTable, started: float) -> StepResult:
+    """Tag the snapshot with which the table stands at a cut, unless it is tagged already."""
+    if step.tag not in {one.name for one in bench.state.decisions.cut_requests() if not one.withdrawn}:
+        raise TableMoved(f"{step.life}: the cut {step.tag} is no longer to be made. Plan again.", table=str(step.life))
+    with bench.on(step.life) as work:
+        if step.tag not in work.lake_table.tags:
+            if work.label.progress.tso > step.at:
+                raise TableMoved(
+                    f"{step.life} is already applied to {work.label.progress.tso}, past the cut at {step.at}. Plan "
+                    "again.",
+                    table=str(step.life),
+                )
+            work.session.statements.append(
+                f"ALTER TABLE {work.target.name} CREATE TAG {quoted(step.tag)} AS OF VERSION {work.target.snapshot}"
+            )
+            work.target.table.manageSnapshots().createTag(step.tag, work.target.snapshot).commit()
+        return bench.result(work, started)
 
 
 def _refuse_passed(bench: Workbench, step: Step, work: Work) -> None:

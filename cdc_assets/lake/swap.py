@@ -39,6 +39,7 @@ from cdc_assets.model.tso import Tso
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from cdc_assets.model.cuts import CutRequest
     from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.settings_changes import SettingsChange
@@ -90,6 +91,10 @@ class AsideLake(Lake):
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return the live changefeed's changes of settings."""
         return self._live.settings_changes()
+
+    def cut_requests(self) -> tuple[CutRequest, ...]:
+        """None: cuts are of live tables."""
+        return ()
 
 
 class Rebuilds:

@@ -19,6 +19,7 @@ from cdc_assets.decoding.replay import RecordLookup, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import schema, table_renames
+from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.replaying import replay_records
@@ -27,6 +28,7 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.windows import commit_window, discard_window, stage_window
 from cdc_assets.lake.workbench import Workbench
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
@@ -35,6 +37,7 @@ from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,6 +96,10 @@ class Lake:
         """Return from when on people said that settings are in force. Starts no JVM."""
         return self.state.decisions.settings_changes()
 
+    def cut_requests(self) -> tuple[CutRequest, ...]:
+        """Return the cuts that were decided and are not made yet, or are to be removed. Starts no JVM."""
+        return self.state.decisions.cut_requests()
+
     def keep_decision(self, decision: KeptDecision) -> None:
         """Store a decision, in place of an earlier one about the same. Starts no JVM."""
         self.state.decisions.keep(decision)
@@ -142,6 +149,28 @@ class Lake:
         Raises BadSettings for a table that is not dropped; nothing happens if it was already purged.
         """
         return purge(self.workbench, life)
+
+    # --- cuts ---
+
+    def cuts(self) -> tuple[Cut, ...]:
+        """Return the cuts that exist, by position. Starts no JVM."""
+        return LakeCuts(self.state).read()
+
+    def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
+        """Return the snapshots with the tag of a cut, each with how far it is applied. Starts no JVM."""
+        return LakeCuts(self.state).tagged(name)
+
+    def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
+        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile."""
+        return LakeCuts(self.state).make(request, tables)
+
+    def remove_cut(self, request: CutRequest) -> None:
+        """Remove a cut, made or half made: from the list, then its tags."""
+        LakeCuts(self.state).remove(self.workbench, request)
+
+    def sweep_cuts(self, before_ms: int) -> None:
+        """Expire older snapshots of the list of cuts, and remove older files that none refers to. Starts no JVM."""
+        LakeCuts(self.state).sweep(before_ms)
 
     # --- rows ---
 

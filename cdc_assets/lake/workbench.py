@@ -231,6 +231,13 @@ class Workbench:
             table=str(step.life),
         )
 
+    def untag(self, life: Life, tag: str) -> None:
+        """Remove a tag of a table; nothing happens if it has none of that name."""
+        with self.on(life) as work:
+            if tag in work.lake_table.tags:
+                work.target.table.manageSnapshots().removeTag(tag).commit()
+                self._left(work)
+
     def clean_once(self) -> None:
         """Remove stages of dead runs, on the first call."""
         if not self._cleaned:

@@ -8,6 +8,7 @@ Imports nothing but the standard library.
 
     by_name           values by table name, in any letter case
     comparison        what comparing a table with its source says
+    cuts              one state of all tables at a position
     dumps             a dump
     findings          what was found of a changefeed, and how grave it is
     landed            what was landed of topics: rows in pieces, and events

@@ -25,7 +25,7 @@ RULES = (
     "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "unmatched-complete", "expired-unread",
     "empty-in-snapshot", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over",
     "alike-keys", "timestamp-key", "text-key", "keys", "approximate-key", "changed-values", "inferred-columns",
-    "table-id-paths", "expiry", "unknown-table", "files-changed",
+    "table-id-paths", "expiry", "unknown-table", "files-changed", "cut",
 )  # fmt: skip
 """All rules, the most important first: what stops a feed, lost rows, wrong rows, approximations, the rest."""
 

@@ -68,6 +68,8 @@ class AppliedState:
     """The settings with which its values were read, as far as these depend on them."""
     key: tuple[str, ...] | None = None
     """The columns by which its rows were told apart, None if that is not recorded."""
+    tags: frozenset[str] = frozenset()
+    """The names of its tagged snapshots."""
 
     @property
     def unfilled(self) -> bool:

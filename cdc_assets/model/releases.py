@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Life
 from cdc_assets.model.settings_changes import SettingsChange
@@ -35,5 +36,5 @@ class Release:
 
 Releases = Mapping[tuple[Life, Tso], Release]
 
-KeptDecision = Release | CompletePattern | SettingsChange
+KeptDecision = Release | CompletePattern | SettingsChange | CutRequest
 """What a person decided, as a lake keeps it: one about the same replaces an earlier one."""

@@ -26,6 +26,7 @@ __all__ = [
     "RecoverTable",
     "RenameTable",
     "Step",
+    "TagTable",
 ]
 
 
@@ -197,4 +198,23 @@ class HoldTable:
     releasable: bool = False
 
 
-Step = CreateTable | ChangeTable | RenameTable | DropTable | RecoverTable | ExchangePartition | ApplyRows | HoldTable
+@dataclass(frozen=True, slots=True)
+class TagTable:
+    """The table has everything through `at`, and nothing later: its snapshot gets the tag of a cut."""
+
+    life: Life
+    at: Tso
+    tag: str
+
+
+Step = (
+    CreateTable
+    | ChangeTable
+    | RenameTable
+    | DropTable
+    | RecoverTable
+    | ExchangePartition
+    | ApplyRows
+    | TagTable
+    | HoldTable
+)

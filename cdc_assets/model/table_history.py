@@ -177,6 +177,10 @@ class TableHistory:
     mixed: bool = False
     """Whether rows of a dump came by EXCHANGE PARTITION that have columns without their values."""
 
+    def name_at(self, position: Tso) -> TableId | None:
+        """Return the name that it has once all DDL through a position has taken effect, None if it has none then."""
+        return next((name for name, since, until in self.names if since <= position < until), None)
+
     @property
     def base(self) -> Base | None:
         """The dump that it is based on, None for a table that begins with the feed."""

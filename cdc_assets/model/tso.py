@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-__all__ = ["Tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
+__all__ = ["Tso", "last_tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
 
 Tso = int
 """A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
@@ -35,3 +35,8 @@ def tso_time(tso: Tso) -> str:
     """Return the wall-clock time of a TSO as ISO text in UTC, to the millisecond."""
     moment = dt.datetime.fromtimestamp(wall_clock_ms(tso) / 1000, dt.timezone.utc)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def last_tso(ms: int) -> Tso:
+    """Return the last TSO of a millisecond since 1970: what was committed by then is at or below it."""
+    return (ms << 18) | 0x3FFFF

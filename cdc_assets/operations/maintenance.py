@@ -13,6 +13,7 @@ from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpk
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.cuts import expire_cuts
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.plan import open_exchanges
 
@@ -60,6 +61,7 @@ class MaintenanceResult:
     """A run of maintenance: tables for which something was due, how many others, and the leftovers of dead runs.
 
     `landing` is what was done for the landing of a feed of topics, `landing_due` what a dry run found due for it.
+    `cuts` are those that were removed.
     """
 
     tables: tuple[TableMaintenance, ...]
@@ -68,6 +70,7 @@ class MaintenanceResult:
     aside: int = 0
     landing: LandingUpkeep | None = None
     landing_due: LandingDue | None = None
+    cuts: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -77,7 +80,7 @@ class MaintenanceResult:
     @property
     def is_idle(self) -> bool:
         """Return whether nothing was due, neither for a table nor for a landing, in a dry run."""
-        return not self.tables and not self.landing_due
+        return not self.tables and not self.landing_due and not self.cuts
 
 
 def maintain(
@@ -98,6 +101,7 @@ def maintain(
     _, planned = pipeline.plan()
     applied, keeper = pipeline.lake.applied(), LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     exchanges = open_exchanges(planned, applied)
+    cuts = () if tables else expire_cuts(pipeline, now_ms, dry)
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)
     chosen = [one for one in known if not tables or any(is_called(text, _names(one, names)) for text in tables)]
@@ -115,7 +119,7 @@ def maintain(
         done = [_maintained(one, keeper, now_ms) for one in done]
     after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
     done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
-    found = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept)
+    found = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
     return found if tables else _with_landing(found, pipeline, planned, applied, now_ms, dry)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import LakeState
+    from cdc_assets.model.cuts import CutRequest
     from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
@@ -180,3 +181,7 @@ class EmptyLake:
     def settings_changes(self) -> Sequence[SettingsChange]:
         """From when on people said that settings are in force."""
         return self.changes
+
+    def cut_requests(self) -> Sequence[CutRequest]:
+        """No cuts."""
+        return ()

@@ -61,8 +61,9 @@ def purge(
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
     needed, waiting = open_exchanges(planned, planned.applied), pipeline.lake.quarantined_counts()
+    cuts = {one.life: cut.name for cut in pipeline.lake.cuts() for one in cut.taken}
     found = [
-        PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed, waiting))
+        PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed, waiting, cuts.get(life)))
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
@@ -84,8 +85,16 @@ def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:
     return (life.born_as, *(name for name, _, _ in table.names)) if table is not None else (life.born_as,)
 
 
-def _need(planned: Plan, life: Life, exchanges: Mapping[Life, frozenset[Tso]], quarantined: Mapping[Life, int]) -> str:
+def _need(
+    planned: Plan,
+    life: Life,
+    exchanges: Mapping[Life, frozenset[Tso]],
+    quarantined: Mapping[Life, int],
+    cut: str | None,
+) -> str:
     """Return why a table is still needed, "" if it is not."""
+    if cut is not None:
+        return f"the cut {cut} has its rows: remove that first (cdc-assets cut --remove {cut})"
     table = planned.history.lives.get(life)
     if quarantined.get(life) and table is not None and table.exchanges:
         other = table.exchanges[-1][1]

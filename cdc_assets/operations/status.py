@@ -17,6 +17,7 @@ from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
+    from cdc_assets.model.cuts import Cut
     from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Release
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 __all__ = [
+    "cuts_of",
     "kept_complete",
     "kept_releases",
     "kept_settings",
     "known_tables",
+    "lake_cuts",
     "lake_status",
     "lake_warnings",
     "quarantined_counts",
@@ -122,6 +125,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
         with open_state(lake, changefeed) as state:
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
+            cuts = cuts_of(state)
         counts = {life: one.rows for life, one in known.items()}
         gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
         rows += [
@@ -144,10 +148,31 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 gap_text(*gaps[table.life]) if table.life in gaps else "",
                 "" if table.life in gaps else table.complete_by,
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
+                tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
             )
             for table in tables
         ]
     return rows
+
+
+def lake_cuts(lake: LakeSettings) -> dict[str, tuple[Cut, ...]]:
+    """Return the cuts of each changefeed, by position. Reads the ledger and the lake's own tables, without a JVM."""
+    with read_ledger(lake) as ledger:
+        names = tuple(ledger.states())
+    found = {}
+    for name in names:
+        with open_state(lake, name) as state:
+            found[name] = cuts_of(state)
+    return found
+
+
+def cuts_of(state: LakeState) -> tuple[Cut, ...]:
+    """Return the cuts of a changefeed, by position."""
+    if (state.places.own.cuts, state.changefeed) not in state.listed():
+        return ()  # reading further would import what reads Parquet
+    from cdc_assets.lake.cuts import LakeCuts
+
+    return LakeCuts(state).read()
 
 
 def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:

@@ -1,6 +1,7 @@
 """The spine: list, plan, run each step. Dagster and the command line both call it.
 
 completeness   incomplete tables, recorded in the lake
+cuts           decided cuts, made or withdrawn at the end of a run
 imports        dumps before a feed: checks before their tables are planned
 journal        a run's records in the ledger
 outcome        how a run left each table, by its plan, its steps and the lake's progress

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
+from cdc_assets.model.cuts import CutOutcome
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, State
@@ -80,6 +81,13 @@ class Outcome:
     findings: tuple[Finding, ...] = ()
     new_findings: tuple[Finding, ...] = ()
     known_findings: tuple[Finding, ...] = ()
+    cuts: tuple[CutOutcome, ...] = ()
+    """What became of the cuts that were decided."""
+
+    def with_cuts(self, cuts: tuple[CutOutcome, ...]) -> Outcome:
+        """Return the outcome with what became of decided cuts; one that was not made is a finding."""
+        findings = [one.finding for one in cuts if one.finding is not None]
+        return replace(self, cuts=cuts, findings=(*self.findings, *findings))
 
     @property
     def checkpoint(self) -> Tso:

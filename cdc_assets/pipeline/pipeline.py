@@ -44,10 +44,12 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+    TagTable,
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, mark, mark_before
+from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
 from cdc_assets.pipeline.planner import KnownLake, Planner
@@ -68,7 +70,7 @@ REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
 
 
-class PipelineLake(KnownLake, Markable, Protocol):
+class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     """The lake as the pipeline uses it. Every run or commit is atomic and carries its progress."""
 
     def run(self, step: Step) -> StepResult:
@@ -202,6 +204,10 @@ class Pipeline(Planner):
         started = time.monotonic()
         self.land()
         listing, planned = self.plan(on_news=self.lake.warm)
+        cut = due_cut(self.lake, self.settings.cuts, planned, self.settings.source_options.wire.has_positions)
+        if cut is not None and not cut.blocked:
+            self.lake.keep_decision(cut.request)
+            listing, planned = self.plan(listing)
         tables, worked = begun(planned), set[Life]()
         findings = self.findings(listing, planned)
         self.journal.complete(planned, run)
@@ -223,6 +229,8 @@ class Pipeline(Planner):
         asked = set(steps)
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
+        cuts = finish_cuts(self.lake, planned, applied, outcome.tables)
+        outcome = outcome.with_cuts((*([cut] if cut is not None and cut.blocked else []), *cuts))
         self._settle(listing, planned)
         self._stats = {}
         self.journal.columns(planned, worked)
@@ -336,6 +344,9 @@ class Pipeline(Planner):
             table.passed_over += staged.report.passed_over + result.passed_over
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += staged.rows
+        elif isinstance(step, TagTable):
+            self.lake.run(step)
+            return
         else:
             if isinstance(step, ExchangePartition):
                 mark_before(self.lake, planned, step)

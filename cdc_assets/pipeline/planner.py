@@ -13,6 +13,7 @@ from typing import Protocol
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.names import unfit_name
@@ -52,6 +53,9 @@ class KnownLake(Protocol):
 
     def settings_changes(self) -> Sequence[SettingsChange]:
         """From when on people said that settings are in force."""
+
+    def cut_requests(self) -> Sequence[CutRequest]:
+        """The cuts that were decided and are not made yet, or are to be removed."""
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return why tables cannot get these names, for each name that belongs to another changefeed."""
@@ -211,6 +215,7 @@ class Planner:
             bases=self.bases,
             silent=silent_dumps(listing),
             settings=ValueSettings(wire, tuple(self.lake.settings_changes())),
+            cuts=self.lake.cut_requests() if wire.has_positions else (),
         )
 
     @property

@@ -1,5 +1,6 @@
 """Listing, applied state and checkpoint -> ordered steps, and runs of them. Pure.
 
+cuts            where a cut is made, and which tables are not there
 held_back       holds for what depends on a held table
 imports         plans for tables of a dump
 partitions      partition keys `schema.table@version`, both ways

@@ -18,6 +18,7 @@ from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import utc
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
@@ -34,6 +35,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+    TagTable,
 )
 from cdc_assets.model.table_history import (
     Changed,
@@ -78,12 +80,13 @@ class Plan:
 def step_order(step: Step) -> tuple[Tso, int, int, str]:
     """Sort key over all tables: rows complete at TSO t come after DDL at or below t and before DDL above it.
 
-    Of one DDL's steps, those that free a name come before those that take it.
+    Of one DDL's steps, those that free a name come before those that take it. The tag of a cut comes last at its TSO.
     """
     rank = {DropTable: 0, RenameTable: 1, RecoverTable: 2, CreateTable: 3}.get(type(step), 4)
     if isinstance(step, ChangeTable) and step.early:
         rank = -1
-    return (step.at, 1 if isinstance(step, ApplyRows) else 0, rank, str(step.life))
+    place = {ApplyRows: 1, TagTable: 2}.get(type(step), 0)
+    return (step.at, place, rank, str(step.life))
 
 
 def plan(
@@ -104,6 +107,7 @@ def plan(
     bases: Mapping[Life, Base | None] | None = None,
     silent: Sequence[str] = (),
     settings: ValueSettings | None = None,
+    cuts: Sequence[CutRequest] = (),
 ) -> Plan:
     """Return the steps that bring every table to the listing's checkpoint.
 
@@ -116,7 +120,8 @@ def plan(
     `keys`, `policies`, `releases`, `new_collations` and `complete` are those of `read_history`.
     `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
     tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about
-    sources of earlier rows that do not answer now. `settings` are those with which values are read.
+    sources of earlier rows that do not answer now. `settings` are those with which values are read. No window steps
+    across one of `cuts`, and each table gets their tags there.
     """
     zone = utc if settings is None else settings.zone
     options = (keys, policies, releases, new_collations, zone, complete)
@@ -130,7 +135,8 @@ def plan(
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
-    chains = _chains(listing, history, applied, stats or {}, stops, settings, commit_ts=commit_ts, fuse=fuse)
+    due = tuple(cut for cut in cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
+    chains = _chains(listing, history, applied, stats or {}, stops, settings, due, commit_ts=commit_ts, fuse=fuse)
     steps = sorted(
         (step for chain in chains if chain.table.life not in behind for step in chain.steps()), key=step_order
     )
@@ -146,6 +152,7 @@ def _chains(
     stats: Mapping[str, FileStats],
     stops: Mapping[Life, HoldTable],
     settings: ValueSettings | None,
+    cuts: Sequence[CutRequest],
     *,
     commit_ts: bool,
     fuse: bool,
@@ -165,8 +172,13 @@ def _chains(
             stats,
             stops.get(life),
             settings,
-            settings.cuts(life) if settings is not None and commit_ts else (),
-            fuse and commit_ts and life not in applied and table.brought is None,
+            settings.changes_of(life) if settings is not None and commit_ts else (),
+            fuse
+            and commit_ts
+            and life not in applied
+            and table.brought is None
+            and not any(life.version <= cut.at for cut in cuts),
+            tuple(sorted((cut for cut in cuts if life.version <= cut.at), key=lambda cut: cut.at)),
         )
 
 
@@ -216,10 +228,24 @@ class _Chain:
     stats: Mapping[str, FileStats]
     stop: HoldTable | None = None
     settings: ValueSettings | None = None
-    cuts: tuple[Tso, ...] = ()
+    changes: tuple[Tso, ...] = ()
+    """The positions after which rows are read with other settings."""
     fuse: bool = False
+    cuts: tuple[CutRequest, ...] = ()
 
     def steps(self) -> list[Step]:
+        """Return what the life needs, with the tag of each cut where it stands at its position."""
+        steps = self._applying()
+        held = min((step.at for step in steps if isinstance(step, HoldTable)), default=self.checkpoint + 1)
+        begun = min((step.at for step in steps if isinstance(step, CreateTable)), default=self.checkpoint + 1)
+        for cut in self.cuts:
+            if self.applied is not None and (cut.name in self.applied.tags or self.applied.progress.tso > cut.at):
+                continue
+            if (self.applied is not None or begun <= cut.at) and cut.at < held and self.table.name_at(cut.at):
+                steps.append(TagTable(self.table.life, cut.at, cut.name))
+        return steps
+
+    def _applying(self) -> list[Step]:
         """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
         position = self.applied.progress if self.applied else Progress(self._since, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
@@ -344,9 +370,10 @@ class _Chain:
         return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))
 
     def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> Iterator[Step]:
-        """Yield the windows through `hi`: one, or one for each time whose rows are read with other settings."""
+        """Yield the windows through `hi`: one, or several where settings change in between, or cuts are made."""
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
-        for end in (*(cut for cut in self.cuts if lo < cut < hi), hi):
+        ends = {*self.changes, *(cut.at for cut in self.cuts)}
+        for end in (*sorted(end for end in ends if lo < end < hi), hi):
             window = self._window(lo, end, current, ahead)
             if window is not None:
                 yield window

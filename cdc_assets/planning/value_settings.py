@@ -60,7 +60,7 @@ class ValueSettings:
             found.update(change.before if change.since > position else {})
         return found
 
-    def cuts(self, life: Life) -> tuple[Tso, ...]:
+    def changes_of(self, life: Life) -> tuple[Tso, ...]:
         """Return the positions after which a table's rows are read with other settings, in order."""
         return tuple(sorted({change.since - 1 for change in self._of(life)}))
 

@@ -29,6 +29,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+    TagTable,
 )
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
@@ -139,6 +140,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
                 "rewrite of those rows",
                 snapshot,
             )
+        case TagTable(_, at, tag):
+            return "cut", f"tag {tag}: everything through {at}", METADATA_ONLY, "cdc-assets cut --remove"
         case HoldTable(_, _, reason, ways):
             return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
         case ApplyRows(_, lo, hi, files):

@@ -81,7 +81,8 @@ class TableStatus:
     `stages` is the lag of the newest applied change by stage, None before one was applied or where rows carry no
     commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
     missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
-    `incomplete_cause` says what `incomplete` does in words that name no table.
+    `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
+    it.
     """
 
     changefeed: str
@@ -103,6 +104,7 @@ class TableStatus:
     incomplete: str = ""
     complete_by: str = ""
     incomplete_cause: str = ""
+    cuts: tuple[str, ...] = ()
 
     @property
     def wants_a_person(self) -> bool:

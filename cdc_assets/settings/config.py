@@ -32,6 +32,7 @@ from pydantic import (
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.archive import ArchiveSettings
+from cdc_assets.settings.cuts import CutSettings
 from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
@@ -105,7 +106,8 @@ class ChangefeedSettings(Model):
     names if the sink URI does not have them, `schemas` is a file of CREATE TABLE statements of older tables,
     `schema_registry` is a URL, a file of schemas, or options of the registry whose schemas messages name, and marks
     alone are landed no more often than every `mark_interval_seconds`. `decode` is where rows are
-    read and decoded: in the driver, on Spark's executors, or (auto) large windows there and small ones here.
+    read and decoded: in the driver, on Spark's executors, or (auto) large windows there and small ones here. `cuts`
+    says which states of all tables at one position are made by themselves, and how many are kept.
 
     How the sensor requests runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -148,6 +150,7 @@ class ChangefeedSettings(Model):
     stalled_after_seconds: int = Field(default=600, ge=1)
     maintenance: MaintenanceSettings = Field(default_factory=MaintenanceSettings)
     verify: VerifySettings = Field(default_factory=VerifySettings)
+    cuts: CutSettings = Field(default_factory=CutSettings)
     owners: tuple[str, ...] = ()
     lag_target_seconds: int | None = Field(default=None, ge=1)
     lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
@@ -58,6 +59,9 @@ class _Standing:
         return ()
 
     def settings_changes(self) -> Sequence[SettingsChange]:
+        return ()
+
+    def cut_requests(self) -> Sequence[CutRequest]:
         return ()
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:

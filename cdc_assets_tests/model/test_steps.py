@@ -21,6 +21,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+    TagTable,
 )
 
 NAME = TableId("s", "t")
@@ -34,6 +35,7 @@ STEPS: tuple[Step, ...] = (
     ChangeTable(LIFE, 9, (AddColumn(COLUMN, {}),), SCHEMA, SCHEMA, early=True),
     RenameTable(LIFE, 9, NAME),
     DropTable(LIFE, 9),
+    TagTable(LIFE, 9, "report"),
     RecoverTable(LIFE, 9, NAME),
     ExchangePartition(LIFE, OTHER, 9, Predicate("column", value="j"), True, SCHEMA),
     ROWS,

@@ -1,0 +1,183 @@
+"""The cuts of a changefeed: `_cdc_cuts.<changefeed>`, a table of the lake itself that lists them, and tags; no JVM but
+for tags.
+
+A cut exists once its rows are in that table: one for each table, in one file, by one append. Its tags are there before
+that. A cut that is removed is withdrawn first, so that whoever comes next removes what a killed run left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cdc_assets.errors import TableMoved
+from cdc_assets.lake.growing import GrowingTable
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import LakeTable
+from cdc_assets.lake.names import format_identity, location, parse_identity
+from cdc_assets.lake.state import LakeState
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+if TYPE_CHECKING:
+    from cdc_assets.lake.workbench import Workbench
+
+__all__ = ["LakeCuts"]
+
+_PART = "cut"
+_COLUMNS = pa.schema(
+    [
+        pa.field(_PART, pa.string(), nullable=False),
+        ("position", pa.int64()),
+        ("position_time", pa.timestamp("us", "UTC")),
+        ("made_at", pa.timestamp("us", "UTC")),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("identity", pa.string()),
+        ("snapshot_id", pa.int64()),
+        ("applied_ts", pa.int64()),
+        ("left_out", pa.string()),
+    ]
+)
+
+_files: dict[str, Cut] = {}
+"""What was read: a file never changes."""
+
+
+class LakeCuts:
+    """The cuts of one changefeed."""
+
+    def __init__(self, state: LakeState) -> None:
+        self.state = state
+        own, settings = state.places.own, state.settings
+        place = location(settings.root, f"{state.changefeed}~cuts", None)  # no changefeed can be called so
+        identifier = (own.cuts, state.changefeed)
+        self.table = GrowingTable(settings, identifier, _COLUMNS, _PART, "cdc.cuts.", place, state.lazy_catalog)
+
+    # --- what there is ---
+
+    def read(self) -> tuple[Cut, ...]:
+        """Return the cuts that exist, by position."""
+        look = self.table.look()
+        files = [] if look is None else [named[0] for named in look.files.values()]
+        for file in files:
+            if file not in _files:
+                _files[file] = _parse(self.table.read(file))
+        return tuple(sorted((_files[file] for file in files), key=lambda cut: (cut.at, cut.name)))
+
+    def tagged(self, name: str) -> dict[Life, tuple[int, Tso]]:
+        """Return the snapshots with the tag of a cut, each with how far it is applied."""
+        tables = self.state.tables()
+        return {
+            life: (one.tags[name], self._label(one, one.tags[name]).progress.tso)
+            for life, one in tables.items()
+            if name in one.tags
+        }
+
+    def _label(self, table: LakeTable, snapshot_id: int) -> Label:
+        file = self.state.file(table.metadata_location)
+        labels = (Label.parse(one.summary) for one in file.lineage_of(snapshot_id))
+        return next((label for label in labels if label is not None), table.label)
+
+    # --- making and removing ---
+
+    def make(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
+        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile.
+
+        Repeated, it does nothing. A crash in between leaves the request, by which the next run does the rest.
+        """
+        now = datetime.now(timezone.utc)
+        cut = Cut(request.name, request.at, now.isoformat(timespec="seconds"), tuple(tables))
+        if not self._has(cut.name):
+            file = self.table.write(cut.name, [_rows(cut, now)])
+            try:
+                self.table.append([file], {}, lambda _: not self._has(cut.name))
+            except TableMoved as error:
+                if not error.where.get("unsettled"):
+                    self.table.remove([file])
+                if not self._has(cut.name):
+                    raise
+        wanted = {one.life for one in cut.tables if one.snapshot_id is not None}
+        still = {one.name: one for one in self.state.decisions.cut_requests()}.get(cut.name)
+        if (still is not None and still.withdrawn) or not wanted <= self.tagged(cut.name).keys():
+            self._unlist(cut.name)
+            return None
+        self.state.decisions.remove(request)
+        return next((one for one in self.read() if one.name == cut.name), None)
+
+    def remove(self, bench: Workbench, request: CutRequest) -> None:
+        """Remove a cut, made or half made: from the list, then its tags. Repeated after a crash, it does the rest."""
+        self.state.decisions.keep(replace(request, withdrawn=True))
+        self._unlist(request.name)
+        for life, table in self.state.tables().items():
+            if request.name in table.tags:
+                bench.untag(life, request.name)
+        self._unlist(request.name)  # a run may have made it in between
+        self.state.decisions.remove(request)
+
+    def sweep(self, before_ms: int) -> None:
+        """Expire older snapshots of the list, and remove older files that none refers to."""
+        if self.table.look() is not None:
+            self.table.expire(before_ms)
+            self.table.remove_unreferenced(before_ms)
+
+    def _has(self, name: str) -> bool:
+        look = self.table.look()
+        return look is not None and name in look.files
+
+    def _unlist(self, name: str) -> None:
+        for _ in range(3):
+            look = self.table.look()
+            files = look.files.get(name, ()) if look is not None else ()
+            if not files:
+                return
+            with suppress(TableMoved):
+                self.table.replace([], files, {}, lambda _: True)
+        raise TableMoved(f"{'.'.join(self.table.identifier)}: others commit all the time. Try again.")
+
+
+def _rows(cut: Cut, now: datetime) -> pa.Table:
+    shared = {
+        _PART: cut.name,
+        "position": cut.at,
+        "position_time": datetime.fromtimestamp((cut.at >> 18) / 1000, timezone.utc),
+        "made_at": now,
+    }
+    rows = [
+        {
+            **shared,
+            "schema": one.name.schema,
+            "table": one.name.table,
+            "identity": format_identity(one.life),
+            "snapshot_id": one.snapshot_id,
+            "applied_ts": one.applied_ts,
+            "left_out": one.why_not,
+        }
+        for one in cut.tables
+    ]
+    return pa.Table.from_pylist(rows or [shared], _COLUMNS)
+
+
+def _parse(rows: pa.Table) -> Cut:
+    """Return a cut from its rows; one without any table has a row that names none."""
+    found = rows.to_pylist()
+    first = found[0]
+    tables = tuple(
+        CutTable(
+            parse_identity(row["identity"]),
+            TableId(row["schema"], row["table"]),
+            row["snapshot_id"],
+            row["applied_ts"],
+            row["left_out"] or "",
+        )
+        for row in found
+        if row["identity"] is not None
+    )
+    return Cut(first[_PART], first["position"], first["made_at"].isoformat(timespec="seconds"), tables)

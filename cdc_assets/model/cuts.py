@@ -1,0 +1,133 @@
+"""Cuts: one state of all tables of a changefeed at a position, from its decision to its list of snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.wording import first_of
+
+__all__ = ["UNNAMED", "Cut", "CutBlock", "CutOutcome", "CutRequest", "CutTable", "is_left_out", "is_unnamed"]
+
+UNNAMED = "cut-"
+"""What the names of cuts begin with that nobody named; their position follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequest:
+    """A cut that was decided: no window steps across the position `at`, and each table gets the tag `name` there.
+
+    `without` are patterns of tables that it leaves out. `when` is ISO text in UTC. A `withdrawn` one is to be removed,
+    with its tags and what lists it, if anything does.
+    """
+
+    name: str
+    at: Tso
+    without: tuple[str, ...] = ()
+    who: str = ""
+    when: str = ""
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutTable:
+    """A table of a cut: what it was called in the source then, and its snapshot, which is labelled `applied_ts`.
+
+    One that was left out has no snapshot, and `why_not` says why.
+    """
+
+    life: Life
+    name: TableId
+    snapshot_id: int | None
+    applied_ts: Tso | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A cut that exists. `made` is ISO text in UTC."""
+
+    name: str
+    at: Tso
+    made: str
+    tables: tuple[CutTable, ...]
+
+    @property
+    def taken(self) -> tuple[CutTable, ...]:
+        """Its tables, but for those that were left out."""
+        return tuple(one for one in self.tables if one.snapshot_id is not None)
+
+    @property
+    def left_out(self) -> tuple[CutTable, ...]:
+        """The tables that were left out."""
+        return tuple(one for one in self.tables if one.snapshot_id is None)
+
+
+@dataclass(frozen=True, slots=True)
+class CutBlock:
+    """Why a table keeps a cut from being made.
+
+    One that `waits` may get there by itself; one that went `across` is there for a cut that is decided anew.
+    """
+
+    life: Life
+    name: TableId
+    reason: str
+    waits: bool = False
+    across: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Return whether a person has to do something."""
+        return not (self.waits or self.across)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class CutOutcome:
+    """What became of a decided cut: it was made, or `blocked`. It is withdrawn then, unless all of these wait."""
+
+    request: CutRequest
+    cut: Cut | None = None
+    blocked: tuple[CutBlock, ...] = ()
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Return whether it will never be made."""
+        return self.cut is None and not all(block.waits for block in self.blocked)
+
+    @property
+    def reason(self) -> str:
+        """Why it was not made, in a sentence, "" if it was."""
+        return "; ".join(map(str, self.blocked))
+
+    @property
+    def finding(self) -> Finding | None:
+        """The finding that a cut was not made, None for one that was or that only waits."""
+        if not self.is_withdrawn:
+            return None
+        names = first_of([str(block) for block in self.blocked], "table") if self.blocked else "another run removed it"
+        return Finding(
+            "cut",
+            Severity.WARNING,
+            "",
+            "a cut was not made, because tables were not at its position. Make it once they are, or leave them out.",
+            f"{self.request.name}, of {tso_time(self.request.at)}: {names}",
+        )
+
+
+def is_unnamed(name: str) -> bool:
+    """Return whether a cut has the name that it gets where nobody named it, such as `cut-465283339517952001`."""
+    return name.startswith(UNNAMED) and name[len(UNNAMED) :].isdigit()
+
+
+def is_left_out(life: Life, name: TableId, patterns: Sequence[str]) -> bool:
+    """Return whether a table's identity, or its name, is one of these or matches one of these patterns."""
+    return any(text == one or fnmatchcase(text, one) for one in patterns for text in (str(life), str(name)))

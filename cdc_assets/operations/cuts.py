@@ -1,0 +1,150 @@
+"""Cuts made, listed and removed on a person's or a schedule's request: `cdc-assets cut`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings, CutRefused
+from cdc_assets.model.cuts import Cut, CutRequest, is_left_out
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.pipeline.cuts import plan_cut
+from cdc_assets.planning.cuts import cut_members, expired_cuts
+
+if TYPE_CHECKING:
+    from cdc_assets.model.steps import Step
+    from cdc_assets.operations.lake_pipeline import LakePipeline
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["expire_cuts", "make_cut", "remove_cut"]
+
+_ATTEMPTS = 4
+"""How often a cut is decided anew that another run's window stepped across."""
+
+_DAY_MS = 86_400_000
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+def make_cut(pipeline: Pipeline, name: str = "", without: Sequence[str] = (), who: str = "", run: str = "") -> Cut:
+    """Make a cut of all tables but those `without`, and return it. Tables are applied as far as its position.
+
+    `without` are names, identities or patterns. Raises BadSettings for a name that is taken, and CutRefused, with
+    nothing left of the cut, where tables are held or incomplete; where they are behind, the next run makes it.
+    """
+    if not pipeline.settings.source_options.wire.has_positions:
+        raise BadSettings(
+            "the rows of this changefeed carry no commit-ts, so its tables have no state at one position. Start the "
+            f"changefeed again with {pipeline.settings.source_options.wire.commit_ts_option}, and rebuild them."
+        )
+    _refuse_name(pipeline, name)
+    pipeline.land()
+    for _ in range(_ATTEMPTS):
+        planned = pipeline.plan()[1]
+        _refuse_without(planned, without)
+        found = plan_cut(pipeline.lake, planned, name, without, who)
+        request = found.request
+        if (same := _same(pipeline, planned, request)) is not None:
+            return same
+        if found.blocked:
+            raise CutRefused(_refused(request, found.reason))
+        pipeline.lake.keep_decision(request)
+        outcome = pipeline.apply(run, partial(_through, request.at))
+        made = next((one for one in pipeline.lake.cuts() if one.name == request.name), None)
+        if made is not None:
+            return made
+        left = next((one for one in outcome.cuts if one.request.name == request.name), None)
+        if left is not None and not left.is_withdrawn:
+            raise CutRefused(
+                f"the cut {request.name} of {tso_time(request.at)} is not made yet: {left.reason}. It is decided, and "
+                "the next run that brings these tables there makes it."
+            )
+        if left is not None and any(block.stays for block in left.blocked):
+            raise CutRefused(_refused(request, left.reason))
+    raise CutRefused(f"other runs stepped across the cut {name} again and again. Try again when they are done.")
+
+
+def _same(pipeline: Pipeline, planned: Plan, request: CutRequest) -> Cut | None:
+    """Return a cut that nobody named at the same position, None if there is none.
+
+    Raises BadSettings where it has other tables: two cuts of one name would be two states.
+    """
+    made = next((one for one in pipeline.lake.cuts() if one.name == request.name), None)
+    if made is None:
+        return None
+    members = cut_members(planned.history, request.at)
+    wanted = {life for life, name in members.items() if not is_left_out(life, name, request.without)}
+    if {one.life for one in made.taken} != wanted:
+        raise BadSettings(
+            f"{made.name} is of this position already, and of other tables. Give this one a name of its own: --name."
+        )
+    return made
+
+
+def _through(at: Tso, plan: Plan) -> list[Step]:
+    return [step for step in plan.steps if step.at <= at]
+
+
+def _refused(request: CutRequest, reason: str) -> str:
+    return (
+        f"no cut of {tso_time(request.at)} can be made: {reason}. Nothing is left of it. See the ways out in "
+        "`cdc-assets status`, or leave tables out with --without TABLE."
+    )
+
+
+def _refuse_name(pipeline: Pipeline, name: str) -> None:
+    """Raise BadSettings for a name that is none, or that a cut or a tag of a table has."""
+    if name and (not _NAME.fullmatch(name) or name.startswith("cut-") or name == "main"):
+        raise BadSettings(
+            f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
+            '"main", and nothing that begins with "cut-": so are those called that nobody named.'
+        )
+    known = [*(one.name for one in pipeline.lake.cuts()), *(one.name for one in pipeline.lake.cut_requests())]
+    if name in known:
+        raise BadSettings(
+            f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
+            f"first: cdc-assets cut --remove {name}."
+        )
+    tagged = [life for life, state in pipeline.lake.applied().items() if name in state.tags]
+    if name and tagged:
+        raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
+
+
+def _refuse_without(planned: Plan, without: Sequence[str]) -> None:
+    """Raise BadSettings for what names no table: it would be left in without a word."""
+    every = planned.history.lives.items()
+    for text in without:
+        if not any(is_left_out(life, name, [text]) for life, table in every for name, _, _ in table.names):
+            known = ", ".join(sorted({str(table.name) for _, table in every if table.name is not None}))
+            raise BadSettings(f"no table is called {text}; known are {known or 'none'}. Give a name or a pattern.")
+
+
+def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
+    """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
+    known = {one.name: CutRequest(one.name, one.at) for one in pipeline.lake.cuts()}
+    known |= {one.name: one for one in pipeline.lake.cut_requests()}
+    if name not in known:
+        raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
+    pipeline.lake.remove_cut(known[name])
+    return known[name]
+
+
+def expire_cuts(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple[str, ...]:
+    """Remove the cuts beyond those that are kept, and half-removed ones; return their names.
+
+    `now_ms` is the present, ms since 1970. With `dry` nothing is removed.
+    """
+    lake, settings = pipeline.lake, pipeline.settings
+    every = settings.cuts.every_seconds
+    old = expired_cuts(lake.cuts(), settings.cuts.keep if every is not None else None)
+    due = {one.name: one for one in lake.cut_requests() if one.withdrawn}
+    due |= {one.name: CutRequest(one.name, one.at) for one in old}
+    if not dry:
+        for request in due.values():
+            lake.remove_cut(request)
+        days = max(settings.maintenance.snapshot_days, settings.maintenance.orphan_days)
+        lake.sweep_cuts(now_ms - int(days * _DAY_MS))
+    return tuple(due)

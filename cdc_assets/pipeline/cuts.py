@@ -1,0 +1,115 @@
+"""Cuts: decided where they are due, and made at the end of a run, or withdrawn where they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Protocol
+
+from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable
+from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress, State
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.completeness import gap_of
+from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.planning.cuts import blocks, cut_members, cut_position, cut_tables, due_position
+from cdc_assets.planning.plan import Plan
+from cdc_assets.settings.cuts import CutSettings
+
+__all__ = ["Cuttable", "due_cut", "finish_cuts", "plan_cut"]
+
+
+class Cuttable(Protocol):
+    """A lake in which cuts are made."""
+
+    def cut_requests(self) -> Sequence[CutRequest]:
+        """The cuts that were decided and are not made yet, or are to be removed."""
+
+    def cuts(self) -> Sequence[Cut]:
+        """The cuts that exist, by position."""
+
+    def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
+        """The snapshots with the tag of a cut, each with how far it is applied."""
+
+    def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
+        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile."""
+
+    def remove_cut(self, request: CutRequest) -> None:
+        """Remove a cut, made or half made: from the list, then its tags."""
+
+
+def plan_cut(
+    lake: Cuttable,
+    planned: Plan,
+    name: str = "",
+    without: Sequence[str] = (),
+    who: str = "",
+    wanted: Tso | None = None,
+) -> CutOutcome:
+    """Return a cut at a position that is possible now, `wanted` if that is, and the tables that will not get there."""
+    applied, checkpoint = planned.applied, planned.checkpoint
+    earlier = [*(one.at for one in lake.cuts()), *(one.at for one in lake.cut_requests())]
+    at = cut_position(applied, checkpoint, (one for one in earlier if one <= checkpoint), wanted)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now)
+    incomplete = {life: gap_text(gap, life, planned.history.lives[life].base) for life, gap in _gaps(planned, at)}
+    behind = dict.fromkeys(planned.behind, f"it is applied beyond the checkpoint {checkpoint} of the changefeed")
+    found = blocks(request, planned, applied, incomplete, behind)
+    return CutOutcome(request, None, tuple(block for block in found if not block.waits))
+
+
+def _gaps(planned: Plan, at: Tso) -> Iterator[tuple[Life, Gap]]:
+    """Yield which tables will lack rows once they are at a position."""
+    for life in cut_members(planned.history, at):
+        then = AppliedState(Progress(at, Phase.ROWS), at, None)
+        if gap := gap_of(planned.history.lives[life], then, at):
+            yield life, gap
+
+
+def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: bool) -> CutOutcome | None:
+    """Return the regular cut that is due by the settings, None where none is."""
+    if settings.every_seconds is None or not commit_ts:
+        return None
+    made = [(one.name, one.at) for one in lake.cuts()] + [(one.name, one.at) for one in lake.cut_requests()]
+    wanted = due_position(settings.every_seconds, planned.checkpoint, made)
+    return None if wanted is None else plan_cut(lake, planned, "", settings.without, wanted=wanted)
+
+
+def finish_cuts(
+    lake: Cuttable, planned: Plan, applied: Mapping[Life, AppliedState], tables: Iterable[TableOutcome]
+) -> tuple[CutOutcome, ...]:
+    """Make the decided cuts that can be made, and withdraw those that never will; the others wait for the next run.
+
+    `applied` and `tables` are as of now. A crash at any line leaves what the next run finishes.
+    """
+    found: list[CutOutcome] = []
+    outcomes = tuple(tables)
+    for request in lake.cut_requests():
+        if request.withdrawn:
+            lake.remove_cut(request)
+        elif request.at <= planned.checkpoint:
+            found.append(_finished(lake, request, planned, applied, outcomes))
+    return tuple(found)
+
+
+def _finished(
+    lake: Cuttable,
+    request: CutRequest,
+    planned: Plan,
+    applied: Mapping[Life, AppliedState],
+    tables: Sequence[TableOutcome],
+) -> CutOutcome:
+    incomplete = {table.life: table.incomplete for table in tables if table.gap is not None}
+    stopped = {
+        table.life: table.reason
+        for table in tables
+        if table.state is State.HELD and table.stopped_at is not None and table.stopped_at <= request.at
+    }
+    tagged = lake.tagged(request.name)
+    blocked = blocks(request, planned, applied, incomplete, stopped, tagged)
+    if not blocked:
+        return CutOutcome(request, lake.make_cut(request, cut_tables(request, planned, tagged)))
+    outcome = CutOutcome(request, None, blocked)
+    if outcome.is_withdrawn:
+        lake.remove_cut(request)
+    return outcome

@@ -1,0 +1,118 @@
+"""Where a cut is made, and which tables are not there: held, incomplete, behind, or gone across. Pure.
+
+A table is at a cut when nothing of it that is at or below the cut's position is due: then its snapshot has the tag. One
+that is beyond it without the tag was moved by a run that began before the cut was decided, or was swapped in by a
+rebuild, and no snapshot of it is the state at the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+
+from cdc_assets.model.cuts import Cut, CutBlock, CutRequest, CutTable, is_left_out, is_unnamed
+from cdc_assets.model.progress import AppliedState, Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.table_history import History
+from cdc_assets.model.tso import Tso, last_tso
+from cdc_assets.planning.plan import Plan
+
+__all__ = ["blocks", "cut_members", "cut_position", "cut_tables", "due_position", "expired_cuts"]
+
+
+def cut_position(
+    applied: Mapping[Life, AppliedState], checkpoint: Tso, earlier: Iterable[Tso] = (), wanted: Tso | None = None
+) -> Tso:
+    """Return the position of a new cut: at or above every label and every `earlier` cut, at or below the checkpoint.
+
+    That is `wanted` if it is possible. Else it is just below the checkpoint: a DDL of the checkpoint's own TSO may be
+    published after it. Where a table is at the checkpoint already, it is the checkpoint.
+    """
+    least = max([0, *(state.progress.tso for state in applied.values()), *earlier])
+    found = (one for one in (wanted, checkpoint - 1) if one is not None and least <= one <= checkpoint)
+    return next(found, checkpoint)
+
+
+def due_position(every_seconds: int, checkpoint: Tso, made: Iterable[tuple[str, Tso]]) -> Tso | None:
+    """Return the position of the regular cut that is due, None where the newest one is not that old.
+
+    Those are at multiples of the interval since 1970, UTC. `made` are names and positions of cuts; what people named
+    does not count.
+    """
+    every_ms = every_seconds * 1000
+    due = last_tso((checkpoint >> 18) // every_ms * every_ms)
+    if due > checkpoint:
+        due = last_tso((due >> 18) - every_ms)
+    newest = max((at for name, at in made if is_unnamed(name)), default=-1)
+    return due if newest < due else None
+
+
+def cut_members(history: History, at: Tso) -> dict[Life, TableId]:
+    """Return the tables that exist in the source at a position, with their names then."""
+    named = ((life, table.name_at(at)) for life, table in history.lives.items())
+    return {life: name for life, name in named if name is not None}
+
+
+def blocks(
+    cut: CutRequest,
+    planned: Plan,
+    applied: Mapping[Life, AppliedState],
+    incomplete: Mapping[Life, str],
+    stopped: Mapping[Life, str],
+    tagged: Container[Life] = (),
+) -> tuple[CutBlock, ...]:
+    """Return what keeps a cut from being made, but for the tables that it leaves out.
+
+    `applied` is as of now, the plan may be older. `incomplete` says what tables lack, `stopped` why the run stopped
+    them at or below the cut; those that are `tagged` have got there.
+    """
+    found = []
+    for life, name in cut_members(planned.history, cut.at).items():
+        if is_left_out(life, name, cut.without):
+            continue
+        state = applied.get(life)
+        held = (step.reason for step in planned.of(life) if isinstance(step, HoldTable) and step.at <= cut.at)
+        if reason := incomplete.get(life, ""):
+            found.append(CutBlock(life, name, f"it is incomplete: {reason}"))
+        elif life in tagged:
+            continue
+        elif reason := next(held, "") or stopped.get(life, ""):
+            found.append(CutBlock(life, name, f"it is held: {reason}"))
+        elif life.version > cut.at:
+            found.append(
+                CutBlock(life, name, f"the feed first tells its columns at {life.version}, after the cut", across=True)
+            )
+        elif state is not None and state.progress.tso > cut.at:
+            found.append(CutBlock(life, name, _across(state.progress.tso), across=True))
+        else:
+            through = 0 if state is None else state.progress.tso
+            found.append(CutBlock(life, name, f"it is behind, applied through {through} so far", waits=True))
+    for life in sorted(applied.keys() - planned.history.lives.keys()):
+        left = applied[life].name
+        if left is not None and not is_left_out(life, left, cut.without):
+            found.append(CutBlock(life, left, "it is in the lake, and the feed has no schema file of it any more"))
+    return tuple(found)
+
+
+def _across(progress: Tso) -> str:
+    return (
+        f"it is applied through {progress} by a run that began before the cut was decided, or by a rebuild, so no "
+        "snapshot is its state at the cut"
+    )
+
+
+def cut_tables(cut: CutRequest, planned: Plan, snapshots: Mapping[Life, tuple[int, Tso]]) -> tuple[CutTable, ...]:
+    """Return the tables of a cut by name; `snapshots` are those with its tag, each with its label."""
+    found = []
+    for life, name in sorted(cut_members(planned.history, cut.at).items(), key=lambda one: (one[1], one[0])):
+        if is_left_out(life, name, cut.without):
+            found.append(CutTable(life, name, None, None, "left out by --without"))
+        else:
+            found.append(CutTable(life, name, *snapshots[life]))
+    return tuple(found)
+
+
+def expired_cuts(cuts: Iterable[Cut], keep: int | None) -> tuple[Cut, ...]:
+    """Return the cuts that are not among the newest `keep` of those that nobody named; None keeps all."""
+    unnamed = sorted((cut for cut in cuts if is_unnamed(cut.name)), key=lambda cut: cut.at, reverse=True)
+    return () if keep is None else tuple(unnamed[keep:])

@@ -1,0 +1,97 @@
+"""Cuts on the command line: the commands of their page, what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.command_line import Commands, commands_here
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cuts.md").read_text()
+LINES = re.findall(r"^cdc-assets (cut|status) (.*?)(?: {2,}#.*)?$", PAGE, re.MULTILINE)
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Commands]:
+    with commands_here(spark, monkeypatch, capsys) as commands:
+        yield commands
+
+
+class Shop(LittleFeed):
+    """A bucket with three tables, and a settings file."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        for name in ("shop.orders", "shop.items", "shop.audit"):
+            self.create(name)
+            self.rows(name, FIRST, [("I", FIRST + 1, 1, "one")])
+        self.publish(FIRST + 10)
+        self.file = directory / "changefeeds.yaml"
+        uri = f"file://{self.bucket}?protocol=csv"
+        feed = {"name": "shop", "sink_uri": uri, "changefeed_config": str(self.toml)}
+        self.file.write_text(yaml.safe_dump({"lake": {"warehouse": str(directory / "lake")}, "changefeeds": [feed]}))
+
+
+def test_the_commands_of_the_page_run_and_say_what_they_did(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    printed = []
+    for command, rest in LINES:
+        found = run(command, *shlex.split(rest.replace("changefeeds.yaml", str(shop.file))))
+        assert found.returncode == 0, found.stderr
+        printed.append(found.stdout)
+    assert [command for command, _ in LINES] == ["cut", "cut", "cut", "status", "cut"]
+    assert f"month-end: 3 tables as of {FIRST + 9}" in printed[0]
+    assert "without shop.audit: left out by --without" in printed[2]
+    assert printed[3].splitlines()[0].split() == ["cut", "position", "its", "time", "tables", "without"]
+    assert "month-end of" in printed[4]
+    left = run("status", "--settings", str(shop.file))
+    assert "month-end" not in left.stdout
+    assert f"cut-{FIRST + 9}" in left.stdout
+
+
+def test_json_of_cuts_and_of_tables_names_them(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    made = json.loads(run("cut", "--name", "one", "--json", "--settings", str(shop.file)).stdout)
+    assert (made["name"], made["position"], made["changefeed"]) == ("one", FIRST + 9, "shop")
+    assert {one["name"] for one in made["tables"]} == {"shop.orders", "shop.items", "shop.audit"}
+    assert json.loads(run("status", "--cuts", "--json", "--settings", str(shop.file)).stdout) == [made]
+    rows = json.loads(run("status", "--json", "--settings", str(shop.file)).stdout)
+    assert {tuple(row["cuts"]) for row in rows} == {("one",)}
+
+
+def test_a_held_table_and_a_name_given_twice_end_with_what_to_do(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    assert run("cut", "--name", "one", "--settings", str(shop.file)).returncode == 0
+    twice = run("cut", "--name", "one", "--settings", str(shop.file))
+    assert twice.returncode == 2
+    assert "cdc-assets cut --remove one" in twice.stderr
+    shop.ddl("shop.audit", FIRST + 20, "ALTER TABLE `audit` FROBNICATE", 99)
+    shop.publish(FIRST + 30)
+    held = run("cut", "--name", "two", "--settings", str(shop.file))
+    assert held.returncode == 1
+    assert "shop.audit: it is held" in held.stderr
+    assert "--without" in held.stderr
+    both = run("cut", "--remove", "one", "--name", "two", "--settings", str(shop.file))
+    assert (both.returncode, "--remove is given alone" in both.stderr) == (2, True)
+
+
+def test_the_feed_of_flags_has_a_name_of_its_own(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    flags = ["--sink-uri", f"file://{shop.bucket}?protocol=csv", "--config", str(shop.toml), "--feed-name", "shop"]
+    assert run("cut", "--name", "one", *flags, "--warehouse", str(tmp_path / "lake")).returncode == 0
+    assert "one" in run("status", "--cuts", "--warehouse", str(tmp_path / "lake")).stdout
+
+
+def test_the_settings_of_the_page_are_taken(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (feed,) = yaml.safe_load(text)["changefeeds"]
+    assert ChangefeedSettings(**feed).cuts.every_seconds == 86_400

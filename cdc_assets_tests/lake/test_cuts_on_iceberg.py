@@ -1,0 +1,264 @@
+"""Cuts on Iceberg: tags that any engine reads, stopped at every seam, kept while all around them expires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.errors import CutRefused, TableMoved
+from cdc_assets.lake import Lake
+from cdc_assets.lake.cuts import LakeCuts
+from cdc_assets.lake.lake_table import snapshot_below
+from cdc_assets.lake.maintenance import LakeMaintenance
+from cdc_assets.lake.swap import Rebuilds
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import TagTable
+from cdc_assets.model.tso import Tso
+from cdc_assets.operations.cuts import make_cut, remove_cut
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.maintenance import maintain
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets_tests.kills import Killed, Trap, trapped
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
+
+pytestmark = pytest.mark.timeout(900)
+
+ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
+
+SEAMS = (
+    "cdc_assets.pipeline.pipeline:Pipeline.run_step",
+    "cdc_assets.lake.decisions:Decisions.keep",
+    "cdc_assets.lake.decisions:Decisions.remove",
+    "cdc_assets.lake.tables:Lake.run",
+    "cdc_assets.lake.tables:Lake.commit",
+    "cdc_assets.lake.tables:Lake.make_cut",
+    "cdc_assets.lake.tables:Lake.remove_cut",
+    "cdc_assets.lake.cuts:LakeCuts._unlist",
+    "cdc_assets.lake.growing:GrowingTable.write",
+    "cdc_assets.lake.growing:GrowingTable.append",
+    "cdc_assets.lake.growing:GrowingTable.replace",
+    "cdc_assets.lake.workbench:Workbench.untag",
+)
+
+
+class Shop(LittleFeed):
+    """Two tables in a bucket, and a lake."""
+
+    def __init__(self, directory: Path, lake: Lake) -> None:
+        super().__init__(directory)
+        self.lake, self.ledger = lake, Ledger("sqlite://")
+        self.more: dict[str, Any] = {"maintenance": EAGER}
+        for name in ("shop.orders", "shop.items"):
+            self.create(name)
+            self.rows(name, FIRST, [("I", FIRST + 1, 1, "one")])
+        self.publish(FIRST + 10)
+
+    def pipeline(self, lake: Lake | None = None) -> LakePipeline:
+        feed = self.settings("default", **self.more)
+        return LakePipeline(feed, feed.open_source(), lake or self.lake, self.ledger)
+
+    def add(self, at: Tso, checkpoint: Tso) -> None:
+        self.rows("shop.orders", FIRST, [("I", at, at - FIRST, "more"), ("U", at, 1, f"at {at - FIRST}")])
+        self.publish(checkpoint)
+
+    def at(self, cut: str, table: TableId = ORDERS) -> list[tuple[Any, ...]]:
+        """Read a table as a cut has it, as Spark does, and make sure that PyIceberg reads the same."""
+        life = next(life for life in self.lake.state.tables() if life.born_as == table)
+        found = self.lake.state.tables()[life]
+        with self.lake.workbench.sessions.step() as session:
+            name = session.name(found.identifier)
+            rows = session.spark.sql(f"SELECT id, v FROM {name} VERSION AS OF '{cut}'").collect()
+        other = self.lake.state.catalog.load_table(found.identifier)
+        named = other.snapshot_by_name(cut)
+        assert named is not None
+        read = other.scan(snapshot_id=named.snapshot_id, selected_fields=("id", "v")).to_arrow().to_pylist()
+        plain = sorted(tuple(row) for row in rows)
+        assert plain == sorted((row["id"], row["v"]) for row in read)
+        return plain
+
+
+@pytest.fixture
+def shop(open_lake: Callable[..., Lake], tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path, open_lake())
+    yield shop
+    shop.ledger.close()
+
+
+@pytest.mark.parametrize("keep", [2, pytest.param(30, marks=pytest.mark.soak)])
+def test_so_many_cuts_cost_as_many_snapshots_a_table_whatever_is_applied_between_them(shop: Shop, keep: int) -> None:
+    shop.more["cuts"] = {"every": "1d", "keep": keep}
+    shop.pipeline().apply()
+    made: list[str] = []
+    for number in range(keep + 1):
+        for step in (0, 3):
+            at = FIRST + 20 + 10 * number + step
+            shop.add(at, at + 2)
+            shop.pipeline().apply()
+        made.append(make_cut(shop.pipeline()).name)
+    before = {name: shop.at(name) for name in made}
+    assert maintain(shop.pipeline(), later_ms()).complete
+    assert [one.name for one in shop.lake.cuts()] == made[1:]
+    file = shop.lake.state.file(shop.lake.state.named(ORDERS).metadata_location)
+    tagged = set(file.tags.values())
+    assert len(tagged) == keep
+    assert len(file.snapshots.keys() - tagged) <= 2  # the newest labelled one, and a compaction
+    assert {name: shop.at(name) for name in made[1:]} == {name: before[name] for name in made[1:]}
+    orders = shop.lake.state.named(ORDERS)
+    assert orders.applied.progress.tso == FIRST + 25 + 10 * keep
+    assert snapshot_below(file, orders, FIRST + 5000) == orders.snapshot_id
+    shop.add(FIRST + 2000, FIRST + 2010)
+    assert shop.pipeline().apply().complete
+    assert len(LakeMaintenance(shop.lake, EAGER).facts()) == 2
+
+
+FEW = ("after Decisions.keep", "after Lake.run of TagTable", "before GrowingTable.append", "before Decisions.remove")
+
+
+@pytest.mark.parametrize("places", [FEW, pytest.param(("",), marks=pytest.mark.soak)], ids=["few", "every"])
+def test_a_run_that_is_stopped_at_a_seam_of_a_cut_leaves_what_the_next_one_finishes(
+    shop: Shop, places: tuple[str, ...]
+) -> None:
+    shop.pipeline().apply()
+    killed, number = set[str](), 0
+    while True:
+        number += 1
+        shop.add(FIRST + 20 * number, FIRST + 20 * number + 10)
+        trap = Trap(lambda _, name: name not in killed and any(place in name for place in places))
+        with trapped(trap, SEAMS), suppress(Killed):
+            make_cut(shop.pipeline(), f"n{number}")
+        if not trap.killed:
+            break
+        killed.add(trap.killed)
+        shop.pipeline().apply()
+        assert shop.lake.cut_requests() == (), trap.killed
+        names = [one.name for one in shop.lake.cuts()]
+        if f"n{number}" in names:
+            assert (20 * number, "more") in shop.at(f"n{number}"), trap.killed
+            assert shop.at(f"n{number}", ITEMS) == [(1, "one")]
+        else:
+            assert "keep" in trap.killed  # nothing was decided yet
+    assert len(killed) >= (len(FEW) if places == FEW else 14)
+
+
+def test_a_removal_that_is_stopped_at_a_seam_is_finished_by_the_next_run(shop: Shop) -> None:
+    shop.pipeline().apply()
+    killed = set[str]()
+    for number in range(12):
+        make_cut(shop.pipeline(), f"n{number}")
+        trap = Trap(lambda _, name: name not in killed)
+        with trapped(trap, SEAMS), suppress(Killed):
+            remove_cut(shop.pipeline(), f"n{number}")
+        if not trap.killed:
+            break
+        killed.add(trap.killed)
+        shop.pipeline().apply()
+        tags = {tag for table in shop.lake.state.tables().values() for tag in table.tags}
+        assert shop.lake.cut_requests() == ()
+        assert tags == {one.name for one in shop.lake.cuts()}, trap.killed
+        if shop.lake.cuts():
+            assert trap.killed.startswith(("before Lake.remove_cut", "before Decisions.keep"))  # nothing is decided yet
+            remove_cut(shop.pipeline(), f"n{number}")
+    assert {"before Workbench.untag", "after LakeCuts._unlist"} <= {one.partition(" of ")[0] for one in killed}
+
+
+def test_two_runs_that_make_the_same_cut_make_it_once(
+    shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.pipeline().apply()
+    shop.add(FIRST + 15, FIRST + 20)
+    other, original, done = open_lake(), LakeCuts.make, list[str]()
+
+    def overtaken(self: LakeCuts, request: CutRequest, tables: Any) -> Any:
+        if not done:
+            done.append(request.name)
+            shop.pipeline(other).apply()
+        return original(self, request, tables)
+
+    monkeypatch.setattr(LakeCuts, "make", overtaken)
+    made = make_cut(shop.pipeline(), "once")
+    assert [one.name for one in shop.lake.cuts()] == ["once"]
+    assert made == shop.lake.cuts()[0]
+    assert shop.lake.state.catalog.load_table(("_cdc_cuts", "default")).scan().to_arrow().num_rows == 2
+
+
+def test_a_cut_that_is_withdrawn_while_it_is_made_does_not_exist(
+    shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.pipeline().apply()
+    other, original = open_lake(), LakeCuts.make
+
+    def overtaken(self: LakeCuts, request: CutRequest, tables: Any) -> Any:
+        other.applied()
+        other.remove_cut(request)
+        return original(self, request, tables)
+
+    monkeypatch.setattr(LakeCuts, "make", overtaken)
+    with pytest.raises(CutRefused):
+        make_cut(shop.pipeline(), "gone")
+    assert shop.lake.cuts() == ()
+    assert not any(table.tags for table in shop.lake.state.tables().values())
+
+
+def test_a_cut_outlives_a_rename_a_drop_and_a_rebuild_of_its_tables(shop: Shop) -> None:
+    shop.add(FIRST + 15, FIRST + 20)
+    make_cut(shop.pipeline(), "before")
+    rows = shop.at("before")
+    shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    shop.publish(FIRST + 40)
+    shop.pipeline().apply()
+    assert shop.at("before") == rows
+    rebuild(shop.pipeline(), Rebuilds(shop.lake), ["shop.orders"])
+    assert shop.at("before") == rows
+    shop.ddl("shop.bills", FIRST + 50, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14, wide=True)
+    shop.publish(FIRST + 60)
+    shop.pipeline().apply()
+    assert TableId("shop", "bills") in shop.lake.names()
+    assert shop.at("before") == rows
+    shop.ddl("shop.bills", FIRST + 70, "DROP TABLE `bills`", 4, columns=False)
+    shop.publish(FIRST + 80)
+    shop.pipeline().apply()
+    assert shop.at("before") == rows
+    assert {one.name for one in shop.lake.cuts()[0].taken} == {ORDERS, ITEMS}
+
+
+def test_a_rebuild_that_swaps_a_table_across_a_decided_cut_withdraws_it(shop: Shop) -> None:
+    shop.pipeline().apply()
+    shop.add(FIRST + 15, FIRST + 20)
+    shop.lake.keep_decision(CutRequest("across", FIRST + 17))
+    rebuild(shop.pipeline(), Rebuilds(shop.lake), ["shop.orders"])
+    (outcome,) = shop.pipeline().apply().cuts
+    assert outcome.is_withdrawn
+    assert "shop.orders: it is applied through" in outcome.reason
+    assert (shop.lake.cuts(), shop.lake.cut_requests()) == ((), ())
+
+
+def test_a_tag_is_not_put_on_a_table_that_has_moved_on(shop: Shop, open_lake: Callable[..., Lake]) -> None:
+    shop.pipeline().apply()
+    shop.add(FIRST + 15, FIRST + 20)
+    shop.lake.keep_decision(CutRequest("late", FIRST + 12))
+    steps = [step for step in shop.pipeline().plan()[1].steps if isinstance(step, TagTable)]
+    assert len(steps) == 2
+    other = open_lake()
+    other.state.decisions.remove(CutRequest("late", 0))
+    shop.pipeline(other).apply()
+    for step in steps:
+        with pytest.raises(TableMoved, match="the cut late is no longer to be made"):
+            shop.lake.run(step)
+    assert not any(table.tags for table in shop.lake.state.tables().values())
+
+
+def test_a_session_reads_the_list_of_cuts_with_sql(shop: Shop, spark: SparkSession) -> None:
+    made = make_cut(shop.pipeline(), "report")
+    with shop.lake.workbench.sessions.step() as session:
+        name = session.name(("_cdc_cuts", "default"))
+        found = session.spark.sql(f"SELECT cut, position, `table`, snapshot_id FROM {name}").collect()
+    assert {row.cut for row in found} == {"report"}
+    assert {row.snapshot_id for row in found} == {one.snapshot_id for one in cast("Any", made).taken}
