@@ -94,6 +94,8 @@ class Snapshots:
 
 
 _AFTER_DDL = 2
+_WHOLE_SECONDS = 2_000 << 18
+"""By how much the time of a change may be too small: MySQL's log has whole seconds, and its clock is not another's."""
 _PARTED = (
     "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
     "that it names"
@@ -227,7 +229,7 @@ class SourceOrder:
     _row_places: dict[TableId, str] = field(default_factory=dict)
     _snapshot_marks: dict[tuple[TableId, str, str, bool], Partition] = field(default_factory=dict)
     scanned: set[tuple[TableId, str, str]] = field(default_factory=set)
-    _creates: list[tuple[TableId, str, str, int, int]] = field(default_factory=list)
+    _creates: list[tuple[TableId, str, str, Tso, int, int]] = field(default_factory=list)
     _ddl: list[tuple[TableId, str, int, int]] = field(default_factory=list)
     _first_rows: dict[tuple[TableId, str], str] = field(default_factory=dict)
 
@@ -295,7 +297,7 @@ class SourceOrder:
                 and not late
                 and is_statement(piece.spoken.column("query")[line].as_py(), "CREATE", "TABLE")
             ):
-                self._creates.append((TableId(schema, table or "").folded, source or "", read_at, number, line))
+                self._creates.append((TableId(schema, table or "").folded, source or "", read_at, ts, number, line))
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
                 floors[partition, Kind.DDL] = at
@@ -341,11 +343,18 @@ class SourceOrder:
     def without_rows(self) -> Iterator[tuple[int, int, str]]:
         """Yield piece and line of each CREATE TABLE in a newer snapshot than all rows of its table, and why it is held.
 
-        A table without rows in a snapshot is in no other message of it. A replay's stands in no newer snapshot.
+        A table without rows in a snapshot is in no other message of it. A replay's stands in no newer snapshot, and was
+        not made after the rows; the place of a newer one is lower where the source's log was started over.
         """
-        for table, source, place, piece, line in self._creates:
+        made = dict[tuple[TableId, str], Tso]()
+        for stream, end in self.streams.items() if self._creates else ():
+            mine = stream.table.folded, stream.source
+            made[mine] = max(end.made, made.get(mine, 0))
+        for table, source, place, ts, piece, line in self._creates:
             first = self._first_rows.get((table, source))
-            if first is not None and first < _in_log(place) and (table, source, place) not in self.scanned:
+            if first in (None, _in_log(place)) or (table, source, place) in self.scanned:
+                continue
+            if first < _in_log(place) or 0 < made.get((table, source), 0) < ts - _WHOLE_SECONDS:
                 yield piece, line, _WITHOUT_ROWS.format(place_text(f"000000/{place}"))
 
     def of_others(self) -> Iterator[tuple[int, int, str]]:

@@ -45,9 +45,16 @@ def row(
     return table, {"schema": {"type": "struct", "fields": sides}, "payload": payload}
 
 
-def create(table: str = "t", place: int = 0, phase: str = "true", name: str = "px") -> Message:
+def create(table: str = "t", place: int = 0, phase: str = "true", name: str = "px", late_ms: int = 0) -> Message:
     """The CREATE TABLE of MySQL's connector, in its snapshot where it has a phase of one."""
-    source = {"connector": MYSQL, "name": name, "ts_ms": 1000, "snapshot": phase, "db": "public", "table": table}
+    source = {
+        "connector": MYSQL,
+        "name": name,
+        "ts_ms": 1000 + late_ms,
+        "snapshot": phase,
+        "db": "public",
+        "table": table,
+    }
     text = f"CREATE TABLE `{table}` (`id` int PRIMARY KEY, `v` int)"
     changes = [{"type": "CREATE", "id": f'"public"."{table}"', "table": {}}]
     at = {"file": "bin.000001", "pos": place, "row": 0}
@@ -332,6 +339,19 @@ def test_a_table_of_which_another_snapshot_has_no_row_is_held(in_one_go: bool, s
     assert ids(feed) == sorted([1, 2, 3, 9, *(4 for _ in streamed)])
 
 
+@pytest.mark.parametrize("in_one_go", [False, True])
+@pytest.mark.parametrize("streamed", [(), (20,)])
+def test_a_table_without_a_row_in_a_snapshot_that_stands_lower_in_another_log_is_held(
+    in_one_go: bool, streamed: Sequence[int]
+) -> None:
+    """It was made after all rows of the table, so it is no copy of an older one."""
+    before = [*_BEFORE, *(row(place, 4, connector=MYSQL) for place in streamed)]
+    again = [create(place=3, late_ms=60_000)]
+    feed = applied([*before, *again]) if in_one_go else applied(before, again)
+    assert "taken another snapshot, at 1.1.3.0 of the source's log, and no row of this table" in table(feed).reason
+    assert table(feed, "u").reason == ""
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_table_goes_on_by_itself_once_rows_of_the_other_snapshot_came(at_once: bool) -> None:
     again = [*snapshot(1, 5, place=50, connector=MYSQL), row(60, 9, connector=MYSQL)]
@@ -344,8 +364,10 @@ def test_a_table_goes_on_by_itself_once_rows_of_the_other_snapshot_came(at_once:
 
 
 def test_a_create_of_the_same_snapshot_or_an_older_one_that_comes_again_holds_nothing() -> None:
-    for place, rows in ((5, ()), (5, [row(20, 4, connector=MYSQL)]), (4, ())):
-        feed = applied([*_BEFORE, *rows], [create(place=place), row(60, 9, connector=MYSQL)])
+    """A row that was written in the second of the snapshot may have a time before it."""
+    streamed = [row(20, 4, connector=MYSQL)]
+    for place, rows, late_ms in ((5, (), 0), (5, streamed, 0), (4, (), 0), (4, streamed, 900), (5, (), 60_000)):
+        feed = applied([*_BEFORE, *rows], [create(place=place, late_ms=late_ms), row(60, 9, connector=MYSQL)])
         assert table(feed).reason == ""
         assert 9 in ids(feed)
 
