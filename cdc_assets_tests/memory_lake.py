@@ -155,8 +155,8 @@ class MemoryLake:
             )
             self.kept.setdefault((step.life, kept.file, kept.line), kept)
 
-    def quarantined(self) -> list[QuarantinedRow]:
-        return [row for row in self.kept.values() if row.state == OPEN]
+    def quarantined(self, raw: bool = False, closed: bool = False) -> list[QuarantinedRow]:
+        return [row for row in self.kept.values() if closed or row.state == OPEN]
 
     def bring_in(self, life: Life, lo: Tso, hi: Tso, left: Collection[tuple[str, int]] = ()) -> None:
         """Close the records of a window (lo, hi] but for those that are left."""

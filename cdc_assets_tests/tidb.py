@@ -93,7 +93,7 @@ class _Cursor:
         if at and int(at) < tidb.safe_point:
             raise pymysql.err.OperationalError(9006, "GC life time is shorter than transaction duration")
         for name in tidb.databases if at else ():
-            sql = sql.replace(f"`{name}`", f"`{name}@{at}`", 1)
+            sql = sql.replace(f" FROM `{name}`", f" FROM `{name}@{at}`", 1)
         self.real.execute(sql)
         if sql == "SHOW DATABASES":
             self.rows = [row for row in self.real.fetchall() if b"@" not in row[0]]

@@ -495,5 +495,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.verify, cut):
+for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.explain, proof.verify, cut):
     commands.add_command(command)

@@ -1,4 +1,4 @@
-"""Commands that prove what the lake has: tables compared with their source."""
+"""Commands that prove what the lake has: tables compared with their source, and where a row comes from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.sources import InitialSource
 
-__all__ = ["verify"]
+__all__ = ["explain", "verify"]
 
 
 @click.command()
@@ -107,6 +107,42 @@ def _other_side(settings: ChangefeedSettings, given: dict[str, Any]) -> Callable
     password = {"env": given["password_env"]} if given["password_env"] else {}
     server = ServerAddress(uri=given["source"], password=password) if given["source"] else settings.verify.server
     return lambda at: server.open(at, settings.verify.tables)
+
+
+@click.command()
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True, metavar="KEY…")
+@click.option("--since", type=int, default=0, metavar="TSO", help="Show changes above this position only.")
+@click.option("--until", type=int, metavar="TSO", help="Show changes at or below this position only.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def explain(
+    as_json: bool, debug: bool, table: str, key: tuple[str, ...], since: int, until: int | None, **given: Any
+) -> int:
+    """Show where the row of TABLE with this KEY comes from: its changes in the input, DDL in between, runs.
+
+    KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones. Reads only: the input that
+    is still there and may have changes of the time asked for.
+    """
+    from cdc_assets.operations.explain import explain as run
+    from cdc_assets.operations.opening import open_pipeline, refuse_missing
+    from cdc_assets.report.explanation import explanation_json, explanation_lines
+
+    target = target_of(given)
+    lake = lake_of(target)
+    refuse_missing(lake)
+    if len(target.changefeeds) != 1:
+        raise BadSettings("A row is of one changefeed. Name it with --changefeed NAME.")
+    (settings,) = target.changefeeds
+    with open_pipeline(settings, lake) as pipeline:
+        found = run(pipeline, pipeline.lake, table, key, since, *([] if until is None else [until]))
+    if as_json:
+        show_json(explanation_json(settings.name, found))
+    else:
+        for line in explanation_lines(found):
+            click.echo(line)
+    return DONE
 
 
 _SECONDS = 5.0

@@ -10,6 +10,7 @@ Imports nothing but the standard library.
     comparison        what comparing a table with its source says
     cuts              one state of all tables at a position
     dumps             a dump
+    explanation       how a row of a table came to be as it is
     findings          what was found of a changefeed, and how grave it is
     landed            what was landed of topics: rows in pieces, and events
     landing_commands  the commands with which a person decides about messages of topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,9 +17,10 @@ from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED
 from cdc_assets.model.schema import Column
 from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, BAD_UTF8, default_text, defaults_to_now, values
 
-__all__ = ["SAME_JSON", "loss_between"]
+__all__ = ["OTHER_CENTURY", "SAME_JSON", "loss_between"]
 
 SAME_JSON = "the same JSON value, printed in another way"
+OTHER_CENTURY = "a year below 100, which TiCDC's Debezium encoder sends as one of 1970 to 2069"
 _NULLED = ("NULL", "became null")
 _MARKERS = ("", "\\N", "NULL", "null")
 
@@ -100,10 +101,22 @@ def _is_marker(column: Column, lake: Any, source: Any) -> bool:
     return (lake is None and text in _MARKERS) or (source is None and lake in _MARKERS)
 
 
+def _is_of_another_century(column: Column, lake: Any, source: Any) -> bool:
+    return (
+        isinstance(lake, date)
+        and isinstance(source, date)
+        and source.year < 100
+        and 1970 <= lake.year < 2070
+        and lake.year % 100 == source.year
+        and lake.replace(year=2000) == source.replace(year=2000)
+    )
+
+
 _RULES: Mapping[str, Callable[[Column, Any, Any], bool]] = {
     BAD_UTF8: _is_replaced,
     DEFAULTED: _is_default,
     NULL_OR_TEXT: _is_marker,
+    OTHER_CENTURY: _is_of_another_century,
     ROUNDED: lambda column, lake, source: _are_close(lake, source, 1e-15),
     SIX_DIGITS: lambda column, lake, source: _are_close(lake, source, 1e-5),
 }

@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     from cdc_assets.model.landed import Landed
     from cdc_assets.pipeline.outcome import Outcome
 
-__all__ = ["EarlierRuns", "Rebuilder", "SwappedTable", "incomplete_in_dumps", "rebuild", "refusals"]
+__all__ = [
+    "EarlierRuns",
+    "Rebuilder",
+    "SwappedTable",
+    "incomplete_in_dumps",
+    "planned_from_nothing",
+    "rebuild",
+    "refusals",
+]
 
 _SWAPS = 6
 """How often the rebuild follows a table that a writer keeps moving, before it gives up."""
@@ -248,7 +256,7 @@ def _begun(
     listing, present = pipeline.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    planned = _from_nothing(pipeline, listing, bases)
+    planned = planned_from_nothing(pipeline, listing, bases)
     asked = _named(planned, applied, tables)
     needed = _with_partners(planned, asked)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
@@ -304,13 +312,15 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
     return bases
 
 
-def _from_nothing(pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Base | None]) -> Plan:
-    """The plan of an empty lake, with people's decisions, and tables based on these dumps."""
+def planned_from_nothing(
+    pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Base | None], fuse: bool = True
+) -> Plan:
+    """Return the plan of an empty lake, with people's decisions, and tables based on these dumps."""
     releases, said, changes = (
         pipeline.lake.releases(), pipeline.lake.said_complete(), pipeline.lake.settings_changes()
     )  # fmt: skip
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said, changes), ledger)
+        empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said, changes), ledger, fuse)
         empty.bases, empty.from_nothing = bases, True
         return empty.plan(listing, releases)[1]
 

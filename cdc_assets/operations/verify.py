@@ -31,7 +31,7 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
-from cdc_assets.operations.losses import loss_between
+from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
@@ -303,6 +303,9 @@ class _TablePair:
         settings = proof.pipeline.settings
         for one in proof.pipeline.ledger.fidelity(settings.name, self.history.life):
             self.notes.setdefault(one.column, set()).update(one.notes)
+        if settings.source_options.protocol == "debezium":
+            for column in feed.stored:
+                self.notes.setdefault(column.name, set()).add(OTHER_CENTURY)
         for name, reason in self.history.made_null.items():
             self.notes.setdefault(name, set()).add(f"{reason}: NULL")
         generators = proof.source.generators(self.theirs)

@@ -3,6 +3,7 @@
 as_json     outcomes and records as plain JSON values
 comparison  comparisons of tables with their source
 dumps       contents of a dump, for a person
+explanation  where a row comes from
 files       data files as they were read, for a person
 findings    what was found of a changefeed, one paragraph a cause
 landings    what is landed of topics

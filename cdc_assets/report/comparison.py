@@ -10,7 +10,7 @@ from typing import Any
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, RowDifference, TableComparison
 from cdc_assets.model.wording import counted, seconds_text
 
-__all__ = ["comparison_json", "comparison_lines", "summary_line"]
+__all__ = ["comparison_json", "comparison_lines", "shown_value", "summary_line"]
 
 _KINDS = {"missing": "missing in the lake", "extra": "only in the lake", "differing": "differing"}
 
@@ -46,13 +46,16 @@ def _when(one: TableComparison) -> str:
 
 
 def _row(row: RowDifference) -> str:
-    key = ", ".join(f"{name}={_shown(value)}" for name, value in row.key.items())
+    key = ", ".join(f"{name}={shown_value(value)}" for name, value in row.key.items())
     times = f" ({row.count:,} times)" if row.count > 1 else ""
-    values = "; ".join(f"{one.column}: lake {_shown(one.lake)}, source {_shown(one.source)}" for one in row.values)
+    values = "; ".join(
+        f"{one.column}: lake {shown_value(one.lake)}, source {shown_value(one.source)}" for one in row.values
+    )
     return f"{key}{times}{f'  {values}' if values else ''}"
 
 
-def _shown(value: str | None) -> str:
+def shown_value(value: str | None) -> str:
+    """Return a value for a line of text, a long one shortened."""
     if value is None:
         return "NULL"
     text = value if len(value) <= 80 else f"{value[:80]}… ({len(value):,} characters)"

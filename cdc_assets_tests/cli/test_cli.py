@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_assets.cli import commands
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.cases import Case, differences
 from cdc_assets_tests.command_line import run
 from cdc_assets_tests.joined_feed import dump_of
@@ -125,6 +126,10 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     equal = run("verify", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
     assert equal.returncode == 0, equal.stdout + equal.stderr
     assert equal.stdout.splitlines()[-1] == "4 tables: 4 equal"
+    key = B.case.expected()[TableId("cols", "t")].rows[0]["id"] or ""
+    explained = json.loads(run("explain", "cols.t", key, *feed(), "--warehouse", lake, "--json").stdout)
+    assert explained["row"]["id"] == key
+    assert explained["changes"][-1]["position"] == explained["position"]
     status = subprocess.run(program, capture_output=True, text=True)
     assert status.returncode == 0, status.stderr
     assert "passed" in status.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableCom
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.losses import SAME_JSON, loss_between
+from cdc_assets.operations.losses import OTHER_CENTURY, SAME_JSON, loss_between
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
@@ -280,6 +280,9 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
         (Column("n", "INT", default="7"), (DEFAULTED,), 7, None, DEFAULTED),
         (Column("n", "INT", default="7"), (DEFAULTED,), 8, None, ""),
         (Column("n", "INT"), (), None, 5, ""),
+        (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 2, 28), OTHER_CENTURY),
+        (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 3, 28), ""),
+        (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1901, 2, 28), ""),
     ],
 )
 def test_only_the_loss_itself_explains_a_value(

@@ -1,0 +1,289 @@
+"""Where a row comes from: the changes of its key in the input, the DDL in between, and what of it was set aside.
+
+The table is planned once more as if nothing were applied, which gives every window with the files that it was made of.
+Of these the files that may have a change of the time asked for are decoded by the very functions that windows use, and
+the key's changes are kept. The ledger knows the run and the snapshot that each file came with. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.window import decode_window
+from cdc_assets.errors import BadSettings, CdcError
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op, dump_rows, position_column, record_places
+from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
+from cdc_assets.model.ledger_entries import FileEntry
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.rebuild import planned_from_nothing
+from cdc_assets.operations.verify import ScannedLake
+from cdc_assets.types.mysql_types import values
+
+if TYPE_CHECKING:
+    from cdc_assets.formats import SplitReader
+    from cdc_assets.model.quarantine import QuarantinedRow
+    from cdc_assets.model.splits import DataFile
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["ExplainedLake", "explain"]
+
+_READERS = 8
+"""Files are read side by side."""
+_FOREVER = 1 << 63
+
+
+def explain(
+    pipeline: Pipeline, lake: ExplainedLake, table: str, key: Sequence[str], since: Tso = 0, until: Tso = _FOREVER
+) -> RowExplanation:
+    """Return how the row of a table with that key came to be; changes at positions in (since, until] only.
+
+    `key` are texts as MySQL prints them, in the order of the key; of binary columns hexadecimal digits as x'…'. Raises
+    BadSettings for a table that is not known or has no key, and a key that does not fit it.
+    """
+    listing, present = pipeline.plan(whole=True)
+    named = {life: one.name for life, one in present.history.lives.items() if one.name is not None}
+    life = next((life for life, name in named.items() if is_called(table, (life, name))), None)
+    if life is None:
+        raise no_such_table(table, named.values())
+    history = present.history.lives[life]
+    wanted = _key_of(history.schema, key, table)
+    applied = present.applied.get(life)
+    through = applied.progress.tso if applied is not None else 0
+    bases = {one: state.base for one, state in present.applied.items()}
+    planned = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
+    steps = planned.of(life)
+    entries = pipeline.ledger.files(pipeline.settings.name)
+    read_before = {entry.path: entry for entry in entries if entry.life == str(life)}
+    windows = [step for step in steps if isinstance(step, ApplyRows)]
+    expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
+    gone = list(_gone(life, windows, expired, read_before))
+    gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
+    found: list[_Image] = []
+    last = min(until, through)
+    with ThreadPoolExecutor(_READERS) as pool:
+        tasks = [
+            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, history.schema)
+            for step in windows
+            for place, file in enumerate(step.files)
+            if step.lo <= through and file.may_hold(_stats(read_before.get(file.path)), since, last)
+        ]
+        for task in tasks:
+            rows, problem = task.result()
+            found += [image for image in rows if since < image.position <= last]
+            gone += [problem] if problem else []
+    found.sort(key=lambda image: (image.position, image.row[OP] > 0, image.file.path, image.row[LINE]))
+    shown = {name: value_text(value) for name, value in wanted.to_pylist()[0].items()}
+    row = _present_row(lake, life, history.schema, wanted) if applied is not None else None
+    return RowExplanation(
+        table=named[life],
+        key=shown,
+        row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
+        position=None if row is None else row[COMMIT_TS],
+        changes=tuple(_changes(found, read_before, pipeline.source.reader)),
+        events=tuple(_events(pipeline, life, history.events, since, last)),
+        set_aside=tuple(_set_aside(lake, life, [text for text in shown.values() if text is not None])),
+        gone=tuple(dict.fromkeys(gone)),
+    )
+
+
+class ExplainedLake(ScannedLake, Protocol):
+    """A lake with rows and quarantined records."""
+
+    def quarantined(self, raw: bool = False, closed: bool = False) -> Sequence[QuarantinedRow]:
+        """Return the open records, or all of them, with their bytes if requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """An image of the row in a file of a window."""
+
+    position: Tso
+    step: ApplyRows
+    file: DataFile
+    row: Mapping[str, Any]
+
+    def values(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return its values; of a patch those that it leaves as they were are of the row before."""
+        kept = self.row.get(UNCHANGED) or ()
+        return {
+            column.name: (before or {}).get(column.name) if column.name in kept else self.row.get(column.name)
+            for column in self.step.schema.stored
+        }
+
+
+def _stats(entry: FileEntry | None) -> FileStats | None:
+    if entry is None:
+        return None
+    return FileStats(entry.path, entry.size, entry.etag, entry.rows, entry.min_commit_ts, entry.max_commit_ts)
+
+
+def _key_of(schema: TableSchema, texts: Sequence[str], table: str) -> pa.Table:
+    """Return the key as a row in the lake's types."""
+    if not schema.key:
+        raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")
+    if len(texts) != len(schema.key):
+        raise BadSettings(
+            f"the key of {table} is ({', '.join(schema.key)}), and {counted(len(texts), 'value')} came. Give one for "
+            "each."
+        )
+    return pa.table({name: _key_value(schema.column(name), text) for name, text in zip(schema.key, texts, strict=True)})
+
+
+def _key_value(column: Column, text: str) -> pa.Array:
+    raw: str | bytes = text
+    if text.startswith("x'") and text.endswith("'"):
+        try:
+            raw = bytes.fromhex(text[2:-1])
+        except ValueError:
+            raise BadSettings(f'"{text}" are no hexadecimal digits, as of the key column {column.name}.') from None
+    read = values(pa.array([raw], pa.binary() if isinstance(raw, bytes) else pa.string()), column)
+    if read.array.null_count:
+        raise BadSettings(f'"{text}" is no value of the key column {column.name}, which is {column.type}.')
+    return read.array
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def _rows_of_key(
+    step: ApplyRows, place: int, reader: SplitReader, wanted: pa.Table, present: TableSchema
+) -> tuple[list[_Image], str]:
+    """Return the changes of the key in a file of a window, and a sentence where it cannot be read."""
+    file, schema = step.files[place], step.schema
+    if len(schema.key) != len(present.key):
+        return [], f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"
+    try:
+        changes = decode_window(step, reader, [place], quarantine=True).changes
+        keys = wanted.rename_columns(list(schema.key))
+        keys = keys.cast(pa.schema([changes.schema.field(name) for name in schema.key]))
+        mine = kind_of(schema).of_keys(changes, keys, schema)
+    except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
+        return [], f"{file.path} cannot be read: {error}"
+    column = position_column(mine)
+    return [_Image(row[column], step, file, row) for row in mine.to_pylist()], ""
+
+
+def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry], reader: SplitReader) -> Iterator[RowChange]:
+    """Yield the changes: images of one position together, each with what it changed. What came twice is one change."""
+    row: dict[str, Any] | None = None
+    for position in dict.fromkeys(image.position for image in found):
+        images = [image for image in found if image.position == position]
+        leaving = next((image for image in images if image.row[OP] < 0), None)
+        entering = next((image for image in reversed(images) if image.row[OP] > 0), None)
+        before = row if row is not None or leaving is None else leaving.values(None)
+        if entering is not None and leaving is None and row is None and entering.row[OP] == Op.UPDATE:
+            kind = "update"
+        else:
+            kind = "delete" if entering is None else "insert" if before is None else "update"
+        row = None if entering is None else entering.values(before)
+        image = entering or leaving
+        assert image is not None
+        entry = read_before.get(image.file.path)
+        yield RowChange(
+            position,
+            tso_time(position),
+            kind,
+            _changed(before, row),
+            _place(image.file, image.row[LINE], reader),
+            image.step.lo,
+            image.step.hi,
+            "" if entry is None else entry.run,
+            None if entry is None else entry.snapshot,
+        )
+
+
+def _changed(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> dict[str, tuple[str | None, str | None]]:
+    names = dict.fromkeys([*(before or {}), *(after or {})])
+    return {
+        name: (value_text((before or {}).get(name)), value_text((after or {}).get(name)))
+        for name in names
+        if before is None or after is None or before.get(name) != after.get(name)
+    }
+
+
+def _place(file: DataFile, line: int, reader: SplitReader) -> str:
+    """Return where a record stands: its file and line, or its topic, partition and offset."""
+    if file.messages is not None:
+        named = record_places(reader.wire(file.path), reader.read(file.path), [line])
+        return named.get(line, file.path)
+    before = dump_rows(reader).lines_before(file) if file.piece is not None else 0
+    return f"{file.name} line {line + before}"
+
+
+# --- beside the changes -----------------------------------------------------------------------------------------------
+
+
+def _gone(
+    life: Life, windows: Sequence[ApplyRows], expired: Tso, read_before: Mapping[str, FileEntry]
+) -> Iterator[str]:
+    """Yield sentences on input that was read for the table and is not there any more."""
+    there = {file.path for step in windows for file in step.files}
+    lost = [entry for entry in read_before.values() if entry.path not in there and entry.rows > 0]
+    if lost:
+        least = min((entry.min_commit_ts for entry in lost if entry.min_commit_ts is not None), default=None)
+        most = max((entry.max_commit_ts for entry in lost if entry.max_commit_ts is not None), default=None)
+        range_text = f", with positions from {least} to {most}" if least is not None else ""
+        files = counted(len(lost), "file")
+        yield f"of what was read for {life}, {files} left the input, {lost[0].path} first{range_text}"
+    if expired:
+        yield f"rows of the landing through {expired} have expired"
+
+
+def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: pa.Table) -> dict[str, Any] | None:
+    scan = lake.scan(life)
+    names = [column.name for column in schema.stored if column.name in scan.columns]
+    for piece in scan.pieces():
+        for rows in scan.read(piece, list(schema.key)):
+            if not kind_of(schema).of_keys(_typed(rows, wanted), wanted, schema).num_rows:
+                continue
+            for whole in scan.read(piece, [*names, COMMIT_TS]):
+                keys = _typed(whole.select(list(schema.key)), wanted)
+                numbered = keys.append_column(FILE, pa.array(range(whole.num_rows)))
+                mine = kind_of(schema).of_keys(numbered, wanted, schema)
+                if mine.num_rows:
+                    found: dict[str, Any] = whole.take(pc.cast(mine.column(FILE), pa.int64())).to_pylist()[0]
+                    return found
+    return None
+
+
+def _typed(rows: pa.Table, wanted: pa.Table) -> pa.Table:
+    return rows.select(wanted.column_names).cast(wanted.schema)
+
+
+def _events(pipeline: Pipeline, life: Life, events: Sequence[Any], since: Tso, until: Tso) -> Iterator[TableChange]:
+    journal = {entry.tso: entry for entry in pipeline.ledger.journal(pipeline.settings.name) if entry.life == str(life)}
+    for event in events:
+        if since < event.at <= until:
+            entry = journal.get(event.at)
+            yield TableChange(
+                event.at,
+                tso_time(event.at),
+                event.action,
+                event.file.query,
+                "" if entry is None else entry.run,
+                None if entry is None else entry.snapshot_after,
+            )
+
+
+def _set_aside(lake: ExplainedLake, life: Life, texts: Sequence[str]) -> Iterator[SetAside]:
+    wanted = [text.encode() for text in texts]
+    for row in lake.quarantined(raw=True, closed=True):
+        if row.life == life and all(text in row.raw for text in wanted):
+            yield SetAside(f"{row.file} line {row.line}", row.reason, row.state)

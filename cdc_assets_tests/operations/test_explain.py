@@ -1,0 +1,144 @@
+"""Where a row comes from: exactly the changes of its key, with their places, windows and runs, and what is gone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.explanation import RowExplanation
+from cdc_assets.operations.explain import explain
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+
+class Shop:
+    """A little feed that is applied to a lake in memory."""
+
+    def __init__(self, directory: Path, protocol: str = "csv", **more: Any) -> None:
+        self.feed = LittleFeed(directory, protocol)
+        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+        self.feed.create("shop.t")
+        self.more = more
+
+    def pipeline(self) -> Pipeline:
+        settings = self.feed.settings(**self.more)
+        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+
+    def apply(self, through: int, run: str = "run") -> None:
+        self.feed.publish(through)
+        self.pipeline().apply(run)
+
+    def explain(self, *key: str, **bounds: int) -> RowExplanation:
+        return explain(self.pipeline(), self.lake, "shop.t", key, **bounds)
+
+
+@pytest.mark.parametrize("protocol", ["csv", "canal-json"])
+def test_the_changes_of_random_keys_are_exactly_those_of_the_history(protocol: str, tmp_path: Path) -> None:
+    shop, chance = Shop(tmp_path, protocol), random.Random(5)
+    rows: dict[int, str] = {}
+    model: dict[int, list[tuple[int, str, str | None, str | None]]] = {}
+    at = FIRST
+    for number in range(12):
+        written = []
+        for _ in range(60):
+            at += 1 << 18
+            key = chance.randrange(20)
+            before, text = rows.get(key), f"v{at - FIRST}"
+            if before is None:
+                written.append(("I", at, key, text))
+            elif chance.random() < 0.3:
+                written.append(("D", at, key, before))
+            else:
+                written.append(("U", at, key, text))
+            op = written[-1][0]
+            after = None if op == "D" else text
+            kind = {"I": "insert", "U": "update", "D": "delete"}[op]
+            model.setdefault(key, []).append((at, kind, before, after))
+            rows.pop(key, None)
+            if after is not None:
+                rows[key] = after
+        shop.feed.rows("shop.t", FIRST, written)
+        if number % 3 == 1:
+            shop.feed.rows("shop.t", FIRST, written)  # delivered again
+        if number % 4 == 3:
+            shop.apply(at, f"run {number}")
+    for key in range(20):
+        found = shop.explain(str(key))
+        seen = [(one.position, one.kind, *one.changed["v"]) for one in found.changes]
+        assert seen == model.get(key, [])
+        assert found.row == ({"id": str(key), "v": rows[key]} if key in rows else None)
+        assert found.gone == ()
+
+
+def test_a_change_names_its_place_window_run_and_snapshot(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 2, 2, "b")])
+    shop.apply(FIRST + 5, "first")
+    shop.feed.rows("shop.t", FIRST, [("U", FIRST + 7, 2, "c")])
+    shop.apply(FIRST + 9, "second")
+    found = shop.explain("2")
+    assert [(one.place.rsplit("/", 1)[1], one.run, one.changed) for one in found.changes] == [
+        ("CDC00000000000000000001.csv line 2", "first", {"id": (None, "2"), "v": (None, "b")}),
+        ("CDC00000000000000000002.csv line 1", "second", {"v": ("b", "c")}),
+    ]
+    assert (found.row, found.position) == ({"id": "2", "v": "c"}, FIRST + 7)
+    assert [one.action for one in found.events] == ["create"]
+
+
+def test_ddl_in_between_is_told_and_changes_keep_the_columns_of_their_time(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    shop.feed.ddl("shop.t", FIRST + 5, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+    shop.apply(FIRST + 9)
+    found = shop.explain("1")
+    assert [(one.action, one.query) for one in found.events][1:] == [("change", "ALTER TABLE `t` ADD COLUMN `w` INT")]
+    assert [list(one.changed) for one in found.changes] == [["id", "v"]]
+    assert found.row == {"id": "1", "v": "a", "w": None}
+
+
+def test_what_is_not_applied_is_not_told_and_bounds_are_kept(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a"), ("U", FIRST + 3, 1, "b"), ("U", FIRST + 8, 1, "c")])
+    shop.apply(FIRST + 5)
+    assert [one.position for one in shop.explain("1").changes] == [FIRST + 1, FIRST + 3]
+    assert [one.position for one in shop.explain("1", since=FIRST + 1).changes] == [FIRST + 3]
+    assert [one.position for one in shop.explain("1", until=FIRST + 2).changes] == [FIRST + 1]
+
+
+def test_a_file_that_is_gone_is_named_with_its_positions(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    lost = shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    shop.apply(FIRST + 2)
+    shop.feed.rows("shop.t", FIRST, [("U", FIRST + 3, 1, "b")])
+    shop.apply(FIRST + 5)
+    lost.unlink()
+    found = shop.explain("1")
+    assert [(one.kind, one.changed["v"]) for one in found.changes] == [("update", (None, "b"))]
+    (sentence,) = found.gone
+    assert "of what was read for shop.t" in sentence
+    assert f"positions from {FIRST + 1} to {FIRST + 1}" in sentence
+
+
+def test_a_record_in_quarantine_that_may_be_of_the_key_is_told(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, quarantine=True)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 17, "a"), ("U", FIRST + 2, 17, "b" * 41)])
+    shop.apply(FIRST + 5)
+    (aside,) = shop.explain("17").set_aside
+    assert aside.place.endswith("line 2")
+    assert shop.explain("18").set_aside == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [((), "0 values came"), (("1", "2"), "2 values came"), (("x",), "no value of")]
+)
+def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 1)
+    with pytest.raises(BadSettings, match=said):
+        shop.explain(*key)
