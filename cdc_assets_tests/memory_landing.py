@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from cdc_assets.errors import InputError, TableMoved
-from cdc_assets.landing.files import LANDED, Added, Files, RowGroup, Stored
+from cdc_assets.landing.files import LANDED, Files, NewFiles, RowGroup, TableFiles
 
 __all__ = ["MemoryStore"]
 
@@ -27,7 +27,7 @@ class _Elsewhere:
     def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         return _STORES[self.store].write_rows(groups)
 
-    def discard(self, added: Added) -> None:
+    def discard(self, added: NewFiles) -> None:
         _STORES[self.store].discard(added)
 
 
@@ -36,12 +36,12 @@ class MemoryStore:
     """`files` are open to look into, `changes` what each commit says it changed."""
 
     files: dict[str, list[pa.Table]] = field(default_factory=dict)
-    state: Stored = field(default_factory=lambda: Stored("landing-1"))
+    state: TableFiles = field(default_factory=lambda: TableFiles("landing-1"))
     changes: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def stored(self) -> Stored:
+    def stored(self) -> TableFiles:
         return self.state
 
     def read_events(self, files: Sequence[str]) -> pa.Table:
@@ -72,11 +72,11 @@ class MemoryStore:
         self.files[name] = [events]
         return name, events.nbytes
 
-    def commit(self, added: Added, before: str, digest: str, changes: str) -> None:
+    def commit(self, added: NewFiles, before: str, digest: str, changes: str) -> None:
         if self.state.digest != before:
             raise TableMoved("another run landed first")
         rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
-        self.state = Stored(
+        self.state = TableFiles(
             self.state.identity,
             (*self.state.events, *events),
             (*self.state.rows, *rows),
@@ -85,7 +85,7 @@ class MemoryStore:
         )
         self.changes.append(changes)
 
-    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+    def replace(self, added: NewFiles, old: Sequence[str], digest: str) -> None:
         if self.state.digest != digest or not {*old} <= {*self.state.events, *self.state.rows}:
             raise TableMoved("another run landed first, or put the same files together")
         rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
@@ -98,6 +98,6 @@ class MemoryStore:
             del self.files[name]
         return len(gone)
 
-    def discard(self, added: Added) -> None:
+    def discard(self, added: NewFiles) -> None:
         for name, _ in (*added.rows, *added.events):
             del self.files[name]

@@ -103,7 +103,7 @@ def avro_records(values: pa.BinaryArray, registry: Mapping[str, str]) -> Iterato
 # --- framing ----------------------------------------------------------------------------------------------------------
 
 
-class _Framed(NamedTuple):
+class _Framing(NamedTuple):
     """Where records begin and end in `data`, and which of `names` is the id of their schema, -1 for none."""
 
     data: Bytes
@@ -113,7 +113,7 @@ class _Framed(NamedTuple):
     names: Sequence[str]
 
 
-def _framed(values: pa.BinaryArray) -> _Framed:
+def _framed(values: pa.BinaryArray) -> _Framing:
     data, starts, stops = _body_of(values)
     numbers, names, sizes = np.full(len(starts), -1), list[str](), stops - starts
     records, first, second = starts.copy(), data[starts], data[starts + 1]
@@ -133,7 +133,7 @@ def _framed(values: pa.BinaryArray) -> _Framed:
             if name not in names:
                 names.append(name)
             numbers[message], records[message] = names.index(name), begin
-    return _Framed(data, records, stops, numbers, names)
+    return _Framing(data, records, stops, numbers, names)
 
 
 def _body_of(values: pa.BinaryArray) -> tuple[Bytes, Places, Places]:
@@ -384,7 +384,7 @@ class AvroRecords(Records):
         return True
 
 
-def _side_by_side(framed: _Framed, chosen: Places, plan: Sequence[AvroField]) -> AvroRecords:
+def _side_by_side(framed: _Framing, chosen: Places, plan: Sequence[AvroField]) -> AvroRecords:
     """Return those of some messages that are records of a plan, in UTF-8."""
     reader = _FieldReader(framed.data, framed.starts[chosen], framed.stops[chosen])
     held = {field.name: reader.field(field) for field in plan}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.types import families
 
-__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "Typed", "fits", "guess", "infer", "type_name"]
+__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "TypedColumn", "fits", "guess", "infer", "type_name"]
 
 BINARY, HANDLE_KEY, GENERATED, PRIMARY, UNIQUE, MULTIPLE, NULLABLE, UNSIGNED = (1 << place for place in range(8))
 
@@ -61,7 +61,7 @@ def fits(code: int, column: Column) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedColumn:
     """A column as a row brings it, with some of its values as texts."""
 
     name: str
@@ -70,28 +70,28 @@ class Typed:
     texts: Sequence[str] = ()
 
 
-def infer(columns: Sequence[Typed], in_table_order: bool) -> tuple[TableSchema, tuple[str, ...]] | None:
+def infer(columns: Sequence[TypedColumn], in_table_order: bool) -> tuple[TableSchema, tuple[str, ...]] | None:
     """Return the schema from a row's types, and what of it is approximate; None for a type that TiDB lacks."""
-    found, said = [], []
+    found, doubts = [], []
     for one in columns:
         name = type_name(one.code, one.flags)
         if name is None:
             return None
         column, doubt = _column(one, name)
         found.append(column)
-        said += [f'"{one.name}": {doubt}'] if doubt else []
+        doubts += [f'"{one.name}": {doubt}'] if doubt else []
     if not in_table_order:
-        said.append("the order of the columns, which are by name in the rows")
+        doubts.append("the order of the columns, which are by name in the rows")
     handle = tuple(one.name for one in columns if one.flags & HANDLE_KEY)
     primary = any(one.flags & HANDLE_KEY and one.flags & PRIMARY for one in columns)
     if len(handle) > 1:
-        said.append("the order of the key's columns")
+        doubts.append("the order of the key's columns")
     index = (Index("PRIMARY" if primary else "", handle, unique=True, primary=primary),) if handle else ()
-    said.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
-    return TableSchema(tuple(found), handle, index), tuple(said)
+    doubts.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
+    return TableSchema(tuple(found), handle, index), tuple(doubts)
 
 
-def _column(one: Typed, name: str) -> tuple[Column, str]:
+def _column(one: TypedColumn, name: str) -> tuple[Column, str]:
     precision, scale, doubt = guess(name, one.texts)
     column = Column(
         name=one.name,

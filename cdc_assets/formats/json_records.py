@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.messages import explained
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
-from cdc_assets.formats.words import Marked, have, is_utf8, pieces, places, whole_numbers, words
+from cdc_assets.formats.words import BitIndex, have, is_utf8, pieces, places, whole_numbers, words
 
 __all__ = [
     "NO_VALUE",
@@ -391,7 +391,7 @@ class _Block:
             self._refuse(np.flatnonzero(body > _LAST_ASCII))
         self.backslashes = places(body, _BACKSLASH)
         escaped = self._escaped() if len(self.backslashes) else None
-        self.quotes = Marked(self.data, self.size, lambda part: part == _QUOTE, escaped)
+        self.quotes = BitIndex(self.data, self.size, lambda part: part == _QUOTE, escaped)
 
     def _escaped(self) -> Places:
         """Return where characters with a backslash before them are; messages where that is no escape are not plain."""
@@ -473,16 +473,16 @@ class _Block:
             ends[left] += np.where(fit, len(text), 0)
             left = left[~fit]
         if len(left):
-            stops = Marked(self.data, self.size, lambda part: part == then).next(at[left])
+            stops = BitIndex(self.data, self.size, lambda part: part == then).next(at[left])
             texts = pieces(pa.py_buffer(self.data), at[left], stops, pa.string())
             fit = bits(pc.match_substring_regex(texts, _BARE)) & (stops - at[left] <= _LONGEST_BARE)
             ends[left] = np.where(fit, stops, self.size)
         return ends
 
     @cached_property
-    def strange(self) -> Marked:
+    def strange(self) -> BitIndex:
         """Where bytes are that are no digits."""
-        return Marked(self.data, self.size, lambda part: part - np.uint8(_ZERO) > _NINE)
+        return BitIndex(self.data, self.size, lambda part: part - np.uint8(_ZERO) > _NINE)
 
     def _have(self, at: Places, text: bytes) -> Marks:
         if len(text) > _LONG:

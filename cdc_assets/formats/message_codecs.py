@@ -25,7 +25,7 @@ from cdc_assets.types.zones import Zone
 __all__ = ["KeysAlone", "MessageCodec", "SourceSql", "Written", "by_nothing", "by_zone", "codec_of"]
 
 Classify = Callable[[pa.RecordBatch, MessageOptions], pa.RecordBatch]
-"""Messages -> SPOKEN, what each speaks of without its columns. Raises for no message: a broken one is `bad`."""
+"""Messages -> CLASSIFIED, what each speaks of without its columns. Raises for no message: a broken one is `bad`."""
 Decode = Callable[[pa.RecordBatch, str, TableId, TableSchema, MessageOptions], Decoded]
 """Rows, path, table, its schema -> its changes, in the shape of files. Of what does not fit, the row event is a Reject.
 """

@@ -22,24 +22,24 @@ from cdc_assets.model.tso import Tso
 
 __all__ = [
     "ACTIONS",
+    "CLASSIFIED",
     "HANDLE_KEY_ONLY",
     "SNAPSHOT_DDL",
-    "SPOKEN",
+    "Classification",
     "Kind",
-    "Said",
     "SchemaEvent",
+    "classified",
+    "classified_rows",
     "dialect_of",
     "explained",
     "in_order",
     "is_of_snapshot",
     "lines_of",
+    "one_row_messages",
     "parts",
     "position_text",
     "position_texts",
     "read_claim",
-    "said",
-    "said_of_lone_rows",
-    "said_of_rows",
     "source_text",
 ]
 
@@ -73,7 +73,7 @@ class Kind(str, enum.Enum):
     BAD = "bad"
 
 
-SPOKEN = pa.schema(
+CLASSIFIED = pa.schema(
     [
         pa.field("message", pa.int32(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
@@ -93,7 +93,7 @@ SPOKEN = pa.schema(
         pa.field("phase", pa.string()),
     ]
 )
-"""What messages speak of: a line for each message and table, in the order of the messages (see `said_of_rows`).
+"""What messages speak of: a line for each message and table, in the order of the messages (see `classified_rows`).
 
 `message` is the position in the batch. `schema` and `table` are null where a message names none or is too broken to
 read; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
@@ -115,8 +115,8 @@ none.
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A line of SPOKEN."""
+class Classification:
+    """A line of CLASSIFIED."""
 
     message: int
     kind: Kind
@@ -153,10 +153,10 @@ class SchemaEvent:
     lags: bool = False
 
 
-# --- lines of SPOKEN --------------------------------------------------------------------------------------------------
+# --- lines of CLASSIFIED ----------------------------------------------------------------------------------------------
 
 
-def said(lines: Iterable[Said]) -> pa.RecordBatch:
+def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
     """Return lines as a batch."""
     held = list(lines)
     return pa.RecordBatch.from_arrays(
@@ -176,11 +176,11 @@ def said(lines: Iterable[Said]) -> pa.RecordBatch:
                 for name in ("reason", "source", "source_position", "shape", "read_at", "phase")
             ),
         ],
-        schema=SPOKEN,
+        schema=CLASSIFIED,
     )
 
 
-def said_of_rows(
+def classified_rows(
     messages: Rows,
     ordinals: Rows,
     schemas: pa.Array,
@@ -226,7 +226,7 @@ def said_of_rows(
         "source_position": made.column("at_first"),
         **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape", "read_at", "phase")},
     }
-    found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
+    found = pa.table([columns[field.name].cast(field.type) for field in CLASSIFIED], schema=CLASSIFIED)
     return in_order(found.combine_chunks().to_batches())
 
 
@@ -244,10 +244,10 @@ def _runs(messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: Rows) 
     return runs
 
 
-def said_of_lone_rows(
+def one_row_messages(
     messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: pa.Array, **more: pa.Array
 ) -> pa.RecordBatch:
-    """Return the lines of messages that hold one row event each; `more` are other columns of SPOKEN."""
+    """Return the lines of messages that hold one row event each; `more` are other columns of CLASSIFIED."""
     count = len(messages)
     columns = {
         "message": pa.array(messages, pa.int32()),
@@ -259,8 +259,10 @@ def said_of_lone_rows(
         "last_commit_ts": commit_ts,
         **more,
     }
-    arrays = [columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in SPOKEN]
-    return pa.RecordBatch.from_arrays(arrays, schema=SPOKEN)
+    arrays = [
+        columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in CLASSIFIED
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=CLASSIFIED)
 
 
 def position_texts(*parts: pa.Array) -> pa.Array:
@@ -328,12 +330,12 @@ def explained(error: Exception) -> str:
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Return lines by message."""
-    table = pa.Table.from_batches(list(batches), SPOKEN).combine_chunks()
+    table = pa.Table.from_batches(list(batches), CLASSIFIED).combine_chunks()
     numbers = table.column("message").to_numpy()
     if (np.diff(numbers) < 0).any():
         table = table.take(pa.array(np.argsort(numbers, kind="stable"))).combine_chunks()
     found = table.to_batches()
-    return found[0] if found else said(())
+    return found[0] if found else classified(())
 
 
 # --- messages and their places ----------------------------------------------------------------------------------------

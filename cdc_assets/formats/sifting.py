@@ -17,7 +17,7 @@ from cdc_assets.formats import COMMIT_TS, LINE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.mysql_types import LOSSY, Values, changed_in_key, misfit
 
-__all__ = ["NULL_OR_TEXT", "SIX_DIGITS", "Fault", "Mask", "Sifted", "settled", "sifted"]
+__all__ = ["NULL_OR_TEXT", "SIX_DIGITS", "BatchChanges", "Fault", "Mask", "checked_values", "drop_misfits"]
 
 NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
 SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
     say: str = ""
 
 
-class Sifted(NamedTuple):
+class BatchChanges(NamedTuple):
     """The changes of one batch; `faults` are (line, reason, column, commit-ts)."""
 
     changes: pa.RecordBatch
@@ -52,7 +52,7 @@ def _reason(fault: Fault, row: int) -> str:
     return f"NULL is not {fault.column.type}" if value is None else misfit(text, fault.column)
 
 
-def settled(
+def checked_values(
     found: Values, texts: pa.Array, column: Column, in_key: bool, faults: list[Fault], masks: list[Mask]
 ) -> pa.Array:
     """Return the values of a column and add what is wrong with them: no value of a key is changed by a lossy rule."""
@@ -66,7 +66,7 @@ def settled(
     return found.array
 
 
-def sifted(batch: pa.RecordBatch, faults: list[Fault], masks: list[Mask]) -> Sifted:
+def drop_misfits(batch: pa.RecordBatch, faults: list[Fault], masks: list[Mask]) -> BatchChanges:
     """Leave out the rows with faults; the first fault of a row is its reason."""
     lines, stamps = batch.column(LINE), batch.column(COMMIT_TS)
     found = []
@@ -82,4 +82,4 @@ def sifted(batch: pa.RecordBatch, faults: list[Fault], masks: list[Mask]) -> Sif
         batch = batch.filter(kept)
         masks = [(column, rule, pc.and_(mask, kept)) for column, rule, mask in masks]
     notes = Counter({(column, rule): mask.true_count for column, rule, mask in masks if mask.true_count})
-    return Sifted(batch, found, notes)
+    return BatchChanges(batch, found, notes)

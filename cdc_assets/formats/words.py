@@ -5,7 +5,7 @@
     whole_numbers(words, from, to)   what digits say
     base64_numbers(texts)            what bytes in base64 say
     places(data, byte)               where a byte stands
-    Marked(data, size, test)         where the next byte stands that passes a test
+    BitIndex(data, size, test)         where the next byte stands that passes a test
     pieces(data, from, to)           what stands there, as an array
 
 A piece that is looked at may end with the data: whoever made the data appends as many bytes as are read beyond it.
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Marked", "Marks", "base64_numbers", "have", "is_utf8", "pieces", "places", "whole_numbers", "words"]
+__all__ = ["BitIndex", "Marks", "base64_numbers", "have", "is_utf8", "pieces", "places", "whole_numbers", "words"]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -151,7 +151,7 @@ def _parts(data: npt.NDArray[np.uint8]) -> Iterator[tuple[int, npt.NDArray[np.ui
         yield at, data[at : at + _PART_BYTES]
 
 
-class Marked:
+class BitIndex:
     """Where bytes stand that pass a test, but for some places; after so many bytes, at each place."""
 
     def __init__(self, data: npt.NDArray[np.uint8], size: int, test: Test, but: Places | None = None) -> None:

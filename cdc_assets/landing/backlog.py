@@ -27,7 +27,7 @@ _CLOCKS_DIFFER_MS = 10_000
 
 @dataclass
 class Piece:
-    """Messages of a partition, and the lines of SPOKEN that they hold."""
+    """Messages of a partition, and the lines of CLASSIFIED that they hold."""
 
     partition: Partition
     batch: pa.RecordBatch

@@ -27,7 +27,7 @@ from cdc_assets.ddl import Unreadable, database_of, is_statement, quote, rename_
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind, dialect_of
 from cdc_assets.landing.events import digest_of, event_rows
-from cdc_assets.landing.files import REPEAT, Added, LandingStore, Spool
+from cdc_assets.landing.files import REPEAT, LandingStore, NewFiles, Spool
 from cdc_assets.landing.partition_reader import (
     Bounds,
     Finding,
@@ -281,7 +281,7 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
     spool.take(batch.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
     written = spool.finish()
     events = event_rows([*batch.events, *_against_marks(batch, written.splits)], state, written.splits, batch.before)
-    added = Added(written.files, (store.write_events(events),))
+    added = NewFiles(written.files, (store.write_events(events),))
     try:
         after = digest_of(state.next) if state.next else ""
         store.commit(added, before, after, _changed(batch.before, state))

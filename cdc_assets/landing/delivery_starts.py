@@ -68,7 +68,7 @@ class DeliveryStarts:
     def take(
         self, partition: Partition, offsets: _Numbers, mark: Tso, marks: _Numbers, rows: pa.RecordBatch
     ) -> pa.Array:
-        """Return for each line of rows (SPOKEN) the place at which its delivery begins: offset * 2**20 + ordinal.
+        """Return for each line of rows (CLASSIFIED) the place at which its delivery begins: offset * 2**20 + ordinal.
 
         `offsets` and `marks` are those of all messages of the batch, -1 for what is no mark; `mark` is the greatest one
         before. A delivery of a table begins

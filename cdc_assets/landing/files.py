@@ -42,16 +42,16 @@ __all__ = [
     "PART",
     "REPEAT",
     "ROW",
-    "Added",
     "Files",
     "LandedFiles",
     "LandingStore",
+    "NewFiles",
     "Place",
     "RowGroup",
     "Run",
     "Spool",
     "SpooledFiles",
-    "Stored",
+    "TableFiles",
     "codes_of",
     "cut",
     "runs",
@@ -219,7 +219,7 @@ def splits_of(groups: Iterable[RowGroup], file: str) -> list[LandedSplit]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class TableFiles:
     """The files of a landing table as it stands: `events` in the order in which they were added.
 
     `identity` is the table's own id, "" where there is no table. `digest` is that of all next offsets, "" before the
@@ -234,7 +234,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class NewFiles:
     """Files that are written and in no snapshot yet: names with their bytes."""
 
     rows: tuple[tuple[str, int], ...] = ()
@@ -250,14 +250,14 @@ class Files(Protocol):
         Raises what `groups` raises, and leaves no file then.
         """
 
-    def discard(self, added: Added) -> None:
+    def discard(self, added: NewFiles) -> None:
         """Remove files that will not be committed."""
 
 
 class LandingStore(Files, Protocol):
     """A place for one feed's landing."""
 
-    def stored(self) -> Stored:
+    def stored(self) -> TableFiles:
         """Return what is there now."""
 
     def read_events(self, files: Sequence[str]) -> pa.Table:
@@ -273,13 +273,13 @@ class LandingStore(Files, Protocol):
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its name and bytes."""
 
-    def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
+    def commit(self, added: NewFiles, before: str, digest: str, changed: str) -> None:
         """Add files in one commit that carries `digest` and the text of what `changed`.
 
         Raises TableMoved, with nothing done, where the digest of all next offsets is not `before`.
         """
 
-    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+    def replace(self, added: NewFiles, old: Sequence[str], digest: str) -> None:
         """Put files in place of others in one commit, and say the same of the next offsets as before.
 
         Raises TableMoved, with nothing done, where the digest of all next offsets is another one, or an old file is not
@@ -300,7 +300,7 @@ class LandedFiles:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
         return self.files.write(group.rows for group in groups)
 
-    def discard(self, added: Added) -> None:
+    def discard(self, added: NewFiles) -> None:
         """Remove files that will not be committed."""
         self.files.remove(name for name, _ in (*added.rows, *added.events))
 
@@ -454,4 +454,4 @@ class Spool:
         gone = tuple(file for written in self._joined for file in written.files)
         self._clear()
         if gone:
-            self.store.discard(Added(gone))
+            self.store.discard(NewFiles(gone))

@@ -14,7 +14,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import OwnNamespaces, location
 from cdc_assets.lake.row_groups import Written
-from cdc_assets.landing.files import LANDED, PART, Added, LandedFiles, RowGroup, Stored
+from cdc_assets.landing.files import LANDED, PART, LandedFiles, NewFiles, RowGroup, TableFiles
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["LandingTable"]
@@ -36,14 +36,14 @@ class LandingTable:
             settings, (OwnNamespaces(settings.namespaces).landing, changefeed), LANDED, PART, _PREFIX, place
         )
 
-    def stored(self) -> Stored:
+    def stored(self) -> TableFiles:
         """Return what is there now; a state that is known costs one question to the catalog.
 
         Raises BadSettings for a landing that was written by a version of this software with other columns or events.
         """
         grown = self.table.look()
         if grown is None:
-            return Stored()
+            return TableFiles()
         if grown.properties and grown.properties.get(_VERSION) != _WRITTEN:
             name, version = ".".join(self.table.identifier), grown.properties.get(_VERSION, "0")
             raise BadSettings(
@@ -52,7 +52,7 @@ class LandingTable:
                 "topics anew."
             )
         files = grown.files
-        return Stored(
+        return TableFiles(
             grown.identity, files.get("events", ()), files.get("rows", ()), grown.properties.get(_NEXT, ""), grown.at_ms
         )
 
@@ -77,7 +77,7 @@ class LandingTable:
         """Write events as one file; return its location and bytes."""
         return self.table.write("events", [events])
 
-    def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
+    def commit(self, added: NewFiles, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""
         grown = self.table.look()
         said = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: changed, _ID: grown.identity if grown is not None else ""}
@@ -87,7 +87,7 @@ class LandingTable:
 
         self.table.append(_written(added), said, still)
 
-    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+    def replace(self, added: NewFiles, old: Sequence[str], digest: str) -> None:
         """Put files in place of others in one commit. Raises TableMoved where something was landed meanwhile."""
         grown = self.table.look()
         said = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: "", _ID: grown.identity if grown is not None else ""}
@@ -98,7 +98,7 @@ class LandingTable:
         self.table.expire(before_ms)
         return self.table.remove_unreferenced(before_ms)
 
-    def discard(self, added: Added) -> None:
+    def discard(self, added: NewFiles) -> None:
         """Remove files that will not be committed."""
         self.table.remove(_written(added))
 
@@ -107,5 +107,5 @@ class LandingTable:
         self.table.close()
 
 
-def _written(added: Added) -> list[Written]:
+def _written(added: NewFiles) -> list[Written]:
     return [Written(name, size) for name, size in (*added.rows, *added.events)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.landing.events import digest_of, event_rows
-from cdc_assets.landing.files import Added, RowGroup, Stored, splits_of
+from cdc_assets.landing.files import NewFiles, RowGroup, TableFiles, splits_of
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.schema import TableId
@@ -133,7 +133,7 @@ def maintain_landing(landing: Landing, needed: Needed, now_ms: int, limits: Land
 class _Due:
     """A landing as it is, the splits of it that expire, and the files that are written anew together."""
 
-    kept: Stored
+    kept: TableFiles
     landed: Landed
     expired: frozenset[LandedSplit]
     batches: Sequence[Sequence[str]]
@@ -209,7 +209,7 @@ def _commit(
     written = (store.write_rows(groups),) if groups else ()
     splits = splits_of(groups, written[0][0]) if written else []
     events = event_rows(landed.events, landed, landed.splits) if whole else event_rows((), landed, splits, landed)
-    added = Added(written, (store.write_events(events),))
+    added = NewFiles(written, (store.write_events(events),))
     try:
         store.replace(added, old, digest_of(landed.next) if landed.next else "")
     except TableMoved as error:

@@ -39,7 +39,7 @@ _STREAMED = "~"
 
 
 class Scan(NamedTuple):
-    """A new row of a snapshot: `place` is that of the snapshot as the row states it, `phase` as in SPOKEN.
+    """A new row of a snapshot: `place` is that of the snapshot as the row states it, `phase` as in CLASSIFIED.
 
     `is_ordered` says that the row stands in that place in the landing, so that it can begin another snapshot. `anew` is
     set where it begins the snapshot once more at the same place.
@@ -145,7 +145,7 @@ _UNMARKED = (
 
 
 class Line(NamedTuple):
-    """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
+    """A line of CLASSIFIED in the order of landing: its place in the source's log, rows before DDL, and where it is.
 
     A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
     place, "" where it can. `placed` is set where the line itself states `at`, `scan` for a new row of a snapshot.
@@ -164,7 +164,8 @@ class Line(NamedTuple):
 class _Row(NamedTuple):
     """A row as it was read: `stated` is the position in its message, `at` its place, "" for none.
 
-    `read_at` is how far the log was where the row has no place in it, `phase` where in a snapshot it stands (SPOKEN).
+    `read_at` is how far the log was where the row has no place in it, `phase` where in a snapshot it stands (see
+    CLASSIFIED).
     """
 
     stream: Stream

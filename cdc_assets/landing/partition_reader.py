@@ -54,7 +54,7 @@ __all__ = [
     "whole_message",
 ]
 
-_AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
+_AS_CLASSIFIED = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
 Places = npt.NDArray[np.int64]
 
@@ -285,7 +285,7 @@ class PartitionReader:
         held, count = _chosen(batch, messages), lines.num_rows
         columns = {
             **{name: held.column(name) for name in batch.schema.names if name in LANDED.names},
-            **{name: lines.column(name) for name in _AS_SPOKEN},
+            **{name: lines.column(name) for name in _AS_CLASSIFIED},
             PART: pa.repeat("rows", count),
             "position": lines.column("commit_ts"),
             "last_position": lines.column("last_commit_ts"),

@@ -99,7 +99,7 @@ class LandedEvent:
     rebuilt. `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says
     why a message is bad. COLUMNS is the first row of a topic that has columns beside its key, KEY_ALONE the first
     row of a partition that has none, before the topic's had any. Of protocols by offset `position` is the one that
-    landing gave, and the last four are as in the messages (`formats.messages.SPOKEN`), "" and 0 for null. A schema
+    landing gave, and the last four are as in the messages (`formats.messages.CLASSIFIED`), "" and 0 for null. A schema
     of a registry has its id in `shape` and its text in `query`. What a person decided is a `Decision`, whose text
     is in `query`.
     """

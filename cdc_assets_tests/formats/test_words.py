@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.formats.words import Marked, Words, have, places, whole_numbers, words
+from cdc_assets.formats.words import BitIndex, Words, have, places, whole_numbers, words
 
 _BEYOND = bytes(128)
 _NUMBERS = st.one_of(
@@ -53,7 +53,7 @@ def test_the_next_place_is_the_first_one_that_is_not_left_out(pieces: list[tuple
     left_out = stand[[mark for _, mark in pieces]]
     wanted = [*sorted(set(stand.tolist()) - set(left_out.tolist())), size]
     at = np.arange(size + 1)
-    marked = Marked(data, size, lambda part: part == ord("b"), left_out)
+    marked = BitIndex(data, size, lambda part: part == ord("b"), left_out)
     assert marked.next(at).tolist() == [min(one for one in wanted if one >= place) for place in at.tolist()]
     assert stand.tolist() == np.flatnonzero(data == ord("b")).tolist()
 

@@ -524,10 +524,10 @@ def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(
 
 
 def test_a_store_whose_offsets_moved_refuses_a_landing() -> None:
-    from cdc_assets.landing.files import Added
+    from cdc_assets.landing.files import NewFiles
 
     with pytest.raises(TableMoved):
-        MemoryStore().commit(Added(), "another", "next", "")
+        MemoryStore().commit(NewFiles(), "another", "next", "")
 
 
 @pytest.mark.parametrize(

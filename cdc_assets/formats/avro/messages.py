@@ -47,15 +47,15 @@ from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
     in_order,
     lines_of,
+    one_row_messages,
     position_text,
     position_texts,
-    said,
-    said_of_lone_rows,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -102,7 +102,7 @@ def _id_in(headers: list[dict[str, Any]] | None, name: str) -> bytes:
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN); names are sanitized, a tombstone has no commit-ts."""
+    """Return what each message speaks of (CLASSIFIED); names are sanitized, a tombstone has no commit-ts."""
     keys, sent = messages.column("key"), messages.column("value")
     values, key_ids = unpacked_array(sent, options), ids_of_schemas(keys)
     keyed = bits(pc.is_valid(keys))
@@ -110,7 +110,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     deletes = keyed & ~packed & _are_deletes(values)
     bad: list[tuple[int, str]] = [(int(message), _PACKED) for message in np.flatnonzero(packed)]
     found = [
-        said(_markers(values, np.flatnonzero(~keyed), bad)),
+        classified(_markers(values, np.flatnonzero(~keyed), bad)),
         *_lines_of_deletes(keys, values, key_ids, np.flatnonzero(deletes), options, bad),
     ]
     for name, schema, records in _read(values, keyed & ~packed & ~deletes, options):
@@ -121,7 +121,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
             ts, kept = stamps[records.sound], pa.array(records.sound)
             shape = pc.binary_join_element_wise(ids.filter(kept), name, "/")
             found.append(_lines_of_rows(records.messages[records.sound], schema, ts, shape=shape))
-    return in_order([*found, said(_bad_lines(bad, keys, values, options))])
+    return in_order([*found, classified(_bad_lines(bad, keys, values, options))])
 
 
 _PACKED = "its value is not compressed as large-message-handle-compression says"
@@ -160,7 +160,7 @@ def _require_framing(records: Records, ids: pa.StringArray, keys: pa.BinaryArray
 def _lines_of_rows(messages: Places, schema: RecordSchema, stamps: Places, **more: pa.Array) -> pa.RecordBatch:
     schemas_, tables = (pa.repeat(name, len(messages)) for name in schema.schema_and_table)
     ts = pa.array(stamps, pa.int64(), mask=stamps == _NONE)
-    return said_of_lone_rows(messages, schemas_, tables, ts, **{"source_position": position_texts(ts), **more})
+    return one_row_messages(messages, schemas_, tables, ts, **{"source_position": position_texts(ts), **more})
 
 
 def _lines_of_deletes(
@@ -204,7 +204,7 @@ def _stamps_of_deletes(values: pa.Array) -> Places:
     return np.array([_NONE if ts is None else ts if ts < _GREATEST_TS else _NONE - 1 for ts in raw], np.int64)
 
 
-def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> Iterator[Said]:
+def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> Iterator[Classification]:
     """Yield the lines of messages without key, which TiCDC writes with `avro-enable-watermark`; of others why not."""
     first = pc.binary_slice(values.take(pa.array(places)), 0, 1)
     for message in places[~bits(pc.equal(first, b"\1"))].tolist():
@@ -215,7 +215,7 @@ def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> It
         elif mark >= _GREATEST_TS:
             bad.append((message, f"its commit-ts {mark} is not a TSO"))
         else:
-            yield Said(message, Kind.RESOLVED, commit_ts=mark, source_position=position_text(mark))
+            yield Classification(message, Kind.RESOLVED, commit_ts=mark, source_position=position_text(mark))
     ddl = places[bits(pc.equal(first, b"\1"))]
     for records in parsed_records(pc.binary_slice(values.take(pa.array(ddl)), 1, 1 << 31)):
         texts = [records.column(name) for name in ("schema", "table", "query")]
@@ -232,19 +232,21 @@ def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> It
             schema, table, query = (column.texts[place].as_py() for column in texts)
             ts, own = int(commit_ts[place]), {"query": query, "type": int(action[place])}
             message = int(ddl[records.messages[place]])
-            yield Said(message, Kind.DDL, TableId(schema, table), None, ts, source_position=position_text(ts), **own)
+            yield Classification(
+                message, Kind.DDL, TableId(schema, table), None, ts, source_position=position_text(ts), **own
+            )
 
 
 def _bad_lines(
     bad: Sequence[tuple[int, str]], keys: pa.Array, values: pa.Array, options: MessageOptions
-) -> Iterator[Said]:
+) -> Iterator[Classification]:
     """Yield the lines of messages that cannot be read: of the table that the schema of key or value names."""
     places = pa.array([message for message, _ in bad], pa.int64())
     ids = [ids_of_schemas(column.take(places)).to_pylist() for column in (keys, values)]
     for (message, reason), *names in zip(bad, *ids, strict=True):
         tables = (table_named_by(name, options.registry) for name in names)
         table = next((table for table in tables if table is not None), None)
-        yield Said(message, Kind.BAD, table, reason=f"it is not an Avro message: {reason}")
+        yield Classification(message, Kind.BAD, table, reason=f"it is not an Avro message: {reason}")
 
 
 def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, int]:

@@ -182,14 +182,14 @@ class _FileShape:
     """What is the same in all records: `lead` comes before the type, `middle` between `ts` and the types of columns.
 
     `head` is how many bytes come before the value of `old`, give or take one for each of `columns` (the number of a
-    type has one digit or two). `said` has to be among the types. `names` are the columns of a row in their order.
+    type has one digit or two). `members` has to be among the types. `names` are the columns of a row in their order.
     """
 
     lead: bytes
     middle: bytes
     head: int
     columns: int
-    said: tuple[str, ...]
+    members: tuple[str, ...]
     names: tuple[str, ...]
     record: dict[str, Any]
 
@@ -239,9 +239,9 @@ def _find_shape(frame: RecordFrame, schema: TableSchema) -> _FileShape | None:
     lead = _dumps({name: record[name] for name in _NAMES[:5]})[:-1] + b',"type":"'
     middle = b',"sql":' + _dumps(record["sql"]) + b',"sqlType":{'
     named = [column.name for column in schema.stored if column.type in MEMBERS]
-    said = [_dumps({name: record["mysqlType"][name]})[1:-1].decode() for name in named]
+    members = [_dumps({name: record["mysqlType"][name]})[1:-1].decode() for name in named]
     head = first.index(_OLD, len(lead) + len(middle)) + len(_OLD)
-    return _FileShape(lead, middle, head, len(record["sqlType"]), tuple(said), tuple(record["data"][0]), record)
+    return _FileShape(lead, middle, head, len(record["sqlType"]), tuple(members), tuple(record["data"][0]), record)
 
 
 def _is_known(record: Any, schema: TableSchema) -> bool:
@@ -379,7 +379,7 @@ class _FileBlock:
         self.fit: Marks = stop - begin > shape.head
         self.kinds = self._heads(body, begin, stop)
         olds = np.minimum(self._olds(body, begin), stop)
-        for text in shape.said:
+        for text in shape.members:
             types = pieces(body, np.minimum(begin + shape.types, olds), olds, pa.string())
             self.fit &= _marks(pc.match_substring(types, text))
         rests = pieces(body, olds, stop)

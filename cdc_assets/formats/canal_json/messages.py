@@ -31,15 +31,15 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
     in_order,
     lines_of,
+    one_row_messages,
     position_text,
     position_texts,
-    said,
-    said_of_lone_rows,
 )
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -49,13 +49,13 @@ __all__ = ["classify", "decode", "schemas"]
 _GREATEST_TS = np.uint64(1 << 63)
 _MOST_MILLISECONDS = np.uint64(1 << 45)
 _TROUBLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
-"""What a row raises that is none."""
+"""Exceptions a malformed row may raise."""
 
 Rows = npt.NDArray[np.int64]
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN): of a row as TiCDC writes it by its ends alone."""
+    """Return what each message speaks of (CLASSIFIED): of a row as TiCDC writes it by its ends alone."""
     values = unpacked_array(messages.column("value"), options)
     ends = read_ends(values, options.enable_tidb_extension)
     stamps = ends.numbers if options.enable_tidb_extension else ends.numbers << 18
@@ -73,7 +73,7 @@ def _lines_of_rows(
     commit_ts = pa.array(stamps, pa.int64())
     if not options.enable_tidb_extension:
         more["source_position"] = position_texts(commit_ts)
-    return said_of_lone_rows(messages, schemas, tables, commit_ts, **more)
+    return one_row_messages(messages, schemas, tables, commit_ts, **more)
 
 
 def _lines(
@@ -107,18 +107,18 @@ def _lines(
     for place in np.flatnonzero(records.sound & ~(rows & whole)).tolist():
         message, commit_ts = int(numbers[records.messages[place]]), int(stamps[place])
         if marks[place]:
-            lines.append(Said(message, Kind.RESOLVED, commit_ts=commit_ts))
+            lines.append(Classification(message, Kind.RESOLVED, commit_ts=commit_ts))
             continue
         table = TableId(*(column.texts[place].as_py() for column in names))
         if is_ddl[place]:
             query, action = records.column("sql").texts[place].as_py(), ACTIONS.get(kinds.texts[place].as_py())
             at = None if options.enable_tidb_extension else position_text(commit_ts)
-            lines.append(Said(message, Kind.DDL, table, None, commit_ts, query, action, source_position=at))
+            lines.append(Classification(message, Kind.DDL, table, None, commit_ts, query, action, source_position=at))
         elif unstamped[place]:
-            lines.append(Said(message, Kind.BAD, table, (0,), reason=_NO_COMMIT_TS))
+            lines.append(Classification(message, Kind.BAD, table, (0,), reason=_NO_COMMIT_TS))
         else:
-            lines.append(Said(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY))
-    yield said(lines)
+            lines.append(Classification(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY))
+    yield classified(lines)
     mine, places = pa.array(rows & whole), numbers[records.messages[rows & whole]]
     schemas_, tables = (column.texts.filter(mine) for column in names)
     claim = claims.only(claimed).filter(mine)
@@ -143,7 +143,7 @@ def _require_stamps(records: Records, marks: Marks) -> tuple[Rows, Marks]:
     return np.where(records.sound, stamps, 0).astype(np.int64), clocked
 
 
-def _unread(message: int, value: bytes, reason: str, options: MessageOptions) -> Said:
+def _unread(message: int, value: bytes, reason: str, options: MessageOptions) -> Classification:
     """Return what a message speaks of that cannot be read: of its table alone, where its ends are those of a row.
 
     Such a row is told from others when it is decoded.
@@ -153,12 +153,12 @@ def _unread(message: int, value: bytes, reason: str, options: MessageOptions) ->
     reason = f"it is not a message of the protocol Canal-JSON: {reason}"
     ends = read_damaged(value, options.enable_tidb_extension)
     if ends is None:
-        return Said(message, Kind.BAD, reason=reason)
+        return Classification(message, Kind.BAD, reason=reason)
     table, commit_ts, claim, whole = ends
     if not whole and not claim:
-        return Said(message, Kind.BAD, table, (0,), commit_ts, reason=reason)
+        return Classification(message, Kind.BAD, table, (0,), commit_ts, reason=reason)
     at = None if options.enable_tidb_extension else position_text(commit_ts)
-    return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim, source_position=at)
+    return Classification(message, Kind.ROW, table, (0,), commit_ts, claim=claim, source_position=at)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -218,13 +218,13 @@ def _inferred(
     data: Mapping[str, Any], types: Mapping[str, str], key: Iterable[str]
 ) -> tuple[TableSchema, tuple[str, ...]]:
     primary = tuple(str(name) for name in key)
-    columns, said_of = [], []
+    columns, doubts = [], []
     for column, doubt in (_column(name, types[name], data[name], name in primary) for name in data):
         columns.append(column)
-        said_of += [f'"{column.name}": {doubt}'] if doubt else []
-    said_of.append("which columns may be null, lengths, defaults, collations, virtual columns, partitions, unique keys")
+        doubts += [f'"{column.name}": {doubt}'] if doubt else []
+    doubts.append("which columns may be null, lengths, defaults, collations, virtual columns, partitions, unique keys")
     index = (Index("PRIMARY", primary, unique=True, primary=True),) if primary else ()
-    return TableSchema(tuple(columns), primary, index), tuple(said_of)
+    return TableSchema(tuple(columns), primary, index), tuple(doubts)
 
 
 def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Column, str]:

@@ -13,49 +13,62 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_assets.formats import Decoded, Op
-from cdc_assets.formats.column_codes import Typed, infer
+from cdc_assets.formats.column_codes import TypedColumn, infer
 from cdc_assets.formats.craft.columns import NEW, Groups, cells, maybe_overwritten, names_of, read_groups
 from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
 from cdc_assets.formats.craft.varints import Mask, Places, sums_before
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, in_order, lines_of, parts, said, said_of_rows
+from cdc_assets.formats.messages import (
+    Classification,
+    Kind,
+    SchemaEvent,
+    classified,
+    classified_rows,
+    in_order,
+    lines_of,
+    parts,
+)
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN); no body of a row is read."""
+    """Return what each message speaks of (CLASSIFIED); no body of a row is read."""
     found = []
     for start, part in parts(messages):
         frames = read_frames(part.column("value"))
-        found.append(said(_others(frames, start)))
+        found.append(classified(_others(frames, start)))
         rows = np.flatnonzero(frames.kind == ROW)
         if len(rows):
             schema, table = (frames.texts.take(pa.array(one[rows])) for one in (frames.schema, frames.table))
             found.append(
-                said_of_rows(frames.message[rows] + start, frames.ordinal[rows], schema, table, frames.commit_ts[rows])
+                classified_rows(
+                    frames.message[rows] + start, frames.ordinal[rows], schema, table, frames.commit_ts[rows]
+                )
             )
     return in_order(found)
 
 
-def _others(frames: Frames, start: int) -> Iterable[Said]:
+def _others(frames: Frames, start: int) -> Iterable[Classification]:
     for number, reason in frames.reasons.items():
-        yield Said(start + number, Kind.BAD, reason=f"it is not a message of the protocol Craft: {reason}")
+        yield Classification(start + number, Kind.BAD, reason=f"it is not a message of the protocol Craft: {reason}")
     for event in np.flatnonzero(frames.kind != ROW).tolist():
         message, commit_ts = start + int(frames.message[event]), int(frames.commit_ts[event])
         if frames.kind[event] == RESOLVED:
-            yield Said(message, Kind.RESOLVED, commit_ts=commit_ts)
+            yield Classification(message, Kind.RESOLVED, commit_ts=commit_ts)
             continue
         table = TableId(_term(frames, frames.schema[event]), _term(frames, frames.table[event]))
         try:
             action, query = _ddl(frames, event)
         except ValueError as error:
-            yield Said(message, Kind.BAD, table, commit_ts=commit_ts, reason=f"its DDL cannot be read: {error}")
+            yield Classification(
+                message, Kind.BAD, table, commit_ts=commit_ts, reason=f"its DDL cannot be read: {error}"
+            )
         else:
-            yield Said(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action)
+            yield Classification(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action)
 
 
 def _term(frames: Frames, term: int) -> str:
@@ -195,7 +208,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     return tuple(found.values())
 
 
-def _shapes(frames: Frames, groups: Groups) -> Iterable[tuple[int, tuple[Typed, ...]]]:
+def _shapes(frames: Frames, groups: Groups) -> Iterable[tuple[int, tuple[TypedColumn, ...]]]:
     """Yield for each table and set of columns one group, the one of the least commit-ts, with its columns."""
     names = frames.texts.to_pylist()
     stops = np.searchsorted(groups.group, np.arange(len(groups.event)), side="right").tolist()
@@ -218,11 +231,11 @@ def _shapes(frames: Frames, groups: Groups) -> Iterable[tuple[int, tuple[Typed, 
         yield group, tuple(_typed(frames, groups, names, place) for place in range(starts[group], stops[group]))
 
 
-def _typed(frames: Frames, groups: Groups, names: list[str], place: int) -> Typed:
+def _typed(frames: Frames, groups: Groups, names: list[str], place: int) -> TypedColumn:
     start, length = int(groups.start[place]), int(groups.length[place])
     text = frames.varints.data[start : start + max(length, 0)].tobytes().decode("utf-8", "replace")
     texts = (text,) if length >= 0 and groups.code[place] in (7, 11, 12, 246) else ()
-    return Typed(names[int(groups.name[place])], int(groups.code[place]), int(groups.flags[place]), texts)
+    return TypedColumn(names[int(groups.name[place])], int(groups.code[place]), int(groups.flags[place]), texts)
 
 
 CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)

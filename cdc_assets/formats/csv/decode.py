@@ -23,7 +23,7 @@ from cdc_assets.formats.csv.columns import explain, hidden_columns, layout_of_he
 from cdc_assets.formats.csv.dialect import Layout, dialect, read
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.dialect import Dialect, Rows, Undo, complete_bytes, fields, leading, numbered, records, undone
-from cdc_assets.formats.sifting import NULL_OR_TEXT, Fault, Mask, Sifted, settled, sifted
+from cdc_assets.formats.sifting import NULL_OR_TEXT, BatchChanges, Fault, Mask, checked_values, drop_misfits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary, Values, finish, values, wire_type
@@ -92,7 +92,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
         return Decoded(_assembled([], file), (), _tail(file, 0), notes)
     file = _with_handle_key_settled(file)
     blocks = _rows(file)
-    parts: list[Sifted] = []
+    parts: list[BatchChanges] = []
     for rows in blocks:
         for batch, numbers in numbered(rows):
             parts.append(_part(batch, numbers, rows.undo, file))
@@ -262,7 +262,7 @@ def _rows(file: _File) -> list[Rows]:
     return blocks
 
 
-def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> Sifted:
+def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> BatchChanges:
     faults: list[Fault] = []
     masks: list[Mask] = []
     ops = _ops(batch, numbers, faults, file)
@@ -278,10 +278,10 @@ def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File
         found = _converted(texts, column, file.options)
         clean = found.bad is None and not found.notes
         in_key = column.name in file.schema.exact
-        arrays[column.name] = found.array if clean else settled(found, texts, column, in_key, faults, masks)
+        arrays[column.name] = found.array if clean else checked_values(found, texts, column, in_key, faults, masks)
     shape = _schema(file)
     batch = pa.RecordBatch.from_arrays([arrays[name] for name in shape.names], schema=shape)
-    return sifted(batch, faults, masks) if faults or masks else Sifted(batch)
+    return drop_misfits(batch, faults, masks) if faults or masks else BatchChanges(batch)
 
 
 def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], file: _File) -> pa.Int8Array:
@@ -452,5 +452,5 @@ def _tso(text: bytes) -> int | None:
     return int(text) if text.isdigit() and len(text) < 20 and int(text) < 1 << 63 else None
 
 
-def _assembled(parts: list[Sifted], file: _File) -> pa.Table:
+def _assembled(parts: list[BatchChanges], file: _File) -> pa.Table:
     return pa.Table.from_batches([part.changes for part in parts], schema=_schema(file))

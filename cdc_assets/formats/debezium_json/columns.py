@@ -16,9 +16,9 @@ from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL
 from cdc_assets.types.families import BINARY, CHARACTER
 
-__all__ = ["UNTOLD", "columns_of", "field_of", "settled_field"]
+__all__ = ["UNKNOWN_TYPE", "columns_of", "field_of", "settled_field"]
 
-UNTOLD = ""
+UNKNOWN_TYPE = ""
 """The type of a column that only has been seen, in a message without schema block."""
 
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
@@ -35,7 +35,7 @@ _SOURCE_DECIMALS = ("NUMERIC", "DECIMAL")
 def columns_of(block: Mapping[str, Field | None], settings: ConnectorSettings) -> tuple[Column, ...]:
     """Return the columns that a block describes; without fields their names alone."""
     return tuple(
-        Column(name, UNTOLD) if field is None else _column(name, field, settings) for name, field in block.items()
+        Column(name, UNKNOWN_TYPE) if field is None else _column(name, field, settings) for name, field in block.items()
     )
 
 

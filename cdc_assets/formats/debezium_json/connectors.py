@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, Op, shape_of
-from cdc_assets.formats.debezium_json.columns import UNTOLD, columns_of, field_of, settled_field
+from cdc_assets.formats.debezium_json.columns import UNKNOWN_TYPE, columns_of, field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes
 from cdc_assets.formats.debezium_json.positions import SourcePositions, dialect, source_positions
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
@@ -31,14 +31,14 @@ from cdc_assets.formats.message_codecs import MessageCodec, SourceSql
 from cdc_assets.formats.message_options import CONNECTOR_MODES, MessageOptions
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
     explained,
     in_order,
     lines_of,
-    said,
-    said_of_lone_rows,
+    one_row_messages,
     source_text,
     truncating,
 )
@@ -99,10 +99,14 @@ def _types(options: MessageOptions) -> ReadColumn:
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN)."""
+    """Return what each message speaks of (CLASSIFIED)."""
     values, keys = messages.column("value"), _Keys(messages.column("key"))
     none = bits(pc.fill_null(pc.equal(values, b"null"), True))
-    found = [said(Said(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist())]
+    found = [
+        classified(
+            Classification(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist()
+        )
+    ]
     for rows in _sent(values, ~none):
         for members, some in rows.by_members():
             found += _lines(some, frozenset(members), keys)
@@ -136,14 +140,16 @@ def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.
 
 
 def _bad(rows: Envelope) -> pa.RecordBatch:
-    return said(
-        Said(message, Kind.BAD, reason=f"it is not a message of a Debezium connector: {reason}")
+    return classified(
+        Classification(message, Kind.BAD, reason=f"it is not a message of a Debezium connector: {reason}")
         for _, message, reason in rows.records.refused()
     )
 
 
 def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
-    return said(Said(message, Kind.IGNORED, reason=reason) for message in rows.records.messages.tolist())
+    return classified(
+        Classification(message, Kind.IGNORED, reason=reason) for message in rows.records.messages.tolist()
+    )
 
 
 def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: _Keys) -> Iterator[pa.RecordBatch]:
@@ -169,19 +175,21 @@ def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: _Keys) -> Iter
     mask = pa.array(records.sound & is_row)
     chosen = {"source_position": found.places, "read_at": found.read_at, "phase": found.phases, "shape": shapes}
     chosen["source"] = pc.binary_join_element_wise(prefix, names.texts, "")
-    yield said_of_lone_rows(
+    yield one_row_messages(
         records.messages[records.sound & is_row],
         tables.schemas.filter(mask),
         tables.names.filter(mask),
         pa.array(commit_ts).filter(mask),
         **{name: column.filter(mask) for name, column in chosen.items()},
     )
-    emptied = list[Said]()
+    emptied = list[Classification]()
     for place in np.flatnonzero(records.sound & op.equal("t")).tolist():
         table, log = tables.table(place), chosen["source"][place].as_py()
-        line = Said(int(records.messages[place]), Kind.DDL, table, commit_ts=int(commit_ts[place]), type=11, source=log)
+        line = Classification(
+            int(records.messages[place]), Kind.DDL, table, commit_ts=int(commit_ts[place]), type=11, source=log
+        )
         emptied.append(replace(line, query=truncating(table), source_position=found.places[place].as_py()))
-    yield said(emptied)
+    yield classified(emptied)
 
 
 def _commit_ts(rows: Envelope) -> Places:
@@ -226,7 +234,7 @@ _NO_TABLES = ("SET", "USE")
 def _schema_changes(
     rows: Envelope, connector: str, commit_ts: Places, found: SourcePositions, logs: pa.StringArray
 ) -> pa.RecordBatch:
-    lines, records = list[Said](), rows.records
+    lines, records = list[Classification](), rows.records
     texts, changes, spaces, tables = (
         rows.column(*path) for path in (("ddl",), ("tableChanges",), ("databaseName",), ("source", "table"))
     )
@@ -234,22 +242,24 @@ def _schema_changes(
         message, text = int(records.messages[place]), texts.texts[place].as_py()
         if connector not in _MYSQL:
             reason = f"a schema change of {connector}, of which rows have the columns"
-            lines.append(Said(message, Kind.IGNORED, reason=reason))
+            lines.append(Classification(message, Kind.IGNORED, reason=reason))
             continue
         try:
             if not texts.are(CellKind.TEXT)[place] or text.split(None, 1)[0].upper() in _NO_TABLES:
                 reason = "a setting of the server, no change of a schema"
-                lines.append(Said(message, Kind.IGNORED, reason=reason))
+                lines.append(Classification(message, Kind.IGNORED, reason=reason))
                 continue
             changed = json_value(changes.texts[place].as_py() or "[]")
             table = _changed(changed) or TableId(*(cells.texts[place].as_py() or "" for cells in (spaces, tables)))
         except _TROUBLE as error:
             records.refuse(place, explained(error))
             continue
-        line = Said(message, Kind.DDL, table, commit_ts=int(commit_ts[place]), query=text, source=logs[place].as_py())
+        line = Classification(
+            message, Kind.DDL, table, commit_ts=int(commit_ts[place]), query=text, source=logs[place].as_py()
+        )
         at, snapshot = found.ddl[place].as_py(), found.places[place].as_py()
         lines.append(replace(line, source_position=at, read_at=snapshot if at == SNAPSHOT_DDL else None))
-    return said(lines)
+    return classified(lines)
 
 
 def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
@@ -676,7 +686,7 @@ def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
 
     Columns of the setting `schemas` in PostgreSQL's words have their types by the present modes: there the mode counts.
     """
-    if column.type == UNTOLD:
+    if column.type == UNKNOWN_TYPE:
         return {}
     given, own = dict(options.connector), _way(column, options)
     found: dict[str, object] = {

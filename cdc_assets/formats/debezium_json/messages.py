@@ -27,15 +27,15 @@ from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
     in_order,
     lines_of,
+    one_row_messages,
     position_text,
     position_texts,
-    said,
-    said_of_lone_rows,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of
@@ -56,7 +56,7 @@ _SIDES: Mapping[str, tuple[bool | None, bool]] = {"c": (False, True), "u": (None
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN)."""
+    """Return what each message speaks of (CLASSIFIED)."""
     values = unpacked_array(messages.column("value"), options)
     return in_order(lines for records in json_records(values, "schema") for lines in _lines(records))
 
@@ -68,20 +68,22 @@ def _lines(records: Records) -> Iterator[pa.RecordBatch]:
     rows, marks = bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), bits(pc.equal(op.texts, "m"))
     records.require(rows | marks | ~op.given, lambda place: f'its op is "{op.shown(place)}"')
     records.require(rows | marks | ddl.are(CellKind.TEXT), "it has neither an op nor a ddl")
-    yield said(_bad(message, reason) for _, message, reason in records.refused())
-    others = list[Said]()
+    yield classified(_bad(message, reason) for _, message, reason in records.refused())
+    others = list[Classification]()
     for place in np.flatnonzero(records.sound & ~rows).tolist():
         message, ts = int(records.messages[place]), int(commit_ts[place])
         if marks[place]:
-            others.append(Said(message, Kind.RESOLVED, commit_ts=ts))
+            others.append(Classification(message, Kind.RESOLVED, commit_ts=ts))
             continue
         table, text = TableId(schemas[place].as_py(), tables[place].as_py()), ddl.texts[place].as_py()
-        others.append(Said(message, Kind.DDL, table, commit_ts=ts, query=text, source_position=position_text(ts)))
-    yield said(others)
+        others.append(
+            Classification(message, Kind.DDL, table, commit_ts=ts, query=text, source_position=position_text(ts))
+        )
+    yield classified(others)
     mine = records.sound & rows
     stamps, chosen = pa.array(commit_ts[mine]), pa.array(mine)
     names = schemas.filter(chosen), tables.filter(chosen)
-    yield said_of_lone_rows(records.messages[mine], *names, stamps, source_position=position_texts(stamps))
+    yield one_row_messages(records.messages[mine], *names, stamps, source_position=position_texts(stamps))
 
 
 def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, npt.NDArray[np.int64]]:
@@ -104,10 +106,10 @@ def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, n
     return schemas.texts, tables.texts, np.where(whole, commit_ts, 0).astype(np.int64)
 
 
-def _bad(message: int, reason: str) -> Said:
+def _bad(message: int, reason: str) -> Classification:
     if reason == NO_VALUE:
         reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
-    return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {reason}")
+    return Classification(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {reason}")
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class SourcePositions(NamedTuple):
     """Where messages stand, null for those without place, and `ddl` where they do as changes of a schema.
 
     `read_at` is how far the log was when a row of an incremental snapshot was read, null for others and if not told.
-    `phases` are where in its table's snapshot a row stands (`phase` of SPOKEN), null for a row of none.
+    `phases` are where in its table's snapshot a row stands (`phase` of CLASSIFIED), null for a row of none.
     """
 
     places: pa.StringArray

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, ReadRange
 from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, taken
-from cdc_assets.formats.sifting import Fault, Mask, Sifted, sifted
+from cdc_assets.formats.sifting import BatchChanges, Fault, Mask, drop_misfits
 from cdc_assets.model.dumps import DUMP_ZONE, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -155,7 +155,7 @@ def _shown(value: object) -> str:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> Sifted:
+def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> BatchChanges:
     faults: list[Fault] = []
     masks: list[Mask] = []
     size = batch.num_rows
@@ -167,7 +167,7 @@ def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> Sifted:
     kept = (column for column in target.columns if column is not None)
     for array, column in zip(batch.columns, kept, strict=True):
         found[column.name] = taken(_converted(array, column, target), array, column, target, faults, masks)
-    return sifted(target.batch(found), faults, masks)
+    return drop_misfits(target.batch(found), faults, masks)
 
 
 _BYTES = ("BIT", *BINARY)

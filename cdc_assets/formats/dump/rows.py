@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, shape_of
-from cdc_assets.formats.sifting import SIX_DIGITS, Fault, Mask, Sifted, settled, sifted
+from cdc_assets.formats.sifting import SIX_DIGITS, BatchChanges, Fault, Mask, checked_values, drop_misfits
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -157,7 +157,7 @@ def columns_by_count(count: int, schema: TableSchema) -> tuple[Column | None, ..
 
 def rows_of(
     arrays: Sequence[pa.Array], lines: pa.Int64Array, target: Target, binary: Binary, known: Sequence[Mask] = ()
-) -> Sifted:
+) -> BatchChanges:
     """Return the rows of one batch: an array of texts, or of `reading_type`, for each column of the file."""
     faults: list[Fault] = []
     masks = list(known)
@@ -171,7 +171,7 @@ def rows_of(
         if column is not None:
             converted = _converted(texts, column, target.options, binary)
             found[column.name] = taken(converted, texts, column, target, faults, masks)
-    return sifted(target.batch(found), faults, masks)
+    return drop_misfits(target.batch(found), faults, masks)
 
 
 def taken(
@@ -184,7 +184,7 @@ def taken(
         if in_key:
             faults.append(Fault(rounded, texts, column, changed_in_key(SIX_DIGITS)))
         masks.append((column.name, SIX_DIGITS, rounded))
-    return settled(found, texts, column, in_key, faults, masks)
+    return checked_values(found, texts, column, in_key, faults, masks)
 
 
 def _rounded(floats: pa.FloatArray) -> pa.BooleanArray:
@@ -220,7 +220,10 @@ def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray | None:
 
 
 def assembled(
-    parts: Sequence[Sifted], broken: Iterable[tuple[int, str]], records: Iterable[tuple[int, bytes]], target: Target
+    parts: Sequence[BatchChanges],
+    broken: Iterable[tuple[int, str]],
+    records: Iterable[tuple[int, bytes]],
+    target: Target,
 ) -> Decoded:
     """Return one block. `broken` are (line, what is wrong) of records that could not be cut, `records` all with lines.
 
@@ -246,7 +249,7 @@ def assembled(
     return Decoded(changes, rejects, None, _notes(parts))
 
 
-def _notes(parts: Sequence[Sifted]) -> dict[tuple[str, str], int]:
+def _notes(parts: Sequence[BatchChanges]) -> dict[tuple[str, str], int]:
     notes: Counter[tuple[str, str]] = Counter()
     for part in parts:
         notes.update(part.notes)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded
-from cdc_assets.formats.column_codes import Typed, infer
+from cdc_assets.formats.column_codes import TypedColumn, infer
 from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
@@ -27,13 +27,13 @@ from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
+    classified_rows,
     in_order,
     lines_of,
-    said,
-    said_of_rows,
 )
 from cdc_assets.formats.open_protocol.rows import cells_of, read_rows
 from cdc_assets.formats.records import CellKind, Marks, bits
@@ -49,7 +49,7 @@ _MOST_ACTION = np.uint64(1 << 20)
 _GREATEST_TS = np.uint64(1 << 63)
 _VERSION = b"\0\0\0\0\0\0\0\1"
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
-"""What a row raises that is none."""
+"""Exceptions a malformed row may raise."""
 
 
 # --- messages and their events ----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def _heads(keys: pa.BinaryArray) -> _Heads:
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN), by its key alone but for a DDL."""
+    """Return what each message speaks of (CLASSIFIED), by its key alone but for a DDL."""
     events = _events(messages)
     heads = _heads(events.keys)
     bad = dict(events.torn)
@@ -168,10 +168,10 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     for event in np.flatnonzero(fit & alone).tolist() if options.cuts_large_rows else ():
         alone[event] = not _is_delete(events.values[event].as_py(), options)
     rows = fit & (heads.kinds == _ROW) & ~alone
-    lines = said(_bad(message, reason) for message, reason in bad.items())
-    others = said(_others(events, heads, np.flatnonzero(fit & ~rows), options))
+    lines = classified(_bad(message, reason) for message, reason in bad.items())
+    others = classified(_others(events, heads, np.flatnonzero(fit & ~rows), options))
     schemas_, tables, claims = (one.filter(pa.array(rows)) for one in (heads.schemas, heads.tables, heads.claims))
-    mine = said_of_rows(events.owners[rows], events.ordinals[rows], schemas_, tables, heads.commit_ts[rows], claims)
+    mine = classified_rows(events.owners[rows], events.ordinals[rows], schemas_, tables, heads.commit_ts[rows], claims)
     return in_order([lines, others, mine])
 
 
@@ -181,27 +181,27 @@ def _is_delete(value: bytes | None, options: MessageOptions) -> bool:
     return False
 
 
-def _bad(message: int, reason: str) -> Said:
-    return Said(message, Kind.BAD, reason=f"it is not a message of the Open Protocol: {reason}")
+def _bad(message: int, reason: str) -> Classification:
+    return Classification(message, Kind.BAD, reason=f"it is not a message of the Open Protocol: {reason}")
 
 
-def _others(events: _Events, heads: _Heads, places: Places, options: MessageOptions) -> Iterator[Said]:
+def _others(events: _Events, heads: _Heads, places: Places, options: MessageOptions) -> Iterator[Classification]:
     statements = places[heads.kinds[places] == _DDL]
     queries = _queries(events.values.take(pa.array(statements)), options)
     of_event = dict(zip(statements.tolist(), queries, strict=True))
     for event in places.tolist():
         message, commit_ts = int(events.owners[event]), int(heads.commit_ts[event])
         if heads.kinds[event] == _RESOLVED:
-            yield Said(message, Kind.RESOLVED, commit_ts=commit_ts)
+            yield Classification(message, Kind.RESOLVED, commit_ts=commit_ts)
         elif heads.kinds[event] == _ROW:
             ordinals = (int(events.ordinals[event]),)
-            yield Said(message, Kind.BAD, heads.table(event), ordinals, commit_ts, reason=HANDLE_KEY_ONLY)
+            yield Classification(message, Kind.BAD, heads.table(event), ordinals, commit_ts, reason=HANDLE_KEY_ONLY)
         elif isinstance(statement := of_event[event], str):
             reason = f"its DDL cannot be read: {statement}"
-            yield Said(message, Kind.BAD, heads.table(event), commit_ts=commit_ts, reason=reason)
+            yield Classification(message, Kind.BAD, heads.table(event), commit_ts=commit_ts, reason=reason)
         else:
             query, action = statement
-            yield Said(message, Kind.DDL, heads.table(event), commit_ts=commit_ts, query=query, type=action)
+            yield Classification(message, Kind.DDL, heads.table(event), commit_ts=commit_ts, query=query, type=action)
 
 
 def _queries(values: pa.BinaryArray, options: MessageOptions) -> Iterable[tuple[str, int] | str]:
@@ -284,9 +284,9 @@ def _row(value: bytes, options: MessageOptions) -> Mapping[str, Any]:
     return row
 
 
-def _typed(row: Mapping[str, Any]) -> tuple[Typed, ...]:
+def _typed(row: Mapping[str, Any]) -> tuple[TypedColumn, ...]:
     return tuple(
-        Typed(name, int(cell["t"]), int(cell["f"]), (cell["v"],) if isinstance(cell["v"], str) else ())
+        TypedColumn(name, int(cell["t"]), int(cell["f"]), (cell["v"],) if isinstance(cell["v"], str) else ())
         for name, cell in row.items()
     )
 

@@ -120,7 +120,7 @@ def _map(item: _Read) -> _Read:
             for _ in range(count):
                 name = _string(at)
                 if name in found:
-                    raise ValueError(f'the column "{name}" stands in it twice')
+                    raise ValueError(f'the column "{name}" appears twice')
                 found[name] = item(at)
         return found
 
@@ -201,5 +201,5 @@ def _read(value: bytes, *, with_columns: bool) -> dict[str, Any]:
             return found
         found |= _REST(at)
     if at.at != len(value):
-        raise ValueError("bytes follow its end")
+        raise ValueError("it has trailing bytes")
     return {"type": _KINDS[kind], "commitTs": 0, **found}

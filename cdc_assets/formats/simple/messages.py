@@ -27,14 +27,14 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
+    classified_rows,
     explained,
     in_order,
     lines_of,
-    said,
-    said_of_rows,
 )
 from cdc_assets.formats.records import CellKind, Records, bits
 from cdc_assets.formats.simple.avro import read_head, read_message
@@ -55,7 +55,7 @@ _NOT_NAMES = frozenset(("database", "table", "type", "data", "old"))
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN), of a row by its head alone."""
+    """Return what each message speaks of (CLASSIFIED), of a row by its head alone."""
     values = unpacked_array(messages.column("value"), options)
     heads = _heads(values) if options.encoding_format == "json" else values
     return in_order(lines for records in _records(heads, options, whole=False) for lines in _lines(records, options))
@@ -89,7 +89,7 @@ def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch
     others = records.among(~rows)
     others.require(~others.column("sql").given | (others.kinds("sql") == CellKind.TEXT), "its sql is not a text")
     held = [others.column(name) for name in ("type", "sql", "tableSchema", "preTableSchema")]
-    lines = list[Said]()
+    lines = list[Classification]()
     for place in np.flatnonzero(others.sound).tolist():
         message = int(others.messages[place])
         try:
@@ -97,7 +97,7 @@ def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch
             lines.append(_other(message, int(commit_ts[~rows][place]), *texts))
         except _TROUBLE as error:
             others.refuse(place, explained(error))
-    yield said([*lines, *(_bad(message, reason) for _, message, reason in others.refused())])
+    yield classified([*lines, *(_bad(message, reason) for _, message, reason in others.refused())])
 
 
 def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
         spaces.are(CellKind.TEXT) & names.are(CellKind.TEXT) & (claims.are(CellKind.TEXT) | ~claims.given),
         "its database, table or claimCheckLocation is not a text",
     )
-    yield said(_bad(message, reason) for _, message, reason in records.refused())
+    yield classified(_bad(message, reason) for _, message, reason in records.refused())
     sound = records.among(records.sound)
     commit_ts = sound.whole_numbers("commitTs")[0].astype(np.int64)
     columns = [column.among(records.sound).texts for column in (spaces, names, claims)]
@@ -116,36 +116,40 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
         alone &= ~sound.column("type").equal("DELETE")
     for place in np.flatnonzero(alone).tolist():
         table = TableId(columns[0][place].as_py(), columns[1][place].as_py())
-        line = Said(int(sound.messages[place]), Kind.BAD, table, (0,), int(commit_ts[place]), reason=HANDLE_KEY_ONLY)
-        yield said([line])
+        line = Classification(
+            int(sound.messages[place]), Kind.BAD, table, (0,), int(commit_ts[place]), reason=HANDLE_KEY_ONLY
+        )
+        yield classified([line])
     mine = pa.array(~alone)
     schema, table_, claim = (one.filter(mine) for one in (*columns[:2], claims_))
     messages = sound.messages[~alone]
-    yield said_of_rows(messages, np.zeros_like(messages), schema, table_, commit_ts[~alone], claim)
+    yield classified_rows(messages, np.zeros_like(messages), schema, table_, commit_ts[~alone], claim)
 
 
-def _other(message: int, commit_ts: int, kind: str, sql: str | None, stated: str | None, before: str | None) -> Said:
+def _other(
+    message: int, commit_ts: int, kind: str, sql: str | None, stated: str | None, before: str | None
+) -> Classification:
     """Return the line of a message that is no row; raises one of _TROUBLE."""
     if kind == "WATERMARK":
-        return Said(message, Kind.RESOLVED, commit_ts=commit_ts)
+        return Classification(message, Kind.RESOLVED, commit_ts=commit_ts)
     carried = stated or before
     schema: Any = None if carried is None else json_value(carried)
     if kind == "BOOTSTRAP":
         table_schema(schema)
         # It comes every two minutes, and says each time when it was written.
-        return Said(
+        return Classification(
             message, Kind.SCHEMA, table_of(schema), shape=blake2b(str(stated).encode(), digest_size=8).hexdigest()
         )
     if sql is None:
         raise ValueError("it has no sql")
     table = table_of(schema) if schema else None
-    return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=sql, type=ACTIONS.get(kind))
+    return Classification(message, Kind.DDL, table, commit_ts=commit_ts, query=sql, type=ACTIONS.get(kind))
 
 
-def _bad(message: int, reason: str) -> Said:
+def _bad(message: int, reason: str) -> Classification:
     if reason == NO_VALUE:
         reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
-    return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason}")
+    return Classification(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason}")
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -31,15 +31,15 @@ from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.message_codecs import KeysAlone, MessageCodec, SourceSql, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
+    Classification,
     Kind,
-    Said,
     SchemaEvent,
+    classified,
     explained,
     in_order,
     lines_of,
+    one_row_messages,
     position_texts,
-    said,
-    said_of_lone_rows,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.formats.values.ydb import NUMBERS, cells_of
@@ -79,7 +79,7 @@ _SCHEMA = "default"
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN); the topic names the table."""
+    """Return what each message speaks of (CLASSIFIED); the topic names the table."""
     topics = pc.dictionary_encode(messages.column("topic"))
     tables = [_table_of(topic) for topic in topics.dictionary.to_pylist()]
     found = list[pa.RecordBatch]()
@@ -107,16 +107,16 @@ def _lines(records: Records, topics: pa.Array, tables: Sequence[TableId]) -> Ite
         stamps = _stamps_of_change(records)
     messages, sound = records.messages[records.sound], pa.array(records.sound)
     of_message = dict(zip(records.messages.tolist(), topics.to_pylist(), strict=True)) if kind is Kind.SCHEMA else {}
-    yield said(
-        Said(message, Kind.BAD, tables[topics[place].as_py()], reason=_NOT_YDB + reason)
+    yield classified(
+        Classification(message, Kind.BAD, tables[topics[place].as_py()], reason=_NOT_YDB + reason)
         for place, message, reason in records.refused()
     )
     positions = None if stamps is None else stamps.texts.filter(sound)
     if kind is Kind.SCHEMA:
-        yield said(Said(message, kind, tables[of_message[message]]) for message in messages.tolist())
+        yield classified(Classification(message, kind, tables[of_message[message]]) for message in messages.tolist())
     elif kind is Kind.RESOLVED and positions is not None:
         marks = zip(messages.tolist(), positions.to_pylist(), strict=True)
-        yield said(Said(message, kind, source_position=position) for message, position in marks)
+        yield classified(Classification(message, kind, source_position=position) for message, position in marks)
     else:
         own = topics.filter(sound)
         spaces, names = (
@@ -132,7 +132,7 @@ def _lines(records: Records, topics: pa.Array, tables: Sequence[TableId]) -> Ite
         else:
             ms, whole = records.whole_numbers("dynamodb", "ApproximateCreationDateTime")
             ts = pa.array(ms.astype(np.int64) << 18, mask=~whole | (ms >= _GREATEST_STEP)).filter(sound)
-        yield said_of_lone_rows(messages, spaces.cast(pa.string()), names.cast(pa.string()), ts, **more)
+        yield one_row_messages(messages, spaces.cast(pa.string()), names.cast(pa.string()), ts, **more)
 
 
 # --- what changes are -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import StorageUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.sifting import Fault, Mask, settled, sifted
+from cdc_assets.formats.sifting import Fault, Mask, checked_values, drop_misfits
 from cdc_assets.model.dumps import DumpSplit, DumpTable
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column
@@ -114,9 +114,9 @@ def _decoded(rows: Sequence[Row], first: int, split: DumpSplit, table: DumpTable
     own = [pa.field(name, array.type) for name, array in found.items()]
     for place, column in enumerate(schema.stored):
         texts = pa.array([row[place] for row in rows], pa.binary())
-        found[column.name] = settled(_values(texts, column), texts, column, column.name in key, faults, masks)
+        found[column.name] = checked_values(_values(texts, column), texts, column, column.name in key, faults, masks)
     shape = pa.schema([*own, *arrow_schema(schema)])
-    part = sifted(pa.RecordBatch.from_arrays(list(found.values()), schema=shape), faults, masks)
+    part = drop_misfits(pa.RecordBatch.from_arrays(list(found.values()), schema=shape), faults, masks)
     rejects = tuple(
         Reject(split.file.path, line, reason, _raw(rows[line - first]), name, at)
         for line, reason, name, _ in sorted(part.faults)

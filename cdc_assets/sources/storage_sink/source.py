@@ -133,20 +133,20 @@ class StorageSink:
 
     def _sorted_out(
         self, settled: Sequence[SettledFiles], checkpoint: Tso
-    ) -> tuple[_SortedOut, Sequence[SettledFiles], Sequence[SettledFiles]]:
+    ) -> tuple[_NamesByKind, Sequence[SettledFiles], Sequence[SettledFiles]]:
         """List names; return them, and which settled files are what they were and which are not."""
         passed_over = {one.directory: one.files for one in settled if one.passed_over}
         try:
-            found = _SortedOut(self.opener.entries("", passed_over), self._extension, settled)
+            found = _NamesByKind(self.opener.entries("", passed_over), self._extension, settled)
         except NotPassedOver:
-            found = _SortedOut(self.opener.entries(), self._extension, settled)
+            found = _NamesByKind(self.opener.entries(), self._extension, settled)
         unchanged, reopened = found.unchanged.verdict(checkpoint)
         for one in reopened:
             found.take_again(one, self.opener.entries(one.directory))
         return found, unchanged, reopened
 
     def _missing_last_files(
-        self, names: _SortedOut, settled: Sequence[SettledFiles], schema_files: Iterable[SchemaFile]
+        self, names: _NamesByKind, settled: Sequence[SettledFiles], schema_files: Iterable[SchemaFile]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the files that indexes name and that are missing: those that are lost, those that may be to come.
 
@@ -316,7 +316,7 @@ def connect(options: SinkOptions, access: Mapping[str, Any]) -> StorageSink:
 # --- from names to files ----------------------------------------------------------------------------------------------
 
 
-class _SortedOut:
+class _NamesByKind:
     """The names below a prefix by kind, before schema files say which directory belongs to which table."""
 
     def __init__(self, entries: Iterable[Entry], extension: str, settled: Iterable[SettledFiles] = ()) -> None:

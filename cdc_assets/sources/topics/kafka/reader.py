@@ -204,14 +204,16 @@ class KafkaLog:
             return
         with _consumer(self.given) as (consumer, problems):
             consumer.assign([TopicPartition(*wanted.partition, wanted.start)])
-            held = _Held(wanted.partition)
+            held = _MessageBuffer(wanted.partition)
             for _ in self._progress(consumer, wanted, problems, held):
                 if held.size >= batch_bytes:
                     yield held.batch()
             if held.count:
                 yield held.batch()
 
-    def _progress(self, consumer: Consumer, wanted: OffsetRange, problems: list[Any], held: _Held) -> Iterator[int]:
+    def _progress(
+        self, consumer: Consumer, wanted: OffsetRange, problems: list[Any], held: _MessageBuffer
+    ) -> Iterator[int]:
         """Hold messages as they come, until nothing below the range's stop is left; yield the offset that is next."""
         position, until = wanted.start, time.monotonic() + self.patience_seconds
         while position < wanted.stop:
@@ -223,7 +225,7 @@ class KafkaLog:
             elif time.monotonic() > until or any(one.code() in LASTING | _GONE for one in problems):
                 raise self._stuck(wanted, position, problems)
 
-    def _hold(self, consumer: Consumer, wanted: OffsetRange, position: int, held: _Held) -> int:
+    def _hold(self, consumer: Consumer, wanted: OffsetRange, position: int, held: _MessageBuffer) -> int:
         """Hold the messages that came, and return through where the log is known to be read."""
         with _uncollected():
             came = consumer.consume(min(_AT_ONCE, wanted.stop - position), timeout=0.1)
@@ -381,7 +383,7 @@ _SCHEMA = message_schema()
 _HEADERS = _SCHEMA.field("headers").type
 
 
-class _Held:
+class _MessageBuffer:
     """Messages of a partition as they came, until they are a batch. `size` is the bytes of their values and keys.
 
     Unbound methods, and bytes that are put together once: as many calls as there are messages and columns, and copies,
