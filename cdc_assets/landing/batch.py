@@ -168,12 +168,13 @@ class LandingBatch:
         alone = event.partition if not self.reader.proves_ends and _TAKES_A_NAME.search(event.query) else None
         return event.position, event.table, event.query, alone
 
-    def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso) -> None:
+    def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso, delivery: int | None) -> None:
         """Take a message that could not be read before, whose `position` is that of a protocol by offset."""
         lines = self.classify(batch)
         rows = lines.filter(pc.equal(lines.column("kind"), Kind.ROW.value))
         places = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
-        given = {"position": places, "last_position": places} if self.by_offset else {}
+        given = {"delivery": pa.repeat(pa.scalar(delivery, pa.int64()), rows.num_rows)}
+        given |= {"position": places, "last_position": places} if self.by_offset else {}
         self.take(self.reader.rows(batch, rows, given))
         for line in lines.filter(pc.not_equal(lines.column("kind"), Kind.ROW.value)).to_pylist():
             own = position if self.by_offset else None

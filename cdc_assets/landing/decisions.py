@@ -91,7 +91,8 @@ def _read_again(batch: LandingBatch, held: LandedEvent, applied: Callable[[Table
     message = {"topic": held.partition.topic, "partition": held.partition.number, "offset": held.offset}
     row = {**dict.fromkeys(message_schema().names), **message, "key": held.key, "value": held.value, "headers": []}
     events = len(batch.events)
-    batch.take_again(pa.RecordBatch.from_pylist([row], message_schema()), held.partition, held.position + 1)
+    message_batch = pa.RecordBatch.from_pylist([row], message_schema())
+    batch.take_again(message_batch, held.partition, held.position + 1, held.delivery)
     for event in batch.events[events:]:
         if event.kind is EventKind.BAD:
             raise MalformedData(

@@ -68,6 +68,7 @@ def _row(event: LandedEvent) -> dict[str, Any]:
         "query": event.query,
         "type": event.type,
         "reason": event.reason,
+        "delivery": event.delivery,
         **{name: getattr(event, name) or None for name in ("source", "source_position", "shape", "commit_ts")},
     }
 
@@ -102,6 +103,7 @@ def _event(row: Mapping[str, Any]) -> LandedEvent:
         row["source_position"] or "",
         row["shape"] or "",
         row["commit_ts"] or 0,
+        row["delivery"],
     )
 
 

@@ -387,7 +387,7 @@ def _unread(row: Mapping[str, Any], reason: str) -> LandedEvent:
     place, table = Partition(row["topic"], row["partition"]), TableId(row["schema"], row["table"])
     return LandedEvent(
         EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
-        reason, row["source"] or "", row["source_position"] or "",
+        reason, row["source"] or "", row["source_position"] or "", delivery=row["delivery"],
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ class LandedEvent:
     row of a partition that has none, before the topic's had any. Of protocols by offset `position` is the one that
     landing gave, and the last four are as in the messages (`formats.messages.CLASSIFIED`), "" and 0 for null. A schema
     of a registry has its id in `shape` and its text in `query`. What a person decided is a `Decision`, whose text
-    is in `query`.
+    is in `query`. `delivery` is that of a bad message of a row, as its row would have it, None where it has none.
     """
 
     kind: EventKind
@@ -118,6 +118,7 @@ class LandedEvent:
     source_position: str = ""
     shape: str = ""
     commit_ts: Tso = 0
+    delivery: int | None = None
 
     @property
     def place(self) -> str:

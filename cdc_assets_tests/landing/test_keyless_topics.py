@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import MetadataMissing
+from cdc_assets.landing.decisions import release
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests import craft_writer
@@ -45,6 +48,42 @@ def findings(feed: TopicFeed, broker: Broker, *sent: bytes) -> set[str]:
 @pytest.fixture
 def broker() -> Broker:
     return Broker()
+
+
+def elsewhere(ts: int, name: str) -> bytes:
+    return row(ts, 1)[:-2] + f',"onlyHandleKey":true,"claimCheckLocation":"{name}"}}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "counts"),
+    [
+        ((elsewhere(20, "a"), mark(25), elsewhere(20, "b")), 1),
+        ((row(20, 1), mark(25), elsewhere(20, "b")), 1),
+        ((elsewhere(20, "a"), row(30, 2), elsewhere(20, "b"), row(30, 2)), 1),
+        ((elsewhere(20, "a"), elsewhere(20, "b")), 2),
+        ((row(20, 1), elsewhere(20, "b")), 2),
+    ],
+)
+def test_released_rows_count_as_often_as_they_would_have_without_a_hold(
+    broker: Broker, sent: tuple[bytes, ...], counts: int
+) -> None:
+    """What another delivery brings again is the same row, what is in one is another."""
+    feed, files = TopicFeed.of(broker, sink_uri=URI), dict[str, bytes]()
+
+    def claims(name: str) -> bytes:
+        if name not in files:
+            raise FileNotFoundError(name)
+        return files[name]
+
+    feed.landing._more["claims"] = claims
+    broker.send(0, CREATE, mark(15), *sent, mark(40))
+    feed.apply()
+    file = json.dumps({"key": None, "value": base64.b64encode(row(20, 1)).decode()}).encode()
+    files |= {"a": file, "b": file}
+    for held in feed.landing.landed().open_bad:
+        release(feed.landing, held.partition, held.offset, again=True, applied=lambda _: 0)
+    feed.apply()
+    assert values(feed).count(1) == counts
 
 
 AGAIN_BEYOND_THE_FENCE = (CREATE, mark(15), row(20, 1), row(30, 2), mark(17), row(20, 1), mark(25))
