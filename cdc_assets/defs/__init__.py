@@ -11,6 +11,7 @@ dump ────────────────▶     (what was in the ta
     changefeed        one changefeed's definitions, for this project and for any other Dagster project
     checks            checks on the changefeed as a whole and on each of its lake tables
     component         the component `cdc_assets.Changefeed`
+    cuts              an asset with an event for each cut, the job that makes one, and the schedule of regular ones
     dumps             what was in the tables before the changefeed: an asset upstream of `ddl`
     events            the events that a run over many tables logs
     failures          reasons of failed runs, from Dagster's event log

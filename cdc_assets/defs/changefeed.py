@@ -17,6 +17,7 @@ from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
+from cdc_assets.defs.cuts import cut_job, cut_schedules, cut_specs
 from cdc_assets.defs.dumps import dump_spec
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
@@ -62,10 +63,25 @@ def build_changefeed_defs(
     maintenance = maintenance_job(source, f"{job_name}_maintain")
     assets = changefeed_assets(source, partitions)
     return dg.Definitions(
-        assets=[*upstream_assets(source), *dump_spec(source), *assets, *(table.asset for table in tables)],
+        assets=[
+            *upstream_assets(source),
+            *dump_spec(source),
+            *assets,
+            *cut_specs(source),
+            *(table.asset for table in tables),
+        ],
         asset_checks=changefeed_checks(source, [spec for table in tables for spec in table.checks]),
-        jobs=[_partition_job(source), catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
-        schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],
+        jobs=[
+            _partition_job(source),
+            catch_up,
+            rebuild_job(source, f"{job_name}_rebuild"),
+            maintenance,
+            cut_job(source, f"{job_name}_cut"),
+        ],
+        schedules=[
+            maintenance_schedule(source, maintenance, f"{job_name}_maintenance"),
+            *cut_schedules(source, catch_up, f"{job_name}_cuts"),
+        ],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint"),
             *([freshness_sensor(source)] if changefeed.lag_targets or changefeed.lag_target_seconds else []),

@@ -19,6 +19,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.ledger import JournalEntry
+from cdc_assets.model.cuts import Cut
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema
@@ -37,6 +38,7 @@ from cdc_assets.types.mysql_types import spark_type
 
 __all__ = [
     "column_lineage",
+    "cut_metadata",
     "ddl_metadata",
     "dml_metadata",
     "lake_table",
@@ -281,3 +283,20 @@ def sql_text(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
     """Return SQL for the UI: a block of code, or `nothing`."""
     text = "\n".join(lines)
     return dg.MetadataValue.md(f"```sql\n{text}\n```" if text else "nothing")
+
+
+def cut_metadata(made: Cut) -> dict[str, Any]:
+    """Return a cut's position and its tables with their snapshots."""
+    columns = ("table", "snapshot", "applied_ts", "left_out")
+    rows = [(str(one.name), str(one.snapshot_id or ""), str(one.applied_ts or ""), one.why_not) for one in made.tables]
+    records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
+    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
+    return {
+        "cut": made.name,
+        "position": str(made.at),
+        "position_time": tso_time(made.at),
+        "tables": dg.MetadataValue.table(records, schema=schema) if records else "none",
+        "table_count": len(made.taken),
+        "left_out": len(made.left_out),
+        "read": dg.MetadataValue.md(f"`SELECT * FROM … VERSION AS OF '{made.name}'`"),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from cdc_assets.errors import BadSettings, CutRefused
 from cdc_assets.model.cuts import Cut, CutRequest, is_left_out
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.pipeline.cuts import plan_cut
-from cdc_assets.planning.cuts import cut_members, expired_cuts
+from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
 if TYPE_CHECKING:
     from cdc_assets.model.steps import Step
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["expire_cuts", "make_cut", "remove_cut"]
+__all__ = ["expire_cuts", "is_cut_due", "make_cut", "remove_cut"]
 
 _ATTEMPTS = 4
 """How often a cut is decided anew that another run's window stepped across."""
@@ -29,11 +29,31 @@ _DAY_MS = 86_400_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
-def make_cut(pipeline: Pipeline, name: str = "", without: Sequence[str] = (), who: str = "", run: str = "") -> Cut:
+def is_cut_due(pipeline: Pipeline) -> bool:
+    """Return whether a regular cut is due, or a decided one is to be finished. Nothing is listed."""
+    settings, wire = pipeline.settings.cuts, pipeline.settings.source_options.wire
+    requests, fence = pipeline.lake.cut_requests(), pipeline.source.fence()
+    if any(one.withdrawn or one.at <= fence for one in requests):
+        return True
+    if settings.every_seconds is None or not wire.has_positions:
+        return False
+    made = [(one.name, one.at) for one in pipeline.lake.cuts()]
+    return due_position(settings.every_seconds, fence, made) is not None
+
+
+def make_cut(
+    pipeline: Pipeline,
+    name: str = "",
+    without: Sequence[str] = (),
+    who: str = "",
+    run: str = "",
+    tell: Callable[[Cut], object] = lambda _: None,
+) -> Cut:
     """Make a cut of all tables but those `without`, and return it. Tables are applied as far as its position.
 
-    `without` are names, identities or patterns. Raises BadSettings for a name that is taken, and CutRefused, with
-    nothing left of the cut, where tables are held or incomplete; where they are behind, the next run makes it.
+    `without` are names, identities or patterns; `tell` is called with the cut once it is made. Raises BadSettings for a
+    name that is taken, and CutRefused, with nothing left of the cut, where tables are held or incomplete; where they
+    are behind, the next run makes it.
     """
     if not pipeline.settings.source_options.wire.has_positions:
         raise BadSettings(
@@ -55,6 +75,7 @@ def make_cut(pipeline: Pipeline, name: str = "", without: Sequence[str] = (), wh
         outcome = pipeline.apply(run, partial(_through, request.at))
         made = next((one for one in pipeline.lake.cuts() if one.name == request.name), None)
         if made is not None:
+            tell(made)
             return made
         left = next((one for one in outcome.cuts if one.request.name == request.name), None)
         if left is not None and not left.is_withdrawn:

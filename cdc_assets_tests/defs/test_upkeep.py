@@ -15,6 +15,7 @@ from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
+from cdc_assets.settings.cuts import CutSettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
 from cdc_assets_tests.operations.test_maintenance import EAGER
@@ -52,6 +53,12 @@ def observation_of(event: dg.DagsterEvent) -> Any:
     """The observation of an event, None for any other event."""
     data: Any = event.event_specific_data
     return data.asset_observation if event.event_type == dg.DagsterEventType.ASSET_OBSERVATION else None
+
+
+def materialization_of(event: dg.DagsterEvent) -> Any:
+    """The materialization of an event, None for any other event."""
+    data: Any = event.event_specific_data
+    return data.materialization if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION else None
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
@@ -136,3 +143,34 @@ def test_the_command_line_wants_to_know_which_tables_to_rebuild(location: Locati
             catch_exceptions=False,
             standalone_mode=False,
         )
+
+
+def test_the_job_makes_a_cut_that_is_an_event_with_its_tables_and_refuses_a_name_given_twice(
+    location: Location,
+) -> None:
+    result = run(location, "cut", name="report")
+    assert result.success
+    (seen,) = [one for one in map(materialization_of, result.all_events) if one and one.asset_key.path[-1] == "cuts"]
+    made: dict[str, Any] = {key: value.value for key, value in seen.metadata.items()}
+    assert made["cut"] == "report"
+    assert made["table_count"] == len(LakeState(location.lake, NAME).tables())
+    assert [one.data["left_out"] for one in seen.metadata["tables"].records] == [""] * made["table_count"]
+    again = run(location, "cut", name="report")
+    assert "there is a cut report already" in failure_of(again)
+
+
+def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(location: Location) -> None:
+    given = location.settings.model_copy(update={"cuts": CutSettings(every="1d")})
+    defs = build_changefeed_defs(given, location.lake)
+    schedule, resources = defs.resolve_schedule_def(f"{NAME}_cuts"), {"s3": (defs.resources or {})["s3"]}
+
+    def tick() -> Any:
+        with dg.build_schedule_context(instance=location.instance, resources=resources) as context:
+            return schedule.evaluate_tick(context)
+
+    assert len(tick().run_requests) == 1
+    assert defs.resolve_job_def(f"{NAME}_catch_up").execute_in_process(instance=location.instance).success
+    made = location.instance.get_latest_materialization_event(dg.AssetKey([NAME, "cuts"]))
+    assert made is not None
+    assert tick().skip_message == "no cut is due"
+    assert dg.AssetKey([NAME, "cuts"]) in defs.resolve_asset_graph().get_all_asset_keys()

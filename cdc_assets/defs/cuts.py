@@ -1,0 +1,115 @@
+"""Cuts in Dagster: an asset with an event for each, a job that makes one, and a schedule for regular ones.
+
+Regular cuts are made by whichever run comes first after the end of an interval; the schedule asks for one where none
+came, because nothing was committed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.names import asset_key
+from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.errors import BadSettings, CutRefused, MetadataMissing
+from cdc_assets.operations.cuts import is_cut_due, make_cut
+from cdc_assets.pipeline.pipeline import log_steps
+from cdc_assets.run_coordinator import CHANGEFEED_TAG
+
+__all__ = ["CutConfig", "cut_job", "cut_schedules", "cut_specs"]
+
+_TICKS = "*/5 * * * *"
+
+
+class CutConfig(dg.Config):
+    """Which cut is made."""
+
+    name: str = Field(
+        default="", description="Its name, and the tag of its snapshots; `cut-<its position>` by default."
+    )
+    without: list[str] = Field(
+        default_factory=list,
+        description="Tables that it leaves out, by name, identity or pattern, such as those that are held.",
+    )
+
+
+def cut_specs(source: ConfiguredFeed) -> list[dg.AssetSpec]:
+    """Return the asset of a changefeed's cuts, where regular ones are made."""
+    changefeed = source.changefeed
+    if changefeed.cuts.every is None:
+        return []
+    return [
+        dg.AssetSpec(
+            asset_key(changefeed.name, "cuts"),
+            deps=[asset_key(changefeed.name, "dml")],
+            group_name=source.group,
+            kinds={"iceberg"},
+            owners=list(changefeed.owners),
+            description=f"One state of all tables at one position, every {changefeed.cuts.every}; the newest "
+            f"{changefeed.cuts.keep} are kept. Any engine reads a table of one with `VERSION AS OF '<its name>'`.",
+        )
+    ]
+
+
+def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
+    """Return the job that makes a cut now."""
+
+    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
+    def cut_tables(
+        context: dg.OpExecutionContext, config: CutConfig, pyspark: LazyPySparkResource, s3: S3Resource
+    ) -> Iterator[Any]:
+        """Bring all tables to one position, tag their snapshots, and list them."""
+        try:
+            with source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
+                events = RunEvents(context, source, pipeline)
+                pipeline.after = events.after
+                events.begin()
+                make_cut(pipeline, config.name, config.without, "dagster", context.run_id, events.cut)
+                yield from events.finish(pipeline.status())
+                yield from events.close()
+        except (BadSettings, CutRefused) as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+
+    @dg.job(
+        name=job_name,
+        executor_def=dg.in_process_executor,
+        tags={CHANGEFEED_TAG: source.group},
+        description="Makes a cut: one state of all tables at one position, which any engine reads by its name. Tables "
+        "are applied as far as there first. Refused, with nothing left of it, where a table is held or incomplete and "
+        "`without` does not leave it out.",
+    )
+    def job() -> None:
+        cut_tables()
+
+    return job
+
+
+def cut_schedules(source: ConfiguredFeed, catch_up: dg.JobDefinition, name: str) -> list[dg.ScheduleDefinition]:
+    """Return the schedule of regular cuts, where the settings want any: it asks for a run that makes the one due."""
+    settings = source.changefeed
+    if settings.cuts.every is None:
+        return []
+
+    @dg.schedule(
+        name=name,
+        job=catch_up,
+        cron_schedule=_TICKS,
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if settings.sensor_running
+        else dg.DefaultScheduleStatus.STOPPED,
+        description=f"Asks for a run where the cut of every {settings.cuts.every} is due and no run has made it; "
+        "checking that takes no Spark.",
+    )
+    def schedule(context: dg.ScheduleEvaluationContext, s3: S3Resource) -> dg.RunRequest | dg.SkipReason:
+        try:
+            with source.pipeline(s3) as pipeline:
+                due = is_cut_due(pipeline)
+        except MetadataMissing as missing:
+            return dg.SkipReason(str(missing))
+        return dg.RunRequest() if due else dg.SkipReason("no cut is due")
+
+    return [schedule]
