@@ -71,7 +71,7 @@ PLUGS = {
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
 SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "column_codes", "compression", "described", "dialect", "given",
-                   "images", "json_records", "members", "message_codecs", "message_options", "messages",
+                   "images", "json_records", "members", "message_options", "messages",
                    "records", "replicated", "sifting", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 

@@ -24,8 +24,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     words             bytes at many places of a buffer at once
     values            values of messages by their types, column by column
     images            row images, column by column -> changes
-    messages          change messages of a topic: what each speaks of
-    message_codecs    the functions of a protocol of messages
+    messages          change messages of a topic: what each speaks of, and the functions of a protocol
     message_options   how the messages of a topic were written, and the table of their protocols
     column_codes      MySQL's numbers for column types, and TiCDC's flags
     compression       values that TiCDC compresses

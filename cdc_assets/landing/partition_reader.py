@@ -27,9 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError
-from cdc_assets.formats.message_codecs import MessageCodec, codec_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
+from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
 from cdc_assets.landing.delivery_starts import DeliveryStarts, PartitionDeliveries
 from cdc_assets.landing.files import LANDED, PART, codes_of
 from cdc_assets.landing.ranges import as_landed

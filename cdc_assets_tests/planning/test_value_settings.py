@@ -13,8 +13,8 @@ from cdc_assets.formats import Decoded, SinkWire, decode, wire_class
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.landed.options import LandedOptions
-from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import CONNECTOR_MODES, PROTOCOLS, MessageOptions
+from cdc_assets.formats.messages import codec_of
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.planning.value_settings import deciding, read_otherwise

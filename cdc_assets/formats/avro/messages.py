@@ -44,11 +44,11 @@ from cdc_assets.formats.avro_records import (
 from cdc_assets.formats.compression import unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import parsed_records
-from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
     classified,
     in_order,

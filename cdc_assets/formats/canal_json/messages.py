@@ -26,13 +26,13 @@ from cdc_assets.formats.column_codes import guess
 from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.members import members
-from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
     classified,
     in_order,

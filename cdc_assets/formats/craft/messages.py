@@ -18,11 +18,11 @@ from cdc_assets.formats.craft.columns import NEW, Groups, cells, maybe_overwritt
 from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
 from cdc_assets.formats.craft.varints import Mask, Places, sums_before
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
-from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
     classified,
     classified_rows,

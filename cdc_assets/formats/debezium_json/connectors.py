@@ -27,13 +27,14 @@ from cdc_assets.formats.debezium_json.positions import SourcePositions, dialect,
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op, side_by_side
 from cdc_assets.formats.json_records import json_value, print_json
-from cdc_assets.formats.message_codecs import MessageCodec, SourceSql
 from cdc_assets.formats.message_options import CONNECTOR_MODES, MessageOptions
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
+    SourceSql,
     classified,
     explained,
     in_order,

@@ -24,12 +24,13 @@ from cdc_assets.formats.compression import unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.members import allowed_members
-from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
+    by_nothing,
     classified,
     in_order,
     lines_of,

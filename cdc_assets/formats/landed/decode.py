@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, LINE, POSITION, Decoded, position_column
 from cdc_assets.formats.landed.options import LandedOptions
-from cdc_assets.formats.message_codecs import codec_of
+from cdc_assets.formats.messages import codec_of
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso

@@ -75,7 +75,7 @@ class LandedOptions:
 
     def read_by(self, column: Column) -> Mapping[str, object]:
         """Return what settings make of a column's values, as the protocol says."""
-        from cdc_assets.formats.message_codecs import codec_of  # the options of formats are read where no row is
+        from cdc_assets.formats.messages import codec_of  # the options of formats are read where no row is
 
         return codec_of(self.messages).read_by(column, self.messages)
 

@@ -23,12 +23,12 @@ from cdc_assets.formats.column_codes import TypedColumn, infer
 from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
-from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
     classified,
     classified_rows,

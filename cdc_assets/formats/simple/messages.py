@@ -22,14 +22,15 @@ from cdc_assets.formats import Decoded
 from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, parsed_records, print_json
-from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
     Classification,
     Kind,
+    MessageCodec,
     SchemaEvent,
+    by_nothing,
     classified,
     classified_rows,
     explained,

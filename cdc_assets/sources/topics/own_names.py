@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cdc_assets.formats.message_codecs import Written
+from cdc_assets.formats.messages import Written
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.paths import LandedPath, format_root

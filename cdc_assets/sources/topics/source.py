@@ -17,7 +17,7 @@ from cdc_assets.ddl import Rename, Unknown, statement
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
 from cdc_assets.formats import Content, Wire
 from cdc_assets.formats.landed.options import LandedOptions
-from cdc_assets.formats.message_codecs import codec_of
+from cdc_assets.formats.messages import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
