@@ -62,6 +62,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.quarantine",
     "cdc_assets.lake.tables:Lake.commit",
     "cdc_assets.lake.steps:publish",
+    "cdc_assets.lake.commit_stage:row_delta_of",
     "cdc_assets.lake.commit_stage:publish",
     "cdc_assets.lake.commit:_staged",
     "cdc_assets.lake.commit:_mark",

@@ -21,6 +21,7 @@ row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 writers/             staged changes -> rows of a table, by its kind
 commit_stage         a staged window -> one commit
+row_delta            a small one without Spark: places of its keys, deletion vectors, a data file
 commit               guarded, labelled commits
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have

@@ -1,8 +1,8 @@
 """Commits to one table: each is guarded and labelled, and is a step's only visible effect.
 
     rows        written by the writer of the table's kind, as a snapshot that is not visible yet (write-audit-publish)
-    publish     one Java transaction: that snapshot, or one with the label and no files, or with data files that were
-                written for an empty table, with schema and properties
+    publish     one Java transaction: that snapshot, or one with the label and no files, or with files that are written
+                already (the first rows of an empty table, the row delta of a small window), with schema and properties
 
 Iceberg validates only the rows of a MERGE: one that races with a DDL, or with rows of other keys, would be committed.
 So the guard is in `publish`: it refuses a table whose snapshot or schema is not the one that the step began with, and
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommitTarget",
+    "RowDelta",
     "columns_of",
+    "data_file",
     "delete_where",
     "exchange",
     "overwrite",
@@ -62,6 +64,15 @@ class CommitTarget:
         return self.session.name(self.identifier)
 
 
+@dataclass(frozen=True, slots=True)
+class RowDelta:
+    """Data files and deletion vectors to add, and vectors to remove, as Iceberg's API has them."""
+
+    files: Sequence[Any]
+    vectors: Sequence[Any]
+    replaced: Sequence[Any]
+
+
 def target(session: StepSession, identifier: Identifier, table: Any, empty: bool) -> CommitTarget:
     """Return a table for a step, as it was just loaded; `empty` comes from its metadata file."""
     return CommitTarget(session, identifier, table, _snapshot_id(table), table.schema().schemaId(), empty)
@@ -78,6 +89,7 @@ def publish(
     *,
     rows: Callable[[], None] | None = None,
     files: Mapping[str, int] | None = None,
+    delta: RowDelta | None = None,
     schema: Callable[[Any], None] | None = None,
     properties: Mapping[str, str | None] | None = None,
     delete_all: bool = False,
@@ -86,8 +98,9 @@ def publish(
     """Commit rows, schema, properties and label at once. Raises TableMoved, with nothing done, if the table moved.
 
     `rows` writes to the table in the step's session; `files` are data files of the table that are already written, with
-    their bytes; `schema` is called with the transaction; `properties` that are None are removed. `mark` are properties
-    beside the label on the snapshot. Main's snapshot afterwards has the table's new columns.
+    their bytes, and `delta` what else is; `schema` is called with the transaction; `properties` that are None are
+    removed. `mark` are properties beside the label on the snapshot. Main's snapshot afterwards has the table's new
+    columns.
     """
     said = {**label.properties(), **(mark or {})}
     if rows is None:
@@ -107,7 +120,7 @@ def publish(
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     if staged is None or (before and columns_of(work.table()) != before):
         # Rows that were written aside have the old columns, and a reader as of a snapshot gets that snapshot's columns.
-        _mark(target, work, said, files or {}, delete_all)
+        _mark(target, work, said, files or {}, delta, delete_all)
     work.commitTransaction()
 
 
@@ -136,23 +149,37 @@ def refuse_moved(target: CommitTarget, table: Any) -> None:
         )
 
 
-def _mark(target: CommitTarget, work: Any, said: Mapping[str, str], files: Mapping[str, int], delete_all: bool) -> None:
-    """Add a snapshot with these properties: of some files, of none, or one that deletes all rows."""
+def _mark(
+    target: CommitTarget,
+    work: Any,
+    said: Mapping[str, str],
+    files: Mapping[str, int],
+    delta: RowDelta | None,
+    delete_all: bool,
+) -> None:
+    """Add a snapshot with these properties: of some files, of none, of a row delta, or one that deletes all rows."""
     if delete_all:
         expressions = target.session.iceberg.java("org.apache.iceberg.expressions.Expressions")
         snapshot = work.newDelete().deleteFromRowFilter(expressions.alwaysTrue())
+    elif delta is not None:
+        snapshot = work.newRowDelta().validateFromSnapshot(target.snapshot)
+        for add, added in ((snapshot.addRows, delta.files), (snapshot.addDeletes, delta.vectors)):
+            for file in added:
+                add(file)
+        for file in delta.replaced:
+            snapshot.removeDeletes(file)
     else:
         snapshot = work.newFastAppend()
     if files:
         target.session.statements.append(f"APPEND {counted(len(files), 'data file')} TO {target.name}")
     for location, size in files.items():
-        snapshot.appendFile(_data_file(target, work.table(), location, size))
+        snapshot.appendFile(data_file(target, work.table(), location, size))
     for key, value in said.items():
         snapshot.set(key, value)
     snapshot.commit()
 
 
-def _data_file(target: CommitTarget, table: Any, location: str, size: int) -> Any:
+def data_file(target: CommitTarget, table: Any, location: str, size: int) -> Any:
     """Describe a Parquet file as Iceberg describes its own: counts and bounds from the file's footer."""
     java = target.session.iceberg.java
     file = table.io().newInputFile(location, size)

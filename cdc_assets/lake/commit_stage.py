@@ -1,4 +1,4 @@
-"""A staged window into its table in one act: by the writer of its kind, or as the data files written for it."""
+"""A staged window into its table in one act: as a row delta, by the writer of its kind, or as files written for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP
+from cdc_assets.lake.row_delta import row_delta_of
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
 from cdc_assets.lake.writers import writer_of
 from cdc_assets.model.reports import AlikeKeys, StagedWindow
@@ -36,6 +37,10 @@ def commit_stage(
     """
     if batch.schema_id is None:
         alike = AlikeKeys()
+        delta = None if target.empty or not staged.rows else row_delta_of(target, step, batch, io)
+        if delta is not None:
+            publish(target, label, delta=delta, properties=_filled(step), mark=mark)
+            return alike, 0
         if staged.rows:
             spark = target.session.spark
             alike = writer_of(step.schema).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)

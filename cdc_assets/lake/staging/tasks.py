@@ -42,6 +42,7 @@ __all__ = [
     "gather",
     "part_reader",
     "scatter",
+    "table_rows",
 ]
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -168,7 +169,7 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
     if place.landing is None:
         written = _write(place, name, _by_position(changes, place.step))
     else:
-        rows = _landed(changes, place.step, place.landing)
+        rows = table_rows(changes, place.step, place.landing)
         each = max(1, rows.nbytes // max(1, rows.num_rows))
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
         written = _write(place, name, rows, store_decimal_as_integer=True, **options)
@@ -219,7 +220,7 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     return changes.select([*names, *columns]).rename_columns([*names, *places])
 
 
-def _landed(changes: pa.Table, step: ApplyRows, landing: FirstLoad) -> pa.Table:
+def table_rows(changes: pa.Table, step: ApplyRows, landing: FirstLoad) -> pa.Table:
     """The inserted rows in the table's own form: its columns by their field ids, then the commit-ts."""
     if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
         changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))

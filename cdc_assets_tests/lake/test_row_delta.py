@@ -1,0 +1,171 @@
+"""Small windows without Spark: the same rows, label and counts as Spark's MERGE, and only where both must agree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from cdc_assets.lake import Lake, commit_stage, row_delta
+from cdc_assets.lake.commit import RowDelta
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
+from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Source
+
+DAY = Column("day", "DATE", nullable=False, is_pk=True)
+CODE = Column("code", "VARCHAR", precision=20, nullable=False, is_pk=True)
+BIG = Column("big", "BIGINT", precision=20, unsigned=True, nullable=False, is_pk=True)
+PRICE = Column("price", "DECIMAL", precision=9, scale=2, nullable=False, is_pk=True)
+KEYS: dict[str, tuple[Column, Callable[[int], Any]]] = {
+    "bigint": (ID, lambda n: n - 6),
+    "text": (CODE, lambda n: f"k{n}'\\ "),
+    "date": (DAY, lambda n: f"2026-03-{n + 1:02d}"),
+    "unsigned bigint": (BIG, lambda n: 2**64 - 1 - n),
+    "decimal": (PRICE, lambda n: f"{n}.50"),
+}
+
+
+class Deltas:
+    """Counts the windows that were row deltas."""
+
+    def __init__(self) -> None:
+        self.made: list[bool] = []
+
+    def __call__(self, *given: Any) -> RowDelta | None:
+        delta = row_delta.row_delta_of(*given)
+        self.made.append(delta is not None)
+        return delta
+
+
+@pytest.fixture
+def deltas(monkeypatch: pytest.MonkeyPatch) -> Deltas:
+    counted = Deltas()
+    monkeypatch.setattr(commit_stage, "row_delta_of", counted)
+    return counted
+
+
+def windows(key: Callable[[int], Any], seed: int, *, pair: bool) -> list[list[tuple[Any, ...]]]:
+    """Return windows of a source's changes to twelve keys."""
+    rng, alive, ts, found = random.Random(seed), set[int](), 101, []
+    for _ in range(5):
+        rows: list[tuple[Any, ...]] = []
+        for _ in range(rng.randrange(1, 9)):
+            number = rng.randrange(12)
+            op = "I" if number not in alive else rng.choice("UUD")
+            alive = alive - {number} if op == "D" else alive | {number}
+            values = (key(number), number % 3) if pair else (key(number),)
+            rows.append((op, ts, *values, f"{op}{ts}"))
+            ts += 1
+        found.append(rows)
+    return found
+
+
+def outcome(result: StepResult) -> tuple[Any, ...]:
+    return result.inserted, result.updated, result.deleted, result.rows_before, result.rows_after
+
+
+SOAKED = ("date", "decimal")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in SOAKED)) for name in KEYS])
+def test_a_row_delta_leaves_what_a_merge_leaves_and_spark_reads_it(name: str, lake: Lake, deltas: Deltas) -> None:
+    column, key = KEYS[name]
+    pair = name in ("text", "date")
+    second = (Column("part", "INT", nullable=False, is_pk=True),) if pair else ()
+    schema = TableSchema((column, *second, NOTE), (column.name, *(one.name for one in second)))
+    ours, theirs = (Source(lake, TableId("shop", table), schema) for table in ("ours", "theirs"))
+    for number, rows in enumerate(windows(key, seed=len(name), pair=pair)):
+        hi = rows[-1][1]
+        found = ours.apply(hi, rows)
+        with patch.object(commit_stage, "row_delta_of", return_value=None):
+            expected = theirs.apply(hi, rows)
+        assert outcome(found) == outcome(expected), number
+        assert ours.rows() == theirs.rows(), number
+    assert deltas.made.count(True) >= 3
+    one, other = (lake.state.find(source.life) for source in (ours, theirs))
+    assert one.label == other.label
+    assert one.rows == other.rows
+    hidden = [lake.state.summary(table)["total-position-deletes"] for table in (one, other)]
+    assert hidden[0] == hidden[1]
+    with lake.workbench.sessions.step() as session:
+        read = session.spark.table(session.name(one.identifier)).drop("_cdc_commit_ts").collect()
+    assert sorted((tuple(row) for row in read), key=repr) == ours.rows()
+
+
+def test_a_table_goes_on_by_either_way_across_ddl(lake: Lake, deltas: Deltas) -> None:
+    source = Source(lake)
+    source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b"), ("I", 103, 3, "c")])
+    source.apply(120, [("U", 111, 1, "A"), ("D", 112, 2, "b")])
+    with patch.object(commit_stage, "row_delta_of", return_value=None):
+        source.apply(130, [("U", 121, 1, "AA"), ("I", 122, 2, "B")])
+    wide = TableSchema((ID, NOTE, Column("extra", "INT")), ("id",))
+    source.change(140, wide, AddColumn(Column("extra", "INT"), "7"))
+    source.apply(150, [("U", 141, 3, "C", 8), ("U", 142, 2, "BB", None)])
+    assert source.rows() == [(1, "AA", 7), (2, "BB", None), (3, "C", 8)]
+    assert deltas.made == [True, True]
+
+
+def test_a_key_that_was_widened_is_found_in_older_files(lake: Lake, deltas: Deltas) -> None:
+    narrow = Column("id", "INT", nullable=False, is_pk=True)
+    source = Source(lake, schema=TableSchema((narrow, NOTE), ("id",)))
+    source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b")])
+    source.change(120, SCHEMA, RetypeColumn(narrow, ID))
+    source.apply(130, [("U", 121, 1, "A"), ("I", 122, 1 << 40, "far")])
+    assert source.rows() == [(1, "A"), (1 << 40, "far"), (2, "b")]
+    assert deltas.made == [True]
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        (Column("id", "DOUBLE", nullable=False, is_pk=True), (1, 2)),
+        (Column("id", "VARCHAR", precision=9, nullable=False, is_pk=True, collation="utf8mb4_general_ci"), ("a", "A")),
+    ],
+)
+def test_keys_that_do_not_compare_by_value_are_sparks(key: Column, values: Any, lake: Lake, deltas: Deltas) -> None:
+    source = Source(lake, schema=TableSchema((key, NOTE), ("id",)))
+    source.apply(110, [("I", 101, values[0], "a")])
+    source.apply(120, [("U", 111, values[1], "b")])
+    assert deltas.made == [False]
+    assert [row[-1] for row in source.rows()] == (["a", "b"] if values == (1, 2) else ["b"])
+
+
+def test_a_table_that_a_person_lets_copy_on_write_is_sparks(lake: Lake, deltas: Deltas) -> None:
+    source = Source(lake)
+    source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b")])
+    with lake.workbench.on(source.life) as work:
+        work.target.table.updateProperties().set("write.merge.mode", "copy-on-write").commit()
+    source.apply(120, [("U", 111, 1, "A")])
+    assert (deltas.made, source.rows()) == ([False], [(1, "A"), (2, "b")])
+
+
+def test_more_changes_rows_or_files_than_are_dealt_with_are_sparks(
+    lake: Lake, deltas: Deltas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(lake)
+    source.apply(110, [("I", 100 + number, number, "a") for number in range(1, 5)])
+    for hi, limit in ((120, "_CHANGES"), (130, "_ROWS"), (140, "_FILES")):
+        with monkeypatch.context() as tight:
+            tight.setattr(row_delta, limit, 1)
+            source.apply(hi, [("U", hi - 5, 1, f"{hi}"), ("U", hi - 4, 2, f"{hi}")])
+    assert deltas.made == [False] * 3
+    assert source.rows() == [(1, "140"), (2, "140"), (3, "a"), (4, "a")]
+
+
+def test_a_broken_deletion_vector_is_named_and_nothing_is_applied(lake: Lake) -> None:
+    source = Source(lake)
+    source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b")])
+    source.apply(120, [("U", 111, 1, "A")])
+    assert lake.settings.local_directory is not None
+    (vector,) = lake.settings.local_directory.glob("**/*.puffin")
+    whole = vector.read_bytes()
+    vector.write_bytes(whole[:12] + bytes([whole[12] ^ 1]) + whole[13:])
+    with pytest.raises(Exception, match=f"{vector.name}: a deletion vector in it is broken"):
+        source.apply(130, [("U", 121, 2, "B")])
+    vector.write_bytes(whole)
+    source.apply(130, [("U", 121, 2, "B")])
+    assert source.rows() == [(1, "A"), (2, "B")]
