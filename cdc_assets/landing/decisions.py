@@ -160,12 +160,13 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
     """Record that a partition gets no more messages: neither a mark nor a barrier of it is waited for.
 
     It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for one of
-    a broker's topic without barriers, of which nothing waits.
+    a broker's topic that is there and has no barriers, of which nothing waits.
     """
-    if landing.log().proves_ends and all(partition.topic != one.topic for one in landing.landed().barriers):
+    waited = {one.topic for one in landing.landed().barriers}
+    if landing.log().proves_ends and partition.topic in {one.topic for one in landing.ends()} - waited:
         raise BadSettings(
             f"{partition} is on a broker, where the checkpoint waits for no partition. Only one of an archive can be "
-            "declared dead, or one of a topic that has barriers."
+            "declared dead, or one of a topic that has barriers or is not there any more."
         )
 
     def decided(batch: LandingBatch) -> None:

@@ -97,8 +97,6 @@ def test_what_waits_for_a_barrier_is_said_and_a_dead_partition_lets_it_go_on(tmp
     feed.apply()
     assert rows(feed) == {1: 2}
     assert describe_landing("ydb", feed.landing.landed(), {}).waits == ""
-    with pytest.raises(BadSettings, match="waits for no partition"):
-        declare_dead(feed.landing, Partition("shop/users/updates", 1))
     with pytest.raises(BadSettings, match="is not landed"):
         declare_dead(feed.landing, Partition(TOPIC, 7))
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_assets.errors import InputError
+from cdc_assets.errors import BadSettings, InputError
 from cdc_assets.io.storage import Opener
+from cdc_assets.landing.decisions import declare_dead
 from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.landing.test_connector_corners import Stream
-from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row, rows_of
+from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, ddl, mark, row, rows_of
 from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed, archive_of
 
@@ -270,3 +272,40 @@ def test_an_archive_is_read_no_more_than_it_grows(sink: Sink, monkeypatch: pytes
         sink.write_at(start, row(180 + start, start, 9), mark(190 + start))
     sink.apply()
     assert set(read) == {"03", "05", "07", "09"}
+
+
+def test_a_topic_of_a_living_table_that_is_gone_keeps_the_fence_at_its_last_mark(tmp_path: Path) -> None:
+    """What came to it since the landing before has gone with it, or it is only hidden from the login."""
+    (tmp_path / "feed.toml").write_text('[sink]\ndispatchers = [{matcher = ["*.*"], topic = "{schema}_{table}"}]\n')
+    feed = TopicFeed.of(Broker(), sink_uri=URI, changefeed_config=tmp_path / "feed.toml")
+    log = broker(feed)
+    log.send(0, ddl(100), row(120, 1, 7), mark(150), topic="shop_t")
+    log.send(0, ddl(101, CREATE.replace("`t`", "`u`"), "u"), mark(150), topic="shop_u")
+    feed.apply()
+    log.send(0, row(160, 2, 8), mark(170), topic="shop_t")
+    hidden, log.lines = log.lines, [line for line in log.lines if line["topic"] != "shop_t"]
+    log.send(0, row(165, 3, 9, "u"), mark(200), topic="shop_u")
+    (said,) = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
+    assert "the fence stays at 150: the topic shop_t of shop.t is not there any more" in said
+    assert feed.lake.read(TableId("shop", "u")).num_rows == 0
+    declare_dead(feed.landing, Partition("shop_t", 0))
+    assert feed.apply().findings == ()
+    assert feed.fence == 200
+    with pytest.raises(BadSettings, match="waits for no partition"):
+        declare_dead(feed.landing, Partition("shop_u", 0))
+    log.lines = [*hidden, *(line for line in log.lines if line not in hidden)]
+    assert any("rebuild shop.t" in one.reason for one in feed.apply().tables)
+
+
+def test_the_topic_of_a_dropped_table_may_go(tmp_path: Path) -> None:
+    (tmp_path / "feed.toml").write_text('[sink]\ndispatchers = [{matcher = ["*.*"], topic = "{schema}_{table}"}]\n')
+    feed = TopicFeed.of(Broker(), sink_uri=URI, changefeed_config=tmp_path / "feed.toml")
+    log = broker(feed)
+    drop = ddl(160, "DROP TABLE `t`").replace(b'"CREATE"', b'"ERASE"')
+    log.send(0, ddl(100), row(120, 1, 7), mark(150), drop, topic="shop_t")
+    log.send(0, ddl(101, CREATE.replace("`t`", "`u`"), "u"), mark(150), topic="shop_u")
+    feed.apply()
+    log.lines = [line for line in log.lines if line["topic"] != "shop_t"]
+    log.send(0, mark(200), topic="shop_u")
+    assert feed.apply().findings == ()
+    assert feed.fence == 200

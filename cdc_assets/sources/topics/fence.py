@@ -62,7 +62,7 @@ def find_fence(
     there = {partition.topic for partition in landed.next}
     while fence.tso:
         names = names_at(files, fence.tso)
-        least = _absent(fence, names.living.items(), topic_of, there)
+        least = _absent(fence, names.living.items(), topic_of, landed, proves_ends=proves_ends)
         if not proves_ends:
             untitled = (name for name in landed.began if name not in names.living and name not in names.ended)
             topics = {default, *map(topic_of, (*names.living, *untitled)), *(there - _spoken_of(landed, topic_of))}
@@ -75,13 +75,34 @@ def find_fence(
 
 
 def _absent(
-    fence: Fence, names: Iterable[tuple[TableId, Tso]], topic_of: Callable[[TableId], str], there: set[str]
+    fence: Fence,
+    names: Iterable[tuple[TableId, Tso]],
+    topic_of: Callable[[TableId], str],
+    landed: Landed,
+    *,
+    proves_ends: bool,
 ) -> Fence:
-    """Stop below the DDL that gave a name whose topic is not there."""
+    """Stop below the DDL that gave a name whose topic is not there; at the last mark of one that was on a broker.
+
+    What came to that one behind its last mark may have gone with it. In an archive its marks count in any case.
+    """
+    dead = landed.dead
+    there = {partition.topic for partition in (landed.ends if proves_ends else landed.next)}
     for name, version in names:
         topic = topic_of(name)
-        if topic not in there and version - 1 < fence.tso:
-            fence = Fence(version - 1, f"the topic {topic} of {name} is not there; expected it since {version}")
+        known = sorted(partition for partition in landed.next if partition.topic == topic)
+        missed = [partition for partition in known if partition not in dead]
+        mark = max(version - 1, min((landed.marks.get(partition, 0) for partition in missed), default=0))
+        if topic in there or mark >= fence.tso or (known and not missed):
+            continue
+        fence = Fence(mark, f"the topic {topic} of {name} is not there; expected it since {version}")
+        if missed:
+            gone = (
+                f"the topic {topic} of {name} is not there any more, and what came to it behind its last mark {mark} "
+                "is not landed; give the login the right to see it, or let a new changefeed bring its tables anew as a "
+                f"feed of its own; if nothing came, `{declare_dead_command(missed[0])}` says so"
+            )
+            fence = Fence(mark, gone)
     return fence
 
 
