@@ -63,25 +63,23 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, **
     """
     from cdc_assets.model.comparison import EQUAL
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
-    from cdc_assets.operations.verify import VerifyOptions, known_equal
+    from cdc_assets.operations.verify import known_equal, options_of
     from cdc_assets.operations.verify import verify as run
     from cdc_assets.report.comparison import comparison_json, comparison_lines, summary_line
 
     target = target_of(given)
     lake, code, printed = lake_of(target), DONE, []
     for settings in target.changefeeds:
-        connect = _other_side(settings, given)
+        connect, chosen = _other_side(settings, given), tables or settings.verify.tables
         found: list[TableComparison] = []
-        options = VerifyOptions(
-            quiet=given["quiet"] or settings.verify.quiet,
-            threads=given["threads"] or settings.verify.threads,
-            rows_per_second=given["limit_rate"] or settings.verify.rows_per_second,
-            shown=settings.verify.shown if given["shown"] is None else given["shown"],
-        )
+        asked = {"threads": given["threads"], "rows_per_second": given["limit_rate"], "shown": given["shown"]}
+        asked["quiet"] = given["quiet"] or None
+        stated = {name: value for name, value in asked.items() if value is not None}
+        options = options_of(settings.verify.model_copy(update=stated))
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             known = partial(known_equal, pipeline) if resume else lambda bare: None
-            for one in run(pipeline, pipeline.lake, connect, options, tables, known=known, say=_progress(as_json)):
+            for one in run(pipeline, pipeline.lake, connect, options, chosen, known=known, say=_progress(as_json)):
                 found.append(one)
                 if not as_json:
                     click.echo("\n".join(comparison_lines(one)))
@@ -106,7 +104,7 @@ def _other_side(settings: ChangefeedSettings, given: dict[str, Any]) -> Callable
         return lambda at: dump
     password = {"env": given["password_env"]} if given["password_env"] else {}
     server = ServerAddress(uri=given["source"], password=password) if given["source"] else settings.verify.server
-    return lambda at: server.open(at, settings.verify.tables)
+    return server.open
 
 
 @click.command()

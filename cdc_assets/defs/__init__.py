@@ -25,6 +25,7 @@ dump ────────────────▶     (what was in the ta
     rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both
     sensor            the sensor on the checkpoint
+    verify            the job that compares tables with their source, and its schedule
     watching          what the sensor looks at, kept between its looks
 """
 

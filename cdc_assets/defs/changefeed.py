@@ -26,6 +26,7 @@ from cdc_assets.defs.names import asset_key, keys_name, lake_key
 from cdc_assets.defs.rebuild import rebuild_job
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
+from cdc_assets.defs.verify import verify_job, verify_schedule
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.status import known_tables
@@ -61,6 +62,7 @@ def build_changefeed_defs(
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
     maintenance = maintenance_job(source, f"{job_name}_maintain")
+    verify = verify_job(source, f"{job_name}_verify")
     assets = changefeed_assets(source, partitions)
     return dg.Definitions(
         assets=[
@@ -77,10 +79,12 @@ def build_changefeed_defs(
             rebuild_job(source, f"{job_name}_rebuild"),
             maintenance,
             cut_job(source, f"{job_name}_cut"),
+            verify,
         ],
         schedules=[
             maintenance_schedule(source, maintenance, f"{job_name}_maintenance"),
             *cut_schedules(source, catch_up, f"{job_name}_cuts"),
+            verify_schedule(source, verify, f"{job_name}_verification"),
         ],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint"),

@@ -2,7 +2,8 @@
 
     on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
     on a lake table     row_arithmetic (before + inserted - deleted = after), initial_rows (those from before the
-                        changefeed exist), freshness (against its own lag target)
+                        changefeed exist), freshness (against its own lag target), equals_source (when it was last
+                        compared)
     on a dml partition  column_types: the one that gates the write, see `assets`
 
 All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
@@ -16,7 +17,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -25,10 +26,11 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import TableState
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, TableComparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso, seconds_behind, tso_time
+from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.operations.inspect import conformance_report
@@ -36,6 +38,7 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import FILE_RULES
+from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.report.findings import group_text, grouped
 from cdc_assets.report.tables import TableStatus
 
@@ -46,6 +49,7 @@ __all__ = [
     "changefeed_checks",
     "completeness_result",
     "conformance_result",
+    "equality_result",
     "evaluation",
     "evaluations",
     "freshness_of",
@@ -64,6 +68,7 @@ CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
 
 FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_rows"
+EQUALS_SOURCE = "equals_source"
 
 
 def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
@@ -132,6 +137,12 @@ def table_specs(source: ConfiguredFeed, table: TableId) -> Iterator[dg.AssetChec
         asset=lake_key(source.changefeed, table),
         description="The rows that the table had before its changefeed began are imported, or there were none.",
     )
+    if source.changefeed.verify.source is not None:
+        yield dg.AssetCheckSpec(
+            EQUALS_SOURCE,
+            asset=lake_key(source.changefeed, table),
+            description="The table was equal to its source when it was last compared, and that is not long ago.",
+        )
     target = source.changefeed.lag_target_of(table)
     if target is not None:
         description = f"Everything is applied through at least {seconds_text(target)} ago."
@@ -248,12 +259,16 @@ def table_results(
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the results for lake tables as of `now`, seconds since 1970. Dropped tables have none."""
     accounts = pipeline.ledger.accounts(source.changefeed.name)
+    verify = source.changefeed.verify
+    comparisons = pipeline.ledger.comparisons(source.changefeed.name) if verify.source is not None else {}
     for table in tables:
         if table.state is State.DROPPED:
             continue
         key = lake_key(source.changefeed, table.name)
         yield arithmetic_result(key, accounts.get(str(table.life), ()))
         yield initial_rows_result(key, table)
+        if verify.source is not None:
+            yield equality_result(key, comparisons.get(table.name), table.through, verify.stale_days)
         fresh = freshness_of(source, table, checkpoint, now)
         if fresh is not None:
             yield fresh.result()
@@ -280,6 +295,29 @@ def initial_rows_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckR
     metadata = {"incomplete_since": str(table.gap.since)} if table.gap is not None else {}
     description = table.incomplete or "No rows from before the changefeed are missing."
     return _result(INITIAL_ROWS, table.gap is None, metadata, error=True, description=description, asset_key=key)
+
+
+def equality_result(
+    key: dg.AssetKey, one: TableComparison | None, through: Tso, stale_days: float
+) -> dg.AssetCheckResult:
+    """Fail for a table that differed from its source, or was not compared since it was applied `stale_days` before."""
+    if one is None:
+        return _result(EQUALS_SOURCE, False, {}, False, f"It was never compared with its source. {_COMPARE}", key)
+    known = {"lake_rows": one.lake_rows, "source_rows": one.source_rows, "missing": one.missing, "extra": one.extra,
+             "differing": one.differing}  # fmt: skip
+    metadata: dict[str, Any] = {name: dg.MetadataValue.int(number) for name, number in known.items()}
+    metadata |= {"compared_as_of": tso_time(one.at) if one.at else "the present", "seconds": one.seconds}
+    metadata |= {"losses": dict(one.losses), "left_out": dict(one.left_out)}
+    behind = seconds_between(one.through, through)
+    is_stale = behind > stale_days * 86400
+    sentence = next(comparison_lines(replace(one, rows=())))
+    if is_stale:
+        sentence = f"It is applied {seconds_text(behind)} further than when it was compared. {_COMPARE} {sentence}"
+    passed = one.state == EQUAL and not is_stale
+    return _result(EQUALS_SOURCE, passed, metadata, one.state == DIFFERENT, sentence, key)
+
+
+_COMPARE = "Run the job that verifies the changefeed, or `cdc-assets verify`."
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,17 +52,18 @@ class TableComparison:
 
     `definitions` are sentences on columns of which source and feed say other lengths or defaults, which changes no row.
 
-    `at` is the TSO as of which the source was read, 0 for the present. Rows are counted on both sides; `missing`,
-    `extra` and `differing` count rows, `rows` are the first of them. `columns` are sentences on columns that differ,
-    `left_out` says by column why its values are not compared, `losses` counts values that are equal but for a loss that
-    the fidelity report names. With `partly` more rows differ than were read again, so that counts are the least that
-    there are. A `sample` is the share of the rows that was compared.
+    `at` is the TSO as of which the source was read, 0 for the present, `through` the fence of the lake then. Rows are
+    counted on both sides; `missing`, `extra` and `differing` count rows, `rows` are the first of them. `columns` are
+    sentences on columns that differ, `left_out` says by column why its values are not compared, `losses` counts values
+    that are equal but for a loss that the fidelity report names. With `partly` more rows differ than were read again,
+    so that counts are the least that there are.
     """
 
     table: TableId
     state: str
     reason: str = ""
     at: Tso = 0
+    through: Tso = 0
     snapshot: int | None = None
     lake_rows: int = 0
     source_rows: int = 0

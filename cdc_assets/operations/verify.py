@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from threading import Lock
 from typing import Any, Protocol
@@ -36,12 +37,13 @@ from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
+from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets.types.fidelity import guesses
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 
-__all__ = ["LakeRows", "ScannedLake", "VerifyOptions", "known_equal", "verify"]
+__all__ = ["LakeRows", "ScannedLake", "VerifyOptions", "known_equal", "options_of", "verify"]
 
 _WRITTEN = (
     "the source was written to while it was compared: rows that were read twice were not the same. Stop what writes "
@@ -98,6 +100,13 @@ class VerifyOptions:
     shown: int = 100
 
 
+def options_of(settings: VerifySettings) -> VerifyOptions:
+    """Return the options that settings say."""
+    return VerifyOptions(
+        quiet=settings.quiet, threads=settings.threads, rows_per_second=settings.rows_per_second, shown=settings.shown
+    )
+
+
 Say = Callable[[TableId, str, int], object]
 """Called with a table, the side that is read and how many rows more were read of it."""
 
@@ -112,7 +121,7 @@ def verify(
     known: Callable[[TableComparison], TableComparison | None] = lambda bare: None,
     say: Say = lambda table, side, rows: None,
 ) -> Iterator[TableComparison]:
-    """Compare tables (`schema.table`; all that have a name without any) with the source, one after the other.
+    """Compare tables with the source, one after the other: those of these names or patterns, all without any.
 
     `connect` opens the source at a TSO, 0 for the present; a dump is of its own. `known` is asked for what is known of
     a table at a T and a snapshot, so that it need not be read. Results are recorded in the ledger. Where garbage
@@ -204,13 +213,15 @@ class _Proof:
     def _asked(self) -> list[tuple[Life, TableId]]:
         named = {life: table.name for life, table in self.plan.history.lives.items() if table.name is not None}
         for text in self.tables:
-            if not any(is_called(text, (life, name)) for life, name in named.items()):
+            if "*" not in text and not any(is_called(text, (life, name)) for life, name in named.items()):
                 raise no_such_table(text, named.values())
-        return sorted(
-            ((life, name) for life, name in named.items()
-             if not self.tables or any(is_called(text, (life, name)) for text in self.tables)),
-            key=lambda one: one[1],
-        )  # fmt: skip
+
+        def is_asked(life: Life, name: TableId) -> bool:
+            folded = str(name.folded)
+            return any(is_called(text, (life, name)) or fnmatchcase(folded, text.lower()) for text in self.tables)
+
+        chosen = ((life, name) for life, name in named.items() if not self.tables or is_asked(life, name))
+        return sorted(chosen, key=lambda one: one[1])
 
     def unknown_to_the_lake(self) -> Iterator[TableComparison]:
         """Yield the source's tables that the changefeed replicates and the lake does not have."""
@@ -232,7 +243,8 @@ class _Proof:
         theirs: DumpTable | None,
         known: Callable[[TableComparison], TableComparison | None],
     ) -> TableComparison:
-        bare = TableComparison(table=name, state=NOT_COMPARED, at=0 if self.dump.present else self.at)
+        at = 0 if self.dump.present else self.at
+        bare = TableComparison(table=name, state=NOT_COMPARED, at=at, through=self.plan.checkpoint)
         reason = self._unready(life, self.plan)
         if reason:
             return replace(bare, reason=reason)

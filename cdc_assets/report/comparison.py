@@ -20,7 +20,7 @@ def comparison_lines(one: TableComparison) -> Iterator[str]:
     yield f"{one.table}: {_verdict(one)}{_when(one)}"
     yield from (f"  column     {sentence}" for sentence in one.columns)
     yield from (f"  {row.kind:<10} {_row(row)}" for row in one.rows)
-    if (left := one.missing + one.extra + one.differing - sum(row.count for row in one.rows)) > 0:
+    if one.rows and (left := one.missing + one.extra + one.differing - sum(row.count for row in one.rows)) > 0:
         yield f"  and {counted(left, 'row')} more"
     if one.partly:
         yield "  More rows differ than are read again at once: the counts are the least that there are."

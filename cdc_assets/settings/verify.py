@@ -16,7 +16,8 @@ class VerifySettings(Model):
 
     `quiet` says that nothing is written into them while they are compared, which is needed where the source has no TSO
     to read at. At most `threads` connections read it, together no more than `rows_per_second` rows, and of a table
-    `shown` rows that differ are named.
+    `shown` rows that differ are named. `cron` is Dagster's schedule, which `running` turns on; a table that was equal
+    has to be compared again once it is applied `stale_days` further.
     """
 
     inside = "verify"
@@ -27,6 +28,9 @@ class VerifySettings(Model):
     threads: int = Field(default=4, ge=1, le=64)
     rows_per_second: int | None = Field(default=None, ge=1)
     shown: int = Field(default=100, ge=0)
+    cron: str = "47 5 * * 6"
+    running: bool = False
+    stale_days: float = Field(default=7, gt=0)
 
     @property
     def server(self) -> ServerAddress:

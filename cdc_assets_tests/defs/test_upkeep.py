@@ -9,15 +9,23 @@ from typing import Any
 import dagster as dg
 import pytest
 from click.testing import CliRunner
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.defs.checks import equality_result
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
+from cdc_assets.model.comparison import EQUAL, TableComparison
+from cdc_assets.model.schema import TableId
 from cdc_assets.settings.cuts import CutSettings
+from cdc_assets.settings.initial import ServerAddress
+from cdc_assets.settings.verify import VerifySettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
+from cdc_assets_tests.loaded import load
+from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.operations.test_maintenance import EAGER
 
 pytestmark = [
@@ -122,6 +130,43 @@ def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_logs_bef
     ]
     assert seen.metadata["data_files_before"].value > seen.metadata["data_files"].value == 1
     assert tick().skip_message == f"nothing is due for {len(LakeState(location.lake, NAME).tables())} tables"
+
+
+def test_the_job_compares_with_the_source_and_the_check_names_rows_that_differ(
+    location: Location, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(mariadb, location.config.case.expected())
+    monkeypatch.setenv("SOURCE_PASSWORD", PASSWORD)
+    source = ServerAddress(uri=SecretStr(mariadb.uri), password={"env": "SOURCE_PASSWORD"})
+    verify = VerifySettings(source=source, tables=("test.*",), quiet=True)
+    location.settings = location.settings.model_copy(update={"verify": verify})
+    location.defs = build_changefeed_defs(location.settings, location.lake)
+    result = run(location, "verify")
+    assert result.success
+    tables = LakeState(location.lake, NAME).tables().values()
+    checks = {one.asset_key.path[-1]: one for one in result.get_asset_check_evaluations()}
+    assert checks.keys() == {table.name.table for table in tables if table.name is not None}
+    assert all(one.check_name == "equals_source" and one.passed for one in checks.values())
+    name = min(checks)
+    mariadb.run(f"DELETE FROM test.{name} LIMIT 1")
+    result = run(location, "verify", tables=[f"test.{name}"])
+    assert not result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    rows: Any = check.metadata["rows"].value
+    assert [record.data["row"] for record in getattr(rows, "records", rows)] == ["extra"]
+    assert "1 only in the lake" in failure_of(result)
+
+
+def test_the_check_of_equality_fails_for_a_table_that_moved_on_long_ago_or_was_never_compared() -> None:
+    key, day = dg.AssetKey("t"), 86_400_000 << 18
+    equal = TableComparison(table=TableId("s", "t"), state=EQUAL, through=5 << 60)
+    assert equality_result(key, equal, (5 << 60) + 2 * day, 3).passed
+    stale = equality_result(key, equal, (5 << 60) + 4 * day, 3)
+    assert (stale.passed, stale.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert stale.description is not None
+    assert stale.description.startswith("It is applied 4.0 days further than when it was compared.")
+    assert equality_result(key, None, 5 << 60, 3).passed is False
 
 
 def test_the_command_line_lists_what_is_due_without_doing_it(location: Location) -> None:

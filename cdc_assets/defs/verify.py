@@ -1,0 +1,122 @@
+"""The job that compares tables with their source, its schedule, and the check `equals_source` of each lake table."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+from pydantic import Field
+
+from cdc_assets.defs.checks import equality_result, evaluation
+from cdc_assets.defs.names import lake_key
+from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.errors import BadSettings, CdcError, Retryable
+from cdc_assets.model.comparison import EQUAL, TableComparison
+from cdc_assets.operations.status import known_tables
+from cdc_assets.operations.verify import known_equal, options_of, verify
+from cdc_assets.report.comparison import comparison_lines, summary_line
+from cdc_assets.run_coordinator import CHANGEFEED_TAG
+
+__all__ = ["VerifyConfig", "verify_job", "verify_schedule"]
+
+
+class VerifyConfig(dg.Config):
+    """Which tables are compared, and how; default: those of the setting `verify.tables`, or all."""
+
+    tables: list[str] = Field(default_factory=list, description="Only these tables, as `schema.table` or `schema.*`.")
+    quiet: bool = Field(default=False, description="State that nothing is written into them while they are compared.")
+    resume: bool = Field(default=False, description="Pass over tables that were equal and have not changed since.")
+
+
+def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
+    """Return the job. It starts no Spark, so it takes no writer's slot."""
+
+    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing))
+    def verify_tables(context: dg.OpExecutionContext, config: VerifyConfig, s3: S3Resource) -> Iterator[Any]:
+        """Compare each table with the source as of the fence, and log its check with the rows that differ."""
+        settings = source.changefeed.verify
+        options = replace(options_of(settings), quiet=config.quiet or settings.quiet)
+        known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
+        found: list[TableComparison] = []
+        try:
+            server = settings.server
+            with source.pipeline(s3) as pipeline:
+
+                def before(bare: TableComparison) -> TableComparison | None:
+                    return known_equal(pipeline, bare) if config.resume else None
+
+                tables = config.tables or settings.tables
+                for one in verify(pipeline, pipeline.lake, server.open, options, tables, known=before):
+                    found.append(one)
+                    context.log.info("\n".join(comparison_lines(replace(one, rows=()))))
+                    if one.table in known:
+                        key = lake_key(source.changefeed, one.table)
+                        result = equality_result(key, one, one.through, settings.stale_days)
+                        yield evaluation(key, _with_rows(result, one))
+        except CdcError as error:
+            raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
+        context.add_output_metadata(_figures(found), output_name="result")
+        if wrong := [one for one in found if one.state != EQUAL]:
+            text = "\n".join(line for one in wrong for line in comparison_lines(replace(one, rows=())))
+            raise dg.Failure(f"{summary_line(found)}\n{text}", allow_retries=False)
+        yield dg.Output(None)
+
+    @dg.job(
+        name=job_name,
+        executor_def=dg.in_process_executor,
+        tags={CHANGEFEED_TAG: source.group},
+        description="Compares tables with the source of the changefeed's `verify` settings, row by row, as of the TSO "
+        "through which they are applied. Fails where a table is different or could not be compared; reads only.",
+    )
+    def job() -> None:
+        verify_tables()
+
+    return job
+
+
+def verify_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:
+    """Return the schedule of the changefeed's verify settings; it is stopped unless they say `running`.
+
+    Raises BadSettings for a cron expression that Dagster does not know.
+    """
+    settings = source.changefeed.verify
+    status = dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED
+    try:
+        return dg.ScheduleDefinition(
+            name=name,
+            job=job,
+            cron_schedule=settings.cron,
+            default_status=status,
+            description="Compares the tables with their source.",
+        )
+    except dg.DagsterInvalidDefinitionError:
+        raise BadSettings(
+            f'setting "verify.cron" of the changefeed {source.changefeed.name} is {settings.cron!r}; expected the five '
+            'fields of cron, such as "47 5 * * 6". Correct the settings.'
+        ) from None
+
+
+_COLUMNS = ("row", "key", "column", "lake", "source")
+
+
+def _with_rows(result: dg.AssetCheckResult, one: TableComparison) -> dg.AssetCheckResult:
+    """Return the result with the first rows that differ as a table."""
+    records = [
+        dg.TableRecord(dict(zip(_COLUMNS, (row.kind, str(dict(row.key)), *values), strict=True)))
+        for row in one.rows
+        for values in ([(v.column, str(v.lake), str(v.source)) for v in row.values] or [("", "", "")])
+    ]
+    if not records:
+        return result
+    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in _COLUMNS])
+    return result._replace(metadata={**result.metadata, "rows": dg.MetadataValue.table(records, schema=schema)})
+
+
+def _figures(found: Sequence[TableComparison]) -> dict[str, Any]:
+    return {
+        "tables_compared": len(found),
+        "tables_equal": sum(one.state == EQUAL for one in found),
+        "rows_compared": sum(one.source_rows for one in found),
+        "rows_different": sum(one.missing + one.extra + one.differing for one in found),
+    }
