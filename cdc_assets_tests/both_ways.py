@@ -87,7 +87,8 @@ class BothWays(MemoryLake):
         engine = stage.Engine(lambda: self._spark, lambda: True, decode)
         try:
             with patch.object(stage, "_SMALL_BYTES", 0):
-                staged = stage.stage(engine, str(place), {}, step, reader, quarantine, landing)
+                where = stage.WindowPlace(step, str(place), {}, landing)
+                staged = stage.stage(engine, [where], reader, quarantine)[0]
             report: dict[str, Any] = {
                 "report": replace(staged.report, seconds=0.0, alike=AlikeKeys()),  # tasks that share count others
                 "rows": staged.rows,

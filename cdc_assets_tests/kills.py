@@ -58,7 +58,7 @@ SEAMS = (
     "cdc_assets.pipeline.pipeline:Pipeline.plan",
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
     "cdc_assets.lake.tables:Lake.run",
-    "cdc_assets.lake.tables:Lake.stage",
+    "cdc_assets.lake.tables:Lake.stage_all",
     "cdc_assets.lake.tables:Lake.quarantine",
     "cdc_assets.lake.tables:Lake.commit",
     "cdc_assets.lake.steps:publish",

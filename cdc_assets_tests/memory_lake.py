@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.decoding import COUNT
-from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
-from cdc_assets.decoding.patches import has_patches, with_rows
+from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
-from cdc_assets.decoding.window import Window, read_window, reduced, rejects_table
+from cdc_assets.decoding.window import Window, decode_windows, read_window, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader
+from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.gaps import CompletePattern
@@ -29,7 +29,7 @@ from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, RenameColumn
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -63,6 +63,8 @@ class _Table:
     settings: Mapping[str, str] = field(default_factory=dict)
     tags: dict[str, tuple[int, Tso, pa.Table]] = field(default_factory=dict)
     """Tagged snapshots: a number, the label and the rows."""
+    continued: set[str] = field(default_factory=set)
+    """Columns that came back: changes from before that have what they held then."""
 
 
 class MemoryLake:
@@ -77,6 +79,7 @@ class MemoryLake:
         self.staged: dict[str, Window] = {}
         self.requested: dict[str, CutRequest] = {}
         self.made: dict[str, Cut] = {}
+        self.shared = 0  # how often several tables read a window at once
 
     def applied(self) -> Mapping[Life, AppliedState]:
         return {
@@ -99,17 +102,29 @@ class MemoryLake:
             case CreateTable(life, _, name, schema):
                 there = self.applied().get(life)
                 if there is None or (there.unfilled and there.base != step.base):
-                    made = _Table(schema, _empty(schema), step.progress, step.ddl, name, gap=step.gap, base=step.base)
+                    made = _Table(
+                        schema, _empty(schema, life.kind), step.progress, step.ddl, name, gap=step.gap, base=step.base
+                    )
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
                 if step.ddl <= table.ddl:
                     return StepResult()
                 rows = _change(table.rows, step)
+                if life.kind:
+                    rows = _MOVED[life.kind](rows, step, *self._moved(step))
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 table.schema = schema
+                renames = {one.old: one.new for one in step.changes if isinstance(one, RenameColumn)}
+                back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
+                table.continued = {renames.get(name, name) for name in table.continued} | back
                 emptied = DeleteRows(None) in step.changes
                 table.settings = {} if emptied else {**table.settings, **step.settings}
+            case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
+                rows = _MOVED[life.kind](self.tables[life].rows, step, *self._moved(step))
+                self._commit(self.tables[life], rows, Progress(step.at, Phase.DDL), step.at)
+                if not isinstance(step, ExchangePartition):
+                    self.tables[life].name = step.to if isinstance(step, RecoverTable) else None
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = to
@@ -137,7 +152,18 @@ class MemoryLake:
         return StepResult()
 
     def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-        window = read_window(step, reader, quarantine=quarantine)
+        return self._kept(step, read_window(step, reader, quarantine=quarantine))
+
+    def stage_all(
+        self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
+    ) -> list[StagedWindow]:
+        if len(steps) == 1:
+            return [self.stage(steps[0], reader, quarantine)]
+        self.shared += 1
+        found = zip(steps, decode_windows(steps, reader, quarantine=quarantine), strict=True)
+        return [self._kept(step, reduced(step, [window])) for step, window in found]
+
+    def _kept(self, step: ApplyRows, window: Window) -> StagedWindow:
         place = f"{step.life} {step.lo} {step.hi}"
         self.staged[place] = window
         return StagedWindow(place, window.changes.num_rows, window.report)
@@ -173,10 +199,10 @@ class MemoryLake:
         windows = [
             read_replay(dataclasses.replace(replay, keys=found.keys), reader, task) for task in replay_tasks(replay)
         ]
-        if not kind_of(frame.schema).EQUAL_ROWS:
+        if not kind_of(frame).EQUAL_ROWS:
             windows = [reduced(frame, windows)]
         for window in windows:
-            table.rows = _apply(table.rows, window.changes, frame.schema, str(frame.life))
+            table.rows = _apply(table.rows, window.changes, frame)
         for path, lines in replay.targets.items():
             for line in lines:
                 if (path, line) not in found.bad:
@@ -263,11 +289,11 @@ class MemoryLake:
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
-        alike = AlikeKeys() if kind_of(step.schema).EQUAL_ROWS else _alike(table.rows, changes, step.schema)
+        alike = AlikeKeys() if kind_of(step).NAME != "keyed" else _alike(table.rows, changes, step.schema)
         passed = 0
-        if has_patches(changes):
+        if has_patches(changes) and not step.life.kind:
             changes, passed = _patched(table.rows, changes, step.schema, str(step.life))
-        rows = _apply(table.rows, changes, step.schema, str(step.life))
+        rows = _apply(table.rows, changes, step)
         table.settings = step.settings_after(table.settings, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
@@ -298,19 +324,49 @@ class MemoryLake:
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
 
+    def _moved(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
+        """The rows of mirrors that a DDL makes leave, and those that it makes come; None for no such."""
+        mirror = step.life.source
+        if isinstance(step, ChangeTable) and not any(isinstance(one, DeleteRows) for one in step.changes):
+            return None, None
+        mine = self._as_of(mirror, step.at) if mirror in self.tables else None
+        match step:
+            case ChangeTable(changes=changes):
+                deletes = [one for one in changes if isinstance(one, DeleteRows)]
+                if mine is None or not deletes:
+                    return None, None
+                leaving = mine.slice(0, 0)
+                for one in deletes:
+                    gone = mine if one.predicate is None else _where(mine, one.predicate)
+                    mine = mine.slice(0, 0) if one.predicate is None else _where_not(mine, one.predicate)
+                    leaving = pa.concat_tables([leaving, gone])
+                return leaving, None
+            case DropTable():
+                return mine, None
+            case RecoverTable():
+                return None, mine
+            case ExchangePartition(_, other, at, predicate, partitioned):
+                theirs = self._as_of(other, at)
+                if partitioned:
+                    return None if mine is None else _where(mine, predicate), theirs
+                return mine, _where(theirs, predicate)
+        raise TypeError(step)
+
     def _as_of(self, life: Life, at: Tso) -> pa.Table:
         table = self.tables[life]
         # Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
         return [rows for ddl, rows in [*table.past, (table.ddl, table.rows)] if ddl < at][-1]
 
 
-def _empty(schema: TableSchema) -> pa.Table:
+def _empty(schema: TableSchema, kind: str) -> pa.Table:
     fields = [pa.field(column.name, arrow_type(column)) for column in schema.stored]
-    return pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]).empty_table()
+    return pa.schema([*fields, *(pa.field(column.name, column.type) for column in own_columns(kind))]).empty_table()
 
 
 def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
     changes, after = step.changes, step.schema
+    if step.life.kind:
+        changes = tuple(change for change in changes if not isinstance(change, DeleteRows))
     for change in changes:
         if isinstance(change, DeleteRows) and change.predicate is not None:
             _refuse_undated(rows, change.predicate, step)
@@ -318,7 +374,8 @@ def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
     for change in changes:
         if isinstance(change, DeleteRows):
             rows = rows.slice(0, 0) if change.predicate is None else _where_not(rows, change.predicate)
-    return rows.select([*(column.name for column in after.stored), COMMIT_TS])
+    own = [column.name for column in own_columns(step.life.kind)]
+    return rows.select([*(column.name for column in after.stored), *own])
 
 
 def _refuse_undated(rows: pa.Table, predicate: Predicate, step: ChangeTable | ExchangePartition) -> None:
@@ -343,8 +400,14 @@ def _where_not(rows: pa.Table, predicate: Predicate) -> pa.Table:
     return rows.filter(mask.to_arrow())
 
 
-def _apply(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
-    return _WRITERS[kind_of(schema).NAME](rows, changes, schema, table)
+def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> pa.Table:
+    kind = kind_of(step)
+    changes = kind.finished(changes, step) if changes.num_rows else changes
+    return _WRITERS[kind.NAME](rows, changes, step.schema, str(step.life))
+
+
+def _appended(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
+    return pa.concat_tables([rows, changes.select(rows.column_names).cast(rows.schema)]) if changes.num_rows else rows
 
 
 def _keys(rows: pa.Table, schema: TableSchema) -> list[tuple[object, ...]]:
@@ -438,7 +501,18 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
     return pa.concat_tables([left, changes.take(pa.array(added, pa.int64())).select(rows.column_names)])
 
 
-_WRITERS = {"keyed": _merge, "multiset": _net}
+def _logged(rows: pa.Table, step: Step, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
+    for moved, word in ((leaving, "DELETE"), (entering, "INSERT")):
+        if moved is not None:
+            own = {"_change_type": word, "_cdc_position": step.at, COMMIT_TS: step.at}
+            made = [{**row, **own, "_cdc_place": f"DDL of version {step.at}"} for row in moved.to_pylist()]
+            rows = pa.concat_tables([rows, pa.Table.from_pylist(made, rows.schema)])
+    return rows
+
+
+_WRITERS = {"keyed": _merge, "multiset": _net, "log": _appended}
+_MOVED = {"log": _logged}
+"""By kind of history table: its rows after a DDL that moves rows of the mirror, (rows, step, leaving, entering)."""
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,12 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         metavar="TABLE=COL[,COL]",
         help="Columns that identify a row, for a table whose files do not name a key.",
     ),
+    click.option(
+        "--history",
+        multiple=True,
+        metavar="PATTERN=KIND[,KIND]",
+        help="History tables beside the mirrors of tables: log (every change), scd2 (every state).",
+    ),
     click.option("--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."),
     click.option(
         "--initial",
@@ -195,6 +201,7 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
             warehouse=given.get("warehouse"),
             quarantine=bool(given.get("quarantine")),
             keys=dict(_key(text) for text in given["keys"]),
+            history={name: kinds.split(",") for name, kinds in pairs(given["history"], "--history").items()},
             storage_options=pairs(given["storage"], "--storage-option"),
             complete=given["complete"],
             archive=(given["archive"], given["archive_layout"]) if given["archive"] else None,

@@ -1,28 +1,40 @@
 """Columns that the lake keeps although the source dropped them.
 
-They come after the others, are NULL in rows written since, and take no part in decoding (`Column.kept`).
+They come after the others, are NULL in rows written since, and take no part in decoding (`Column.kept`). Where all of
+them stay, as in tables of history, a column that is added under the name of one of them continues it if the type fits;
+else it has a name of its own in the lake, `name__2`, and says which it has in the source (`Column.origin`).
+
+    lasting        what a DDL makes of the columns of such a table
+    with_kept      the same for a mirror, which cannot have two columns of one name
+    column_lives   when the source had which column
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count
 
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
+    ContinueColumn,
     DeleteRows,
     DropColumn,
     MoveColumns,
+    Predicate,
     Rekey,
     RenameColumn,
+    RetypeColumn,
     SchemaChange,
+    SetDefault,
 )
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["bare", "emptied", "with_kept"]
+__all__ = ["ColumnLife", "bare", "column_lives", "emptied", "lasting", "with_kept"]
 
 
 def bare(schema: TableSchema) -> TableSchema:
@@ -46,48 +58,157 @@ def with_kept(
     key: tuple[str, ...] | None,
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
     """Keep dropped columns after the others; a column that is added under a kept one's name continues it."""
-    kept = {column.name.lower(): column for column in before.columns if column.kept}
-    known = set(kept)
-    left = list(changes)
-    for change in changes if keep else ():
-        if isinstance(change, DropColumn):
-            gone = before.column(change.name)
-            kept[gone.name.lower()] = replace(gone, nullable=True, is_pk=False, default=None, kept=file.version)
-            left.remove(change)
-    if not kept:
-        return after, tuple(changes)
-    for change in changes:
-        if isinstance(change, AddColumn) and change.column.name.lower() in kept:
-            _go_on(kept.pop(change.column.name.lower()), change, left, file)
-        if isinstance(change, RenameColumn) and change.new.lower() in kept:
-            raise _held(file, f'the lake keeps a column "{change.new}" that the source dropped')
-    if kept and not (key or after.key):
+    schema, left = lasting(before, after, changes, file.version, keep)
+    added = {change.column.name for change in left if isinstance(change, AddColumn)}
+    for column in schema.columns:
+        if not column.kept and column.origin:
+            kept = f'the lake keeps a column "{column.origin}" '
+            other = "of another type, so the new one cannot continue it"
+            raise _held(file, kept + (other if column.name in added else "that the source dropped"))
+    if any(column.kept for column in schema.columns) and not (key or after.key):
         raise _held(file, "rows without key are matched by all of their columns, so no dropped column can be kept")
-    schema = replace(after, columns=(*after.columns, *kept.values()))
-    if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in left):
-        left = _in_order(left, tuple(column.name for column in schema.stored))
-    return schema, tuple(left)
-
-
-def _go_on(old: Column, add: AddColumn, left: list[SchemaChange], file: SchemaFile) -> None:
-    new = add.column
-    if arrow_type(old) != arrow_type(new) or not replace(old, name=new.name).decodes_like(new):
-        raise _held(file, f'the lake keeps a column "{old.name}" of another type, so the new one cannot continue it')
-    left.remove(add)
-    if old.name != new.name:
-        left.insert(0, RenameColumn(old.name, new.name))
-
-
-def _in_order(changes: Sequence[SchemaChange], order: tuple[str, ...]) -> list[SchemaChange]:
-    """The same changes with one order of all columns, before what concerns values and rows."""
-    rest = [change for change in changes if not isinstance(change, MoveColumns)]
-    place = next((n for n, one in enumerate(rest) if type(one).__name__ in _AFTER_MOVES), len(rest))
-    return [*rest[:place], MoveColumns(order), *rest[place:]]
-
-
-_AFTER_MOVES = ("SetDefault", "DeleteRows", "Rekey")
+    return schema, tuple(change for change in left if not isinstance(change, ContinueColumn))
 
 
 def _held(file: SchemaFile, reason: str) -> TableHeld:
     text = file.query or "no DDL text"
     return TableHeld(f"{file.table} at {file.version}: {text}. The column cannot be kept: {reason}.")
+
+
+def lasting(
+    before: TableSchema, after: TableSchema, changes: Sequence[SchemaChange], at: Tso, keep: bool = True
+) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
+    """Return the columns that the lake has after a DDL of version `at`, and the changes that lead to them.
+
+    `before` are those that the lake had; `after` and the changes are the source's. Without `keep` only columns that
+    were dropped earlier stay.
+    """
+    kept = {column.name.lower(): column for column in before.columns if column.kept}
+    known = set(kept)
+    names = {column.origin or column.name: column.name for column in before.columns if not column.kept}
+    for change in changes:
+        if keep and isinstance(change, DropColumn):
+            gone = before.column(names.pop(change.name))
+            kept[gone.name.lower()] = replace(gone, nullable=True, is_pk=False, default=None, kept=at)
+    if not kept and all(name == place for name, place in names.items()):
+        return after, tuple(changes)
+    added = {change.column.name: change.default for change in changes if isinstance(change, AddColumn)}
+    continued: list[SchemaChange] = []
+    places: dict[str, str] = {}
+    for column in after.columns:
+        old = _fitting(kept, column) if column.name in added else None
+        if old is not None:
+            del kept[old.name.lower()]
+            same = old.name.lower() == column.name.lower()
+            place = places[column.name] = column.name if same else old.name
+            continued += [RenameColumn(old.name, place)] if old.name != place else []
+            continued.append(ContinueColumn(_placed(column, place), added[column.name]))
+    fresh = {*added, *(change.new for change in changes if isinstance(change, RenameColumn))}
+    places |= {column.name: names.get(column.name, column.name) for column in after.columns if column.name not in fresh}
+    taken = {*kept, *(place.lower() for place in places.values())}
+    for column in after.columns:
+        if column.name not in places:
+            places[column.name] = _free(column.name, taken)
+            taken.add(places[column.name].lower())
+    live = tuple(_placed(column, places[column.name]) for column in after.columns)
+    schema = replace(after, columns=(*live, *kept.values()), key=tuple(places[name] for name in after.key))
+    again = {one.column.name for one in continued if isinstance(one, ContinueColumn)}
+    left = [*continued, *_in_lake(changes, names, places, again)]
+    if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
+        left = _in_order(left, tuple(column.name for column in schema.stored))
+    return schema, tuple(left)
+
+
+def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
+    """Return the first kept column of that name whose type fits."""
+    for old in kept.values():
+        same = (old.origin or old.name).lower() == new.name.lower()
+        if (
+            same
+            and arrow_type(old) == arrow_type(new)
+            and replace(old, name=new.name, virtual=new.virtual).decodes_like(new)
+        ):
+            return old
+    return None
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return a name that no other column of the lake has: `name`, `name__2`, `name__3`, …"""
+    return next(one for one in chain([name], (f"{name}__{n}" for n in count(2))) if one.lower() not in taken)
+
+
+def _placed(column: Column, name: str) -> Column:
+    return replace(column, name=name, origin="" if name == column.name else column.name)
+
+
+def _in_lake(
+    changes: Iterable[SchemaChange], names: Mapping[str, str], places: Mapping[str, str], continued: Collection[str]
+) -> Iterator[SchemaChange]:
+    """Yield the changes by the names that columns have in the lake: `names` before them, `places` after."""
+    for change in changes:
+        match change:
+            case DropColumn(name):
+                if name in names:
+                    yield DropColumn(names[name])
+            case RenameColumn(old, new):
+                if names[old] != places[new]:
+                    yield RenameColumn(names[old], places[new])
+            case AddColumn(column):
+                if places[column.name] not in continued:
+                    yield replace(change, column=_placed(column, places[column.name]))
+            case RetypeColumn(old, new):
+                before = _placed(old, names.get(old.name, places.get(old.name, old.name)))
+                yield replace(change, old=before, new=_placed(new, places[new.name]))
+            case SetDefault(name):
+                yield replace(change, name=places.get(name, name))
+            case Rekey(key):
+                yield Rekey(tuple(places[name] for name in key))
+            case DeleteRows(predicate) if predicate is not None:
+                yield replace(change, predicate=_renamed(predicate, places))
+            case _:
+                yield change
+
+
+def _renamed(predicate: Predicate, places: Mapping[str, str]) -> Predicate:
+    args = tuple(_renamed(one, places) for one in predicate.args)
+    value = places.get(predicate.value, predicate.value) if predicate.op == "column" else predicate.value
+    return replace(predicate, args=args, value=value)
+
+
+def _in_order(changes: Sequence[SchemaChange], order: tuple[str, ...]) -> list[SchemaChange]:
+    """The same changes with one order of all columns, before what concerns values and rows."""
+    rest = [change for change in changes if not isinstance(change, MoveColumns)]
+    place = next((n for n, one in enumerate(rest) if isinstance(one, (SetDefault, DeleteRows, Rekey))), len(rest))
+    return [*rest[:place], MoveColumns(order), *rest[place:]]
+
+
+# --- when the source had which column ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLife:
+    """A column of the lake that the source had as `source`, from `since` to before `until` (positions, None: still)."""
+
+    column: str
+    source: str
+    since: Tso
+    until: Tso | None = None
+
+
+def column_lives(
+    lives: Sequence[ColumnLife], after: TableSchema, changes: Iterable[SchemaChange], at: Tso
+) -> tuple[ColumnLife, ...]:
+    """Return the lives of all columns after changes of version `at` that lead to the columns `after`.
+
+    A column that was renamed has its new name in all of its lives, and in the newest one also as the source's.
+    """
+    renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
+    live = {column.name: column.origin or column.name for column in after.stored if not column.kept}
+    found: list[ColumnLife] = []
+    for life in lives:
+        name = renames.get(life.column, life.column)
+        ends = life.until is None and name not in live
+        source = live[name] if life.until is None and name in live else life.source
+        found.append(ColumnLife(name, source, life.since, at if ends else life.until))
+    there = {life.column for life in found if life.until is None}
+    return (*found, *(ColumnLife(name, source, at) for name, source in live.items() if name not in there))

@@ -5,7 +5,7 @@
 window        the river from files to a window, and what it reports
 split         what flows in it: read, decoded, the rows that are due, the columns of today
 validate      the rows that keep what their schema file promises
-kinds/        kinds of tables: one change per key, or how many equal rows enter or leave
+kinds/        kinds of tables: one change per key, how many equal rows enter or leave, or every change
 
 Where there is something for them:
 
@@ -14,6 +14,9 @@ moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
 run_again     transactions without keys that may have been sent twice
 cut_off       a last record without terminator: is anything lost with it?
+by_key        rows by their keys, as the collations of these compare
+deliveries    which rows of a table without key came twice
+own_columns   columns that a table has beside those of its source
 buckets       rows by a hash: several tasks share a window
 replay        quarantined records read again after a fix
 
@@ -21,11 +24,13 @@ What flows is a table as `formats` describes it, and up to two columns more; aft
 changes under a new key BASE (`moved`).
 """
 
-__all__ = ["COUNT", "DELIVERY", "FILE"]
+__all__ = ["COUNT", "DELIVERY", "FILE", "PLACE"]
 
 FILE = "_cdc_file"
 """int32: position of the file in reading order; of two copies of a change the later file's counts."""
 DELIVERY = "_cdc_delivery"
 """int32: which rows were delivered together, for kinds of tables that ask."""
+PLACE = "_cdc_place"
+"""text: file and line, or topic, partition and offset, for kinds of tables that ask."""
 COUNT = "_cdc_count"
 """int64: how many equal rows enter (> 0) or leave (< 0) a table without key."""

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import Split, may_be_due
 from cdc_assets.formats import (
     LINE,
@@ -70,7 +69,7 @@ def _witness(decoded: Decoded, step: ApplyRows) -> int | None:
     changes = decoded.changes
     if not changes.num_rows or step.positions is not None:
         return None
-    if kind_of(step.schema).EQUAL_ROWS:
+    if not step.schema.key:
         at = changes.column(position_column(changes))
         changes = changes.filter(pc.less(at, pc.max(at)))
     line: int | None = pc.max(changes.column(LINE)).as_py()
@@ -85,7 +84,7 @@ def _later(position: int, step: ApplyRows) -> Iterator[DataFile]:
             continue
         if file.sequence == mine.sequence:
             later = place > position
-        elif kind_of(step.schema).EQUAL_ROWS:
+        elif not step.schema.key:
             later = False  # two writers may have rows that are alike
         else:
             later = not file.modified or not mine.modified or file.modified >= mine.modified

@@ -24,15 +24,11 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.formats import MOVED, OP, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 
-__all__ = ["folded", "has_patches", "lost_row", "with_rows"]
+__all__ = ["folded", "lost_row", "with_rows"]
 
 _ROW = "_cdc_row"
-_SEGMENT = "_cdc_segment"
-
-
-def has_patches(changes: pa.Table) -> bool:
-    """Return whether some changes have some columns only."""
-    return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
+_PLACE = "_cdc_sorted"
+_BEGUN = "_cdc_begun"
 
 
 def with_rows(changes: pa.Table, rowless: pa.ChunkedArray, schema: TableSchema, table: str) -> tuple[pa.Table, int]:
@@ -64,43 +60,58 @@ def lost_row(table: str, count: int, key: object) -> TableHeld:
 
 
 def folded(
-    frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId
+    frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId, at: str = ""
 ) -> tuple[pa.Table, int]:
     """Return what is left of the changes, one per key, in no particular order, and how many were passed over.
 
     `frame` has a row for each change, in the order in which they count: `by` is the key, `_cdc_row` the place in
-    `changes`. Raises TableHeld for a patch whose row was deleted before it.
+    `changes`. With `at`, a column of it, one per key and value of that is left: the row as it was from there on. Raises
+    TableHeld for a patch whose row was deleted before it.
     """
-    rows = _in_order(frame, by, changes)
+    rows = _in_order(frame, by, changes, at)
     starts = (pl.col(OP) < 0) | pl.col(UNCHANGED).is_null() | pl.col(MOVED)
     rows, passed = _without_passed_over(rows, by, starts)
-    rows = rows.with_columns(starts.cum_sum().over(by).alias(_SEGMENT))
-    rows = rows.filter(pl.col(_SEGMENT) == pl.col(_SEGMENT).max().over(by))
+    rows = rows.sort(by, maintain_order=True, nulls_last=True).with_row_index(_PLACE)
+    begins = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in by).fill_null(True)
+    rows = rows.with_columns(
+        _newest((pl.col(_PLACE) == 0) | begins | starts).alias(_BEGUN), starts.alias("_cdc_starts")
+    )
     columns = [column.name for column in schema.stored]
     erase = pl.col(OP) < 0
-    values_of = {
-        name: pl.when(erase | pl.col(UNCHANGED).list.contains(name).fill_null(False)).then(None).otherwise(pl.col(_ROW))
-        for name in columns
-    }
-    last = rows.group_by(by, maintain_order=True).agg(
-        pl.col(_ROW).last(),
-        pl.col(OP).last(),
-        (pl.col(OP).first() < 0).alias("_cdc_erased"),
-        (starts & ~pl.col(MOVED)).first().alias("_cdc_whole"),
-        pl.col(_ROW).first().alias("_cdc_first"),
-        pl.col(MOVED).first(),
-        (pl.col(OP) == int(Op.UPDATE)).any().alias("_cdc_there"),
-        (pl.col(OP) == int(Op.PATCH)).any().alias("_cdc_if_there"),
-        *(values_of[name].drop_nulls().last().alias(f"_cdc_of_{place}") for place, name in enumerate(columns)),
+    stated = {name: ~(erase | pl.col(UNCHANGED).list.contains(name).fill_null(False)) for name in columns}
+    first = rows.select(_ROW, OP, MOVED, "_cdc_starts").select(pl.all().gather(rows.get_column(_BEGUN)))
+    rows = rows.with_columns(
+        (first.get_column(OP) < 0).alias("_cdc_erased"),
+        (first.get_column("_cdc_starts") & ~first.get_column(MOVED)).alias("_cdc_whole"),
+        first.get_column(_ROW).alias("_cdc_first"),
+        first.get_column(MOVED).alias(MOVED),
+        _since_begun(pl.col(OP) == int(Op.UPDATE)).is_not_null().alias("_cdc_there"),
+        _since_begun(pl.col(OP) == int(Op.PATCH)).is_not_null().alias("_cdc_if_there"),
+        *(_since_begun(stated[name]).alias(f"_cdc_of_{place}") for place, name in enumerate(columns)),
     )
+    places = rows.get_column(_ROW)
+    of_columns = [f"_cdc_of_{place}" for place in range(len(columns))]
+    last = rows.unique([*by, *([at] if at else [])], keep="last", maintain_order=True)
+    last = last.with_columns(places.gather(last.get_column(name)).alias(name) for name in of_columns)
     _refuse_lost(last, changes, schema, table)
     return _gathered(last, changes, columns), passed
 
 
-def _in_order(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table) -> pl.DataFrame:
+def _newest(mask: pl.Expr) -> pl.Expr:
+    """Return the place of the newest row of the mask, at each row."""
+    return pl.when(mask).then(pl.col(_PLACE)).cum_max().forward_fill()
+
+
+def _since_begun(mask: pl.Expr) -> pl.Expr:
+    """Return the same among the rows since the newest one that begins a row anew."""
+    newest = _newest(mask)
+    return pl.when(newest >= pl.col(_BEGUN)).then(newest)
+
+
+def _in_order(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, at: str) -> pl.DataFrame:
     moved = pl.Series(MOVED, is_moved(changes).to_numpy()) if MOVED in changes.column_names else None
     places = frame.get_column(_ROW)
-    return frame.select([*by, _ROW]).with_columns(
+    return frame.select([*by, *([at] if at else []), _ROW]).with_columns(
         pl.Series(OP, changes.column(OP).to_numpy()).gather(places),
         _patches(changes).gather(places),
         pl.lit(False).alias(MOVED) if moved is None else moved.gather(places),

@@ -85,7 +85,7 @@ def find_keys(replay: Replay, reader: SplitReader) -> RecordLookup:
         before = {position: _lines_before(step.files[position], reader) for position in share}
         places = zip(changes.column(FILE).to_pylist(), changes.column(LINE).to_pylist(), strict=True)
         seen.update((step.files[position].name, line + before[position]) for position, line in places)
-        if not kind_of(replay.frame.schema).EQUAL_ROWS:
+        if not kind_of(replay.frame).EQUAL_ROWS:
             keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
     lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
     if replay.whole or lost or not keys or sum(table.num_rows for table in keys) > MAX_KEYS:
@@ -107,7 +107,7 @@ def read_replay(replay: Replay, reader: SplitReader, task: tuple[int, Sequence[i
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
     found = decode_window(step, reader, share, quarantine=True)
-    window, kind = reduced(step, [replace(found, rejects=())]), kind_of(replay.frame.schema)
+    window, kind = reduced(step, [replace(found, rejects=())]), kind_of(replay.frame)
 
     def others() -> pa.Table:
         left = found.changes.filter(pc.invert(_targets(found.changes, step, replay.targets, reader)))
@@ -160,7 +160,7 @@ def carried(changes: pa.Table, step: ChangeTable) -> pa.Table:
     columns = []
     for change in step.changes:
         if isinstance(change, DeleteRows):
-            changes = _deleted(changes, change)
+            changes = changes if step.life.kind else _deleted(changes, change)
         elif not isinstance(change, Rekey):
             columns.append(change)
     return evolve_rows(changes, columns, step.schema)

@@ -256,18 +256,28 @@ def _stray(split: Split, step: ApplyRows) -> Reject | None:
 # --- the shape of what comes out --------------------------------------------------------------------------------------
 
 
-def in_shape(changes: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the columns by name in the order of the schema, between those of the river; hidden columns become null."""
+def in_shape(changes: pa.Table, schema: TableSchema, of_source: bool = True) -> pa.Table:
+    """Return the columns by name in the order of the schema, between those of the river; hidden columns become null.
+
+    `of_source` says that they have their names in the source, and not yet those in the lake.
+    """
     arrays = {name: changes.column(name) for name in (OP, COMMIT_TS, LINE)}
+    renames: dict[str, str] = {}
     for column in schema.stored:
-        kind = arrow_type(column)
-        if column.name in changes.column_names:
-            array = changes.column(column.name)
+        kind, name = arrow_type(column), column.name
+        if of_source and column.origin and not column.kept:
+            renames[column.origin], name = name, column.origin
+        if name in changes.column_names and not (of_source and column.kept):
+            array = changes.column(name)
             arrays[column.name] = array if array.type == kind else array.cast(kind)
         else:
             arrays[column.name] = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
     own = (FILE, DELIVERY, POSITION, UNCHANGED, MOVED)
-    return pa.table(arrays | {name: changes.column(name) for name in own if name in changes.column_names})
+    arrays |= {name: changes.column(name) for name in own if name in changes.column_names}
+    if renames and UNCHANGED in arrays:
+        lists = [names and [renames.get(name, name) for name in names] for names in arrays[UNCHANGED].to_pylist()]
+        arrays[UNCHANGED] = pa.chunked_array([pa.array(lists, pa.list_(pa.string()))])
+    return pa.table(arrays)
 
 
 def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:

@@ -130,4 +130,4 @@ def _carried(rows: pa.Table, before: TableSchema, step: ApplyRows, number: int) 
     rows = in_shape(rows, before)
     for evolution in step.evolutions[number:]:
         rows = evolve_rows(rows, evolution.changes, evolution.after)
-    return in_shape(rows, step.schema)
+    return in_shape(rows, step.schema, of_source=False)

@@ -7,7 +7,7 @@ all, and a record that was cut off, fail the window in any case: what else is mi
 
 The same functions serve the lake's tasks, which give them a share of the files, and everything that has no Spark:
 
-    decode_window   files -> one row per row image
+    decode_window   files -> one row per row image; decode_windows for several tables of one source table
     reduced         such windows -> one row per key, or counted rows
     read_window     both, for what one task reads alone
 """
@@ -23,13 +23,25 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.cut_off import lost_tail
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import MAX_REJECTS, Split, due, file_stats, in_shape, no_changes, read_splits
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import CdcError, MalformedData, StepFailed
-from cdc_assets.formats import COMMIT_TS, LINE, POSITION, DumpRows, SplitReader, dump_rows, raw_records, record_places
+from cdc_assets.formats import (
+    COMMIT_TS,
+    LINE,
+    OP,
+    POSITION,
+    DumpRows,
+    Op,
+    SplitReader,
+    dump_rows,
+    raw_records,
+    record_places,
+)
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -40,6 +52,7 @@ __all__ = [
     "Window",
     "concerning_table",
     "decode_window",
+    "decode_windows",
     "look_beside",
     "merge_reports",
     "read_window",
@@ -89,25 +102,42 @@ def decode_window(
     quarantine: bool = False,
 ) -> Window:
     """Decode as `read_window` does, without the reduction: a row per row image, with FILE, and DELIVERY if needed."""
-    started, kind = time.monotonic(), kind_of(step.schema)
-    deliveries = kind.deliveries(step) if kind.deliveries is not None else None
+    return decode_windows((step,), reader, share, quarantine)[0]
+
+
+def decode_windows(
+    steps: Sequence[ApplyRows],
+    reader: SplitReader,
+    share: Iterable[int] | None = None,
+    quarantine: bool = False,
+) -> list[Window]:
+    """Decode the window of several tables of one source table, which is read and checked once; a window for each."""
+    started, first = time.monotonic(), steps[0]
+    numberings = (begin(step) for step in steps if (begin := kind_of(step).deliveries) is not None)
+    numbering = next((one for one in numberings if one is not None), None)
     # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
-    leaving_too = quarantine and kind.EQUAL_ROWS
-    windows: list[Window] = []
-    for splits in _batches(read_splits(step, range(len(step.files)) if share is None else share, reader)):
-        if deliveries is not None:
-            splits = [split.through(deliveries.number) for split in splits]
-        splits = [split.through(partial(due, step)) for split in splits]
+    leaving_too = quarantine and not first.schema.key
+    windows: list[list[Window]] = [[] for _ in steps]
+    for splits in _batches(read_splits(first, range(len(first.files)) if share is None else share, reader)):
+        if numbering is not None:
+            splits = [split.through(numbering.number) for split in splits]
+        splits = [split.through(partial(due, first)) for split in splits]
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=quarantine, leaving_too=leaving_too)
-        splits = [split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits]
-        windows += [_window(split, step, reader, quarantine) for split in splits]
+        for step, mine in zip(steps, windows, strict=True):
+            shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
+            mine += [_window(split, step, reader, quarantine) for split in shaped]
+    more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
+    seconds = time.monotonic() - started
+    return [
+        _together(_concatenated(step, mine, numbering is not None), mine, more, seconds)
+        for step, mine in zip(steps, windows, strict=True)
+    ]
+
+
+def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) -> pa.Table:
     found = [window.changes for window in windows if window.changes.num_rows]
-    changes = (
-        pa.concat_tables(found, promote_options="default") if found else no_changes(step.schema, deliveries is not None)
-    )
-    more = Report(joints=tuple(deliveries.joints)) if deliveries is not None else Report()
-    return _together(changes, windows, more, time.monotonic() - started)
+    return pa.concat_tables(found, promote_options="default") if found else no_changes(step.schema, deliveries)
 
 
 def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:
@@ -120,8 +150,8 @@ def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:
     changes, more = pa.concat_tables([window.changes for window in windows], promote_options="default"), Report()
     if changes.num_rows:
         size = changes.num_rows
-        changes, more = kind_of(step.schema).reduce(changes, step.schema, step.life.born_as, step.files)
-        if step.is_import and not kind_of(step.schema).EQUAL_ROWS:
+        changes, more = kind_of(step).reduce(changes, step.schema, step.life.born_as, step.files)
+        if step.is_import and not kind_of(step).EQUAL_ROWS:
             more = replace(more, doubled=size - changes.num_rows)
     return _together(changes, windows, more, longest + time.monotonic() - started)
 
@@ -186,7 +216,20 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
     if split.stray is not None or not split.changes.num_rows:
         return Window(_NO_ROWS, report, kept_aside)
     changes = split.changes if step.positions is None else _ordered_by_file(split.changes, split.position)
-    return Window(changes, report, kept_aside)
+    return Window(_placed(changes, split) if kind_of(step).PLACES else changes, report, kept_aside)
+
+
+def _placed(changes: pa.Table, split: Split) -> pa.Table:
+    """Add PLACE; an image of which the input does not say whether its row is new is an update."""
+    lines = changes.column(LINE)
+    places = pc.binary_join_element_wise(f"{split.file.name}:", lines.cast(pa.string()), "")
+    of_messages = record_places(split.wire, split.data, set(lines.to_pylist())) if not split.file.piece else {}
+    if of_messages:
+        places = pa.array([of_messages.get(line) for line in lines.to_pylist()], pa.string())
+    if not split.file.piece and not split.wire.tells_inserts:
+        ops = pc.if_else(pc.greater(changes.column(OP), 0), pa.scalar(int(Op.UPDATE), pa.int8()), changes.column(OP))
+        changes = changes.set_column(changes.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
+    return changes.append_column(PLACE, places)
 
 
 def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:

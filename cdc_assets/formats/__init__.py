@@ -76,6 +76,7 @@ __all__ = [
     "dump_rows",
     "extension",
     "file_expansion",
+    "has_patches",
     "position_column",
     "raw_records",
     "record_beginning",
@@ -165,6 +166,10 @@ class Wire(Protocol):
     @property
     def deletes_have_keys_only(self) -> bool:
         """Return whether rows of a table without key that leave cannot be found: their values are not written."""
+
+    @property
+    def tells_inserts(self) -> bool:
+        """Return whether the image of a new row differs from that of a changed one."""
 
     @property
     def members_are_numbers(self) -> bool:
@@ -338,6 +343,11 @@ def shape_of(columns: Iterable[Column]) -> pa.Schema:
 def position_column(changes: pa.Table) -> str:
     """Return the name of the column that orders changes and by which windows are cut."""
     return POSITION if POSITION in changes.column_names else COMMIT_TS
+
+
+def has_patches(changes: pa.Table) -> bool:
+    """Return whether some changes have some columns only."""
+    return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
 
 
 def _plug(wire: Wire) -> Any:

@@ -27,8 +27,9 @@ class MessageProtocol:
     `in_source_order` says that one writer sends all tables in the order of its log, `clocked` that positions are
     milliseconds, `bare_deletes` that a delete has no time. `text_encodings` are those of `encoding-format` in which a
     value is JSON on one line; DDL is in partition 0 alone where `ddl_in_first`. Members of ENUM and SET are numbers
-    where `numbered_members`, with `named_by_compatible` unless `content-compatible` is set. `keys_of_deletes` and
-    `changed_columns` name the options with which deletes have their key only, and rows before an update what changed.
+    where `numbered_members`, with `named_by_compatible` unless `content-compatible` is set; without `tells_inserts` a
+    new row looks like a changed one. `keys_of_deletes` and `changed_columns` name the options with which deletes have
+    their key only, and rows before an update what changed.
     """
 
     module: str
@@ -42,6 +43,7 @@ class MessageProtocol:
     ddl_in_first: bool = False
     text_encodings: frozenset[str] = frozenset()
     numbered_members: bool = False
+    tells_inserts: bool = True
     named_by_compatible: bool = False
     keys_of_deletes: tuple[str, ...] = ()
     changed_columns: tuple[str, ...] = ()
@@ -51,7 +53,9 @@ _KEYS_OF_DELETES = ("delete-only-output-handle-key-columns",)
 _CHANGED_COLUMNS = ("only-output-updated-columns",)
 
 PROTOCOLS: Mapping[str, MessageProtocol] = {
-    "avro": MessageProtocol(module="cdc_assets.formats.avro.messages", order=Order.OFFSET, bare_deletes=True),
+    "avro": MessageProtocol(
+        module="cdc_assets.formats.avro.messages", order=Order.OFFSET, bare_deletes=True, tells_inserts=False
+    ),
     "canal-json": MessageProtocol(
         module="cdc_assets.formats.canal_json.messages",
         order=Order.EXTENSION,
@@ -81,7 +85,9 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         changed_columns=_CHANGED_COLUMNS,
     ),
     "simple": MessageProtocol(module="cdc_assets.formats.simple.messages", text_encodings=frozenset({"json"})),
-    "ydb-json": MessageProtocol(module="cdc_assets.formats.ydb_json.messages", order=Order.OFFSET, sends_again=False),
+    "ydb-json": MessageProtocol(
+        module="cdc_assets.formats.ydb_json.messages", order=Order.OFFSET, sends_again=False, tells_inserts=False
+    ),
 }
 """Protocol of messages, as in a sink URI -> what is known of it: the table of plugs."""
 

@@ -184,7 +184,7 @@ _DROP = "drop column"
 
 def _confirmed(change: SchemaChange) -> SchemaChange:
     if isinstance(change, DeleteRows) and change.predicate is not None:
-        return DeleteRows(ddl.confirm_nulls(change.predicate))
+        return replace(change, predicate=ddl.confirm_nulls(change.predicate))
     return change
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ChangeTable, CreateTable
@@ -11,7 +12,7 @@ __all__ = ["refuse_names"]
 
 def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
     """Raise TableHeld for a column with a name of the lake's own, or with that of another one but for its case."""
-    names: dict[str, str] = {}
+    names, own = dict[str, str](), {column.name.lower() for column in own_columns(step.life.kind)}
     for column in schema.stored:
         folded = column.name.lower()
         other = names.setdefault(folded, column.name)
@@ -22,7 +23,7 @@ def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
                 "does not distinguish such names. Leave one of them out at the source (column.exclude.list), or give "
                 "it another name there."
             )
-        elif folded.startswith("_cdc_"):
+        elif folded.startswith("_cdc_") or folded in own:
             reason = (
                 f'the column name "{column.name}" is reserved for the lake\'s own columns. '
                 "Exclude the column with the changefeed's column selectors."

@@ -27,7 +27,7 @@ from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
-from cdc_assets.model.steps import ChangeTable, ExchangePartition
+from cdc_assets.model.steps import ChangeTable, DropTable, ExchangePartition, RecoverTable
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommitTarget",
+    "DdlStep",
+    "MovedRows",
     "RowDelta",
     "columns_of",
     "data_file",
@@ -45,6 +47,10 @@ __all__ = [
     "refuse_moved",
     "target",
 ]
+
+
+DdlStep = ChangeTable | DropTable | ExchangePartition | RecoverTable
+"""Steps that may move rows without row events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,21 @@ class RowDelta:
     files: Sequence[Any]
     vectors: Sequence[Any]
     replaced: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """The rows that leave and enter a table by a DDL, without row events: those of mirrors as they were before it.
+
+    `leaving` fulfil one of the `predicates` (none of these: all rows). Both are None where no rows move that way, and
+    where no mirror has them: `all_unknown` says that some leave then. `partitions` are named by the DDL, where it does.
+    """
+
+    leaving: DataFrame | None = None
+    entering: DataFrame | None = None
+    predicates: Sequence[Predicate] = ()
+    all_unknown: bool = False
+    partitions: Sequence[str] = ()
 
 
 def target(session: StepSession, identifier: Identifier, table: Any, empty: bool) -> CommitTarget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.label import Label
@@ -43,15 +44,15 @@ def commit_stage(
             return alike, 0
         if staged.rows:
             spark = target.session.spark
-            alike = writer_of(step.schema).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
+            alike = writer_of(step).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
         passed: list[int] = []
         rows = (lambda: passed.append(_write(target, step, batch, io))) if staged.rows else None
         publish(target, label, rows=rows, properties=_filled(step), mark=mark)
         return alike, sum(passed)
-    if not target.empty or target.schema_id != batch.schema_id:
+    if not (target.empty or kind_of(step).APPENDS) or target.schema_id != batch.schema_id:
         raise TableMoved(
-            f"{step.life} was empty when its first rows were written, and has changed since: another writer "
-            "committed first. Plan again.",
+            f"{step.life} is no longer as it was when its rows were written: another writer committed first. Plan "
+            "again.",
             table=str(step.life),
         )
     files = dict(zip(batch.parts, batch.sizes, strict=True))
@@ -66,4 +67,4 @@ def _filled(step: ApplyRows) -> Mapping[str, None]:
 
 
 def _write(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
-    return writer_of(step.schema).write(target, read_batch(target.session.spark, io, step, batch), step, batch)
+    return writer_of(step).write(target, read_batch(target.session.spark, io, step, batch), step, batch)

@@ -86,17 +86,18 @@ def parse_name(text: str) -> TableId | None:
 
 
 def format_identity(life: Life) -> str:
-    """Encode a life into one word: `schema.table@version`, percent-encoded."""
-    return f"{format_name(life.born_as)}@{life.version}"
+    """Encode a life into one word: `schema.table@version`, percent-encoded, and `.kind` of a history table."""
+    return f"{format_name(life.born_as)}@{life.version}{f'.{life.kind}' if life.kind else ''}"
 
 
 def parse_identity(text: str) -> Life:
     """Parse a life; the inverse of `format_identity`. Raises ValueError."""
-    name, _, version = text.rpartition("@")
+    name, _, rest = text.rpartition("@")
+    version, _, kind = rest.partition(".")
     born_as = parse_name(name)
     if born_as is None:
         raise ValueError(text)
-    return Life(born_as, int(version))
+    return Life(born_as, int(version), kind)
 
 
 def _short(text: str) -> str:

@@ -40,7 +40,7 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Rec
     Raises TableMoved if the table's progress is no longer `replay.frame.hi`, or if another run has replayed them.
     """
     life, spark, quarantine = replay.frame.life, bench.sessions.side().spark, Quarantine(bench.state)
-    equal_rows = kind_of(replay.frame.schema).EQUAL_ROWS
+    equal_rows = kind_of(replay.frame).EQUAL_ROWS
     if equal_rows:
         done = _done(bench, quarantine, replay)
         quarantine.close(life, done)

@@ -71,10 +71,10 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
     """
     key = [step.schema.column(name) for name in step.schema.key]
     small = 0 < batch.entering + batch.leaving <= _CHANGES
-    if not small or batch.patches or batch.bases or not key or not all(map(_compares_by_value, key)):
+    if step.life.kind or not small or batch.patches or batch.bases or not key or not all(map(_compares_by_value, key)):
         return None
     table = _table_of(target)
-    files = None if table is None or not table.takes(step.schema) else _files(target, batch)
+    files = None if table is None or not table.takes(step) else _files(target, batch)
     if table is None or files is None:
         return None
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,12 +22,13 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.column_names import refuse_names
 from cdc_assets.lake.commit import (
     CommitTarget,
+    MovedRows,
     delete_where,
     publish,
     refuse_moved,
@@ -39,15 +40,25 @@ from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, for
 from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
+from cdc_assets.lake.writers import history_writer
 from cdc_assets.model.progress import Gap
 from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
+from cdc_assets.model.schema_changes import (
+    AddColumn,
+    DeleteRows,
+    DropColumn,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+)
 from cdc_assets.model.steps import ChangeTable, CreateTable
 from cdc_assets.types.conversions import convert, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from cdc_assets.decoding.own_columns import OwnColumn
 
 __all__ = ["change", "create", "gap_properties", "schema_json"]
 
@@ -78,7 +89,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         **format_base(step.base),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
-    schema = parser.fromJson(json.dumps(schema_json(step.schema)))
+    schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind)))
     builder = session.iceberg.builder(identifier, schema).withLocation(place)
     return builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
 
@@ -90,8 +101,8 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, work
         snapshot.set(key, value)
     snapshot.commit()
     work.commitTransaction()
-    columns = ", ".join(f"{quoted(column.name)} {spark_type(column)}" for column in step.schema.stored)
-    session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}, {COMMIT_TS} bigint) USING iceberg")
+    columns = _columns_text(step.schema.stored, step.life.kind)
+    session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}) USING iceberg")
     return work.underlyingOps()
 
 
@@ -115,19 +126,25 @@ def mark_incomplete(target: CommitTarget, gap: Gap | None) -> None:
     update.commit()
 
 
-def schema_json(schema: TableSchema) -> dict[str, object]:
+def _columns_text(columns: Iterable[Column], kind: str) -> str:
+    """Return the columns of a table of that kind as a statement lists them."""
+    own = (f"{column.name} {column.spark}" for column in own_columns(kind))
+    return ", ".join((*(f"{quoted(column.name)} {spark_type(column)}" for column in columns), *own))
+
+
+def schema_json(schema: TableSchema, kind: str = "") -> dict[str, object]:
     """Return the lake's schema in Iceberg's JSON form. All columns are optional: the checks enforce NOT NULL."""
     fields: list[dict[str, object]] = [
         {"name": column.name, "type": iceberg_type(column), "doc": column_doc(column)} for column in schema.stored
     ]
-    fields.append({"name": COMMIT_TS, "type": "long", "doc": "commit-ts (TSO) of the row's last change"})
+    fields += [{"name": column.name, "type": column.iceberg, "doc": column.doc} for column in own_columns(kind)]
     inner = len(fields)
     for position, field in enumerate(fields, 1):
         field.update({"id": position, "required": False})
-        if field["type"] == "list<float>":
+        if str(field["type"]).startswith("list<"):
             inner += 1
-            element = {"element-id": inner, "element": "float", "element-required": False}
-            field["type"] = {"type": "list", **element}
+            inside = str(field["type"]).removeprefix("list<").removesuffix(">")
+            field["type"] = {"type": "list", "element-id": inner, "element": inside, "element-required": False}
     return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
@@ -143,15 +160,25 @@ def column_doc(column: Column) -> str:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def change(target: CommitTarget, step: ChangeTable, label: Label) -> None:
-    """Carry out the changes of one DDL in one commit."""
+def change(target: CommitTarget, step: ChangeTable, label: Label, rows: MovedRows | None = None) -> None:
+    """Carry out the changes of one DDL in one commit.
+
+    A history table keeps its rows; `rows` gives those of the mirrors that the DDL moves.
+    """
     refuse_names(step.schema, step)
     gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
     some = [predicate for predicate in gone if predicate is not None]
     all_rows = len(some) < len(gone)
-    if some and not all_rows and not target.empty:
+    moved = history_writer(step.life.kind).moved(target, step, rows) if rows is not None else None
+    if rows is None and some and not all_rows and not target.empty:
         refuse_undated(_rows(target), some, step)
     if needs_rewrite(step) or _cuts_values(target, step):
+        if moved is not None:
+            raise TableHeld(
+                f"{step.life}: the DDL of version {step.at} changes the types of columns and removes rows, which a "
+                "history table cannot do in one step. Rebuild it.",
+                table=str(step.life),
+            )
         _rewrite(target, step, label)
         return
     for one in step.changes:
@@ -160,10 +187,10 @@ def change(target: CommitTarget, step: ChangeTable, label: Label) -> None:
     publish(
         target,
         label,
-        rows=(lambda: delete_where(target, some)) if some and not all_rows else None,
+        rows=moved if rows is not None else (lambda: delete_where(target, some)) if some and not all_rows else None,
         schema=lambda work: _alter(target, work, step),
         properties={KEY: json.dumps(step.schema.key)},
-        delete_all=all_rows,
+        delete_all=all_rows and rows is None,
     )
 
 
@@ -179,7 +206,7 @@ def needs_rewrite(step: ChangeTable) -> bool:
 
 
 def _empties(step: ChangeTable) -> bool:
-    return any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
+    return not step.life.kind and any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
 
 
 def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
@@ -291,9 +318,11 @@ def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     """Set types, docs and order as in the schema; a missing or surplus column holds the table."""
     wanted = [column.name for column in step.schema.stored]
     names = _column_names(work.table())
-    if sorted(names) != sorted([*wanted, COMMIT_TS]):
+    own = [column.name for column in own_columns(step.life.kind)]
+    if sorted(names) != sorted([*wanted, *own]):
+        there = [name for name in names if name not in own]
         raise TableHeld(
-            f"{step.life}: after the DDL of version {step.at} the lake table would have the columns {names[:-1]}, but "
+            f"{step.life}: after the DDL of version {step.at} the lake table would have the columns {there}, but "
             f"the schema file says {wanted}. A schema file in between may be missing; rebuild the table.",
             table=str(step.life),
         )
@@ -309,7 +338,7 @@ def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
             )
         if field.doc() != doc:
             update.updateColumnDoc(column.name, doc)
-    for name, after in _moves(names, [*wanted, COMMIT_TS]):
+    for name, after in _moves(names, [*wanted, *own]):
         if after is None:
             update.moveFirst(name)
         else:
@@ -366,16 +395,16 @@ def _rewrite(target: CommitTarget, step: ChangeTable, label: Label) -> None:
     names = rows.columns
     sources = list(_sources(step, names))
     for one in step.changes:
-        if isinstance(one, DeleteRows):
+        if isinstance(one, DeleteRows) and not step.life.kind:
             gone = "true" if one.predicate is None else sql_condition(target, one.predicate)
             rows = rows.where(f"NOT coalesce({gone}, false)")
-    converted = _converted(rows, sources, names)
+    converted = _converted(rows, sources, names, own_columns(step.life.kind))
     writer = converted.writeTo(target.name).using("iceberg").tableProperty("location", target.table.location())
     writer = writer.tableProperty(KEY, json.dumps(step.schema.key)).tableProperty("format-version", "3")
     for key, value in label.properties().items():
         writer = writer.option(f"snapshot-property.{key}", value)
-    columns = ", ".join(f"{quoted(source.column.name)} {spark_type(source.column)}" for source in sources)
-    target.session.statements.append(f"REPLACE TABLE {target.name} ({columns}, {COMMIT_TS} bigint) AS SELECT …")
+    columns = _columns_text((source.column for source in sources), step.life.kind)
+    target.session.statements.append(f"REPLACE TABLE {target.name} ({columns}) AS SELECT …")
     target.session.statements += [
         _guess_comment(one) for one in step.changes if isinstance(one, RetypeColumn) and one.approximate
     ]
@@ -423,28 +452,32 @@ def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
         yield _Source(column, names.index(was), retype if turns else None)
 
 
-def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]) -> DataFrame:
+def _converted(
+    rows: DataFrame, sources: Sequence[_Source], names: Sequence[str], own: Sequence[OwnColumn]
+) -> DataFrame:
     """Return the rows in the new columns. They are passed to Python by position, so that any name works."""
     places = [f"c{position}" for position in range(len(names))]
     renamed = rows.select(*[sql.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)])
     fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
-    last = names.index(COMMIT_TS)
-    out = renamed.mapInArrow(alike(_converter(tuple(sources), last)), ", ".join([*fields, f"{COMMIT_TS} bigint"]))
+    passing = {column.name: names.index(column.name) for column in own}
+    fields += [f"{column.name} {column.spark}" for column in own]
+    out = renamed.mapInArrow(alike(_converter(tuple(sources), passing)), ", ".join(fields))
     aliases = [
         sql.col(f"c{position}").alias(source.column.name, metadata={"comment": column_doc(source.column)})
         for position, source in enumerate(sources)
     ]
-    return out.select(*aliases, sql.col(COMMIT_TS))
+    return out.select(*aliases, *map(sql.col, passing))
 
 
 def _converter(
-    sources: tuple[_Source, ...], commit_ts: int
+    sources: tuple[_Source, ...], passing: Mapping[str, int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             arrays = [_column(batch, source) for source in sources]
             fields = [f"c{position}" for position in range(len(sources))]
-            yield pa.RecordBatch.from_arrays([*arrays, batch.column(commit_ts)], names=[*fields, COMMIT_TS])
+            own = [batch.column(place) for place in passing.values()]
+            yield pa.RecordBatch.from_arrays([*arrays, *own], names=[*fields, *passing])
 
     return run
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake import schema, table_renames
-from cdc_assets.lake.commit import columns_of, exchange, overwrite, publish, refuse_undated, sql_condition
+from cdc_assets.lake.commit import (
+    DdlStep,
+    MovedRows,
+    columns_of,
+    exchange,
+    overwrite,
+    publish,
+    refuse_undated,
+    sql_condition,
+)
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, snapshot_below
 from cdc_assets.lake.names import format_name, location
@@ -17,6 +28,7 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.workbench import Work, Workbench
+from cdc_assets.lake.writers import history_writer
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
@@ -33,6 +45,9 @@ from cdc_assets.model.steps import (
     Step,
     TagTable,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["carry_out", "purge"]
 
@@ -97,8 +112,17 @@ def _refuse_passed(bench: Workbench, step: Step, work: Work) -> None:
 
 def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
     match step:
+        case ChangeTable(life=Life(kind=kind)) if kind:
+            schema.change(work.target, step, label, _moved_rows(bench, step, work))
         case ChangeTable():
             schema.change(work.target, step, label)
+        case RecoverTable(life, _, to) if life.kind:
+            _refuse_taken(bench, to, life)
+            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: format_name(to)})
+        case DropTable(life) if life.kind:
+            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: ""})
+        case ExchangePartition(life) if life.kind:
+            publish(work.target, label, rows=_moved(bench, step, work))
         case RenameTable(life, _, to) | RecoverTable(life, _, to):
             _refuse_taken(bench, to, life)
             publish(work.target, label, properties={NAME: format_name(to)})
@@ -168,7 +192,7 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
     with bench.on(step.life) as work:
         if work.lake_table.applied.unfilled and work.lake_table.base != step.base:
             parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
-            wanted = parser.fromJson(json.dumps(schema.schema_json(step.schema))).columns()
+            wanted = parser.fromJson(json.dumps(schema.schema_json(step.schema, step.life.kind))).columns()
             if [(field.name(), field.type().toString()) for field in wanted] != columns_of(work.target.table):
                 raise TableHeld(
                     f"{step.life} was created with the columns of another dump, whose rows were never imported, and "
@@ -197,6 +221,59 @@ def purge(bench: Workbench, life: Life) -> StepResult:
         statement = f"DROP TABLE {session.name(lake_table.identifier)} PURGE"
     bench.state.forget_listing()
     return StepResult((statement,), lake_table.snapshot_id, seconds=time.monotonic() - started)
+
+
+# --- rows that go or come without row events, for history tables ------------------------------------------------------
+
+
+def _moved(bench: Workbench, step: DdlStep, work: Work) -> Callable[[], None] | None:
+    return history_writer(step.life.kind).moved(work.target, step, _moved_rows(bench, step, work))
+
+
+def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
+    """Return the rows that a DDL moves, as the mirrors had them before it.
+
+    Raises TableHeld while a mirror has not seen the DDL: its rows may still be due.
+    """
+    if isinstance(step, ChangeTable):
+        deletes = [one for one in step.changes if isinstance(one, DeleteRows)]
+        predicates = [one.predicate for one in deletes if one.predicate is not None]
+        every = len(predicates) < len(deletes)
+        leaving = _before(bench, step, step.life.source, work) if deletes else None
+        if leaving is not None and not every:
+            leaving = leaving.where(" OR ".join(f"({sql_condition(work.target, one)})" for one in predicates))
+        named = tuple(name for one in deletes for name in one.partitions)
+        unknown = bool(deletes) and leaving is None
+        return MovedRows(leaving, None, () if every else predicates, unknown, named)
+    mine = _before(bench, step, step.life.source, work)
+    if isinstance(step, DropTable):
+        return MovedRows(mine, all_unknown=mine is None)
+    if isinstance(step, RecoverTable):
+        return MovedRows(None, mine)
+    theirs, condition = _before(bench, step, step.other.source, work), sql_condition(work.target, step.predicate)
+    if step.partitioned:
+        leaving = None if mine is None else mine.where(condition)
+        return MovedRows(leaving, theirs, (step.predicate,), all_unknown=mine is None)
+    return MovedRows(mine, None if theirs is None else theirs.where(condition), (), all_unknown=mine is None)
+
+
+def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFrame | None:
+    """Return a mirror's rows as they were before a DDL, None where there is no mirror or no snapshot of then."""
+    table = bench.state.tables().get(mirror)
+    if table is None:
+        return None
+    if table.label.ddl < step.at:
+        raise TableHeld(
+            f"{step.life} waits for {mirror}, which has not reached the DDL of version {step.at}: its rows of then are "
+            "what this DDL moves.",
+            table=str(step.life),
+        )
+    try:
+        snapshot = snapshot_below(bench.state.file(table.metadata_location), table, step.at)
+    except TableHeld:
+        return None
+    name = work.session.name(table.identifier)
+    return work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
 
 
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:

@@ -11,7 +11,7 @@ state. A step whose label already exists does nothing, so each may be repeated a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
-from cdc_assets.lake.windows import commit_window, discard_window, stage_window
+from cdc_assets.lake.windows import commit_window, discard_window, stage_windows
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.gaps import CompletePattern
@@ -179,7 +179,13 @@ class Lake:
 
         With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
         """
-        return stage_window(self.workbench, step, reader, quarantine)
+        return self.stage_all((step,), reader, quarantine)[0]
+
+    def stage_all(
+        self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
+    ) -> list[StagedWindow]:
+        """Do so for windows of one source table that read the same, once for all of them."""
+        return stage_windows(self.workbench, steps, reader, quarantine)
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return, for each name that belongs to another changefeed, why the table cannot get it. Starts no JVM."""

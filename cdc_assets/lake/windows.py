@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
@@ -23,23 +25,31 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["commit_window", "discard_window", "stage_window"]
+__all__ = ["commit_window", "discard_window", "stage_windows"]
 
 
-def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-    """Decode, check and reduce a window, a large one on the executors, without touching the table.
+def stage_windows(
+    bench: Workbench, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
+) -> list[StagedWindow]:
+    """Decode, check and reduce windows of one source table that read the same, large ones on the executors.
 
-    With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
+    No table is touched. With `quarantine` records that do not fit are staged for `quarantine`, and the reports do not
+    fail for them.
     """
-    if not step.files:
-        return StagedWindow("", 0, Report())
-    with bench.lent(step.life), races(str(step.life)):
-        table = bench.state.last(step.life)  # what has changed since is found out when the window is committed
-        landing = landing_of(read_model(bench.state.catalog, table.metadata_location)) if table.empty else None
-        if landing is not None and not landing.takes(step.schema):
-            landing = None
-        root, io = bench.storage(table)
-        return stage.stage(bench.engine, root, io, step, reader, quarantine, landing=landing)
+    if not steps[0].files:
+        return [StagedWindow("", 0, Report()) for _ in steps]
+    with bench.lent(steps[0].life), races(str(steps[0].life)):
+        return stage.stage(bench.engine, [_place(bench, step) for step in steps], reader, quarantine)
+
+
+def _place(bench: Workbench, step: ApplyRows) -> stage.WindowPlace:
+    table = bench.state.last(step.life)  # what has changed since is found out when the window is committed
+    kind, landing = kind_of(step), None
+    if kind.APPENDS or (kind.LANDS and table.empty):
+        landing = landing_of(read_model(bench.state.catalog, table.metadata_location))
+    if landing is not None and not landing.takes(step):
+        landing = None
+    return stage.WindowPlace(step, *bench.storage(table), landing)
 
 
 def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> StepResult:

@@ -15,6 +15,7 @@ Imports nothing but the standard library.
     landed            what was landed of topics: rows in pieces, and events
     landing_commands  the commands with which a person decides about messages of topics
     ledger_entries    what the ledger remembers, as values
+    kinds             history tables beside those of the source, as settings name them
     names             names as TiDB gives and compares them
     offsets           places in a log: partitions of topics, their ends, ranges of offsets
     gaps              tables that lack rows, in words

@@ -62,7 +62,7 @@ def is_complete(life: Life, patterns: Iterable[str]) -> bool:
 
     Its present name does not count: another table may take that later.
     """
-    names = [fold_name(str(life.born_as)), fold_name(str(life))]
+    names = [fold_name(str(life.born_as)), fold_name(str(life.source))]
     return any(fnmatchcase(name, fold_name(pattern)) for pattern in patterns for name in names)
 
 

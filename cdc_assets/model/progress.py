@@ -95,13 +95,22 @@ class Base:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Life:
-    """A table from its creation to its drop, through all renames: its first name and first version."""
+    """A table from its creation to its drop, through all renames: its first name and first version.
+
+    `kind` is that of a history table beside it (see `model.kinds`), "" for the table as the source has it.
+    """
 
     born_as: TableId
     version: Tso
+    kind: str = ""
 
     def __str__(self) -> str:
-        return f"{self.born_as}@{self.version}"
+        return f"{self.born_as}@{self.version}{f'.{self.kind}' if self.kind else ''}"
+
+    @property
+    def source(self) -> Life:
+        """The table as the source has it."""
+        return self if not self.kind else Life(self.born_as, self.version)
 
 
 class Whole(str, enum.Enum):

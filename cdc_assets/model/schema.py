@@ -52,6 +52,7 @@ class Column:
     fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
     `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
     `bytewise` says that its texts compare by their bytes whatever the collation, as without new collations.
+    `origin` is its name in the source where the lake has another column of that name, else "".
     `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
     generated column, virtual or stored, "" for any other and where no text has it.
     """
@@ -70,6 +71,7 @@ class Column:
     virtual: bool = False
     kept: Tso = 0
     bytewise: bool = False
+    origin: str = ""
     comment: str = field(default="", compare=False)
     generated: str = field(default="", compare=False)
     zerofill: bool = field(default=False, compare=False)
@@ -95,7 +97,7 @@ ReadColumn = Callable[[str, str, Mapping[str, str]], Column]
 
 def _decoding(column: Column) -> tuple[object, ...]:
     return (
-        column.name,
+        column.origin or column.name,
         column.type,
         column.unsigned,
         column.precision if column.type in ("DECIMAL", "BIT", "TINYINT") else None,

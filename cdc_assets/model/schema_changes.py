@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.tso import Tso
 
 __all__ = [
     "AddColumn",
+    "ContinueColumn",
     "DeleteRows",
     "DropColumn",
     "Evolution",
@@ -36,6 +37,14 @@ class DropColumn:
     """The column and its values are removed; a later column of the same name is a new one."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueColumn:
+    """The source has a column again that the lake kept: rows that are there have `default` in it from here on."""
+
+    column: Column
+    default: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +110,26 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
-    """Rows that satisfy `predicate` are removed without row events; None means all of them (TRUNCATE)."""
+    """Rows that satisfy `predicate` are removed without row events; None means all of them (TRUNCATE).
+
+    `partitions` are the partitions that the DDL names.
+    """
 
     predicate: Predicate | None
+    partitions: tuple[str, ...] = field(default=(), compare=False)
 
 
-SchemaChange = AddColumn | DropColumn | RenameColumn | RetypeColumn | MoveColumns | SetDefault | Rekey | DeleteRows
+SchemaChange = (
+    AddColumn
+    | ContinueColumn
+    | DropColumn
+    | RenameColumn
+    | RetypeColumn
+    | MoveColumns
+    | SetDefault
+    | Rekey
+    | DeleteRows
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.dumps import DUMP_ZONE
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
@@ -36,7 +37,7 @@ class CreateTable:
 
     `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
-    until then it lacks those.
+    until then it lacks those. A history table may begin later than its source table: at the position `begun`.
     """
 
     life: Life
@@ -48,6 +49,7 @@ class CreateTable:
     gap: Gap | None = None
     base: Base | None = None
     has_rows: bool = True
+    begun: Tso | None = None
 
     @property
     def ddl(self) -> Tso:
@@ -160,6 +162,8 @@ class ApplyRows:
 
     dumped: Tso = -1
     """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
+    history: HistoryRule | None = field(default=None, hash=False)
+    """What is set for a history table, None for a mirror."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))
@@ -178,10 +182,21 @@ class ApplyRows:
         """The TSO at which this step's effect is complete."""
         return self.hi
 
+    def reads_like(self, other: ApplyRows) -> bool:
+        """Return whether another table of the same source table takes the same rows, read in the same way."""
+        return self.life.source == other.life.source and all(
+            getattr(self, name) == getattr(other, name) for name in _READING
+        )
+
     @property
     def is_import(self) -> bool:
         """Return whether the rows come from a dump: all rows of its table, each once."""
         return any(file.piece is not None for file in self.files)
+
+
+_READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "settings",
+            "former", "dumped")  # fmt: skip
+"""What of a window decides which rows are read, and how."""
 
 
 @dataclass(frozen=True, slots=True)

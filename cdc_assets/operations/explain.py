@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.by_key import of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op, dump_rows, position_column, record_places
@@ -171,7 +171,7 @@ def _rows_of_key(
         changes = decode_window(step, reader, [place], quarantine=True).changes
         keys = wanted.rename_columns(list(schema.key))
         keys = keys.cast(pa.schema([changes.schema.field(name) for name in schema.key]))
-        mine = kind_of(schema).of_keys(changes, keys, schema)
+        mine = of_keys(changes, keys, schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         return [], f"{file.path} cannot be read: {error}"
     column = position_column(mine)
@@ -251,12 +251,12 @@ def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: p
     names = [column.name for column in schema.stored if column.name in scan.columns]
     for piece in scan.pieces():
         for rows in scan.read(piece, list(schema.key)):
-            if not kind_of(schema).of_keys(_typed(rows, wanted), wanted, schema).num_rows:
+            if not of_keys(_typed(rows, wanted), wanted, schema).num_rows:
                 continue
             for whole in scan.read(piece, [*names, COMMIT_TS]):
                 keys = _typed(whole.select(list(schema.key)), wanted)
                 numbered = keys.append_column(FILE, pa.array(range(whole.num_rows)))
-                mine = kind_of(schema).of_keys(numbered, wanted, schema)
+                mine = of_keys(numbered, wanted, schema)
                 if mine.num_rows:
                     found: dict[str, Any] = whole.take(pc.cast(mine.column(FILE), pa.int64())).to_pylist()[0]
                     return found

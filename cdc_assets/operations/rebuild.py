@@ -163,7 +163,7 @@ def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, AppliedSta
 
 
 def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
-    """The tables and all with which they exchanged partitions, and so rows."""
+    """The tables, all with which they exchanged partitions, and so rows, and the mirrors that history tables ask."""
     found: list[Life] = []
     border = list(lives)
     while border:
@@ -172,8 +172,13 @@ def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
             continue
         found.append(life)
         lives = planned.history.lives
-        border += [other for _, other in lives[life].exchanges]
-        border += [other for other, table in lives.items() if any(one == life for _, one in table.exchanges)]
+        border += [other for other in (life.source, *(other for _, other in lives[life].exchanges)) if other in lives]
+        if not life.kind:
+            border += [
+                other
+                for other, table in lives.items()
+                if not other.kind and any(one == life for _, one in table.exchanges)
+            ]
     return found
 
 
@@ -267,13 +272,14 @@ def _begun(
                 "find its name taken. Apply the changefeed first.",
                 table=str(life),
             )
-    named = (life for life in needed if life in asked or planned.history.lives[life].name is not None)
+    lives, beside = planned.history.lives, {life.source for life in asked if life.kind} - set(asked)
+    named = (life for life in needed if life in asked or (lives[life].name is not None and life not in beside))
     targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
     ticket = _ticket(pipeline, rebuilder, targets, bases, run)
     rebuilder.end_stale()
     family = families(planned.history)
-    around = frozenset(one for life in needed for one in family[life])
+    around = frozenset(one for life in needed for one in family[life] if not one.kind)
     return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases), planned
 
 

@@ -55,7 +55,8 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     one = Release(life, version, way, text.strip(), who, now)
     _, after = pipeline.plan(listing, {**releases, (life, version): one})
-    still = [step for step in after.of(life) if isinstance(step, HoldTable) and step.releasable and step.at == version]
+    mine = (step for step in after.steps if step.life.source == life)
+    still = [step for step in mine if isinstance(step, HoldTable) and step.releasable and step.at == version]
     if still:
         raise BadSettings(
             f"with {way} the DDL of version {version} would still be held: {still[0].reason} Nothing was recorded.",
@@ -147,8 +148,12 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pl
 
 
 def _meant(table: str, planned: Plan) -> list[Life]:
-    """Return the tables with a present name, an identity, or with first names that match a pattern."""
-    return [life for life in planned.history.lives if _is_meant(table, life, planned)]
+    """Return the tables with a present name, an identity, or with first names that match a pattern.
+
+    What is decided of a table is decided of its history tables too: these count where there is no mirror.
+    """
+    found = [life for life in planned.history.lives if _is_meant(table, life, planned)]
+    return [life for life in found if not life.kind] or found
 
 
 def _is_meant(table: str, life: Life, planned: Plan) -> bool:
@@ -160,7 +165,7 @@ def _pattern(table: str, planned: Plan) -> str:
     meant = _meant(table, planned)
     if not meant:
         raise no_such_table(table, (one.name for one in planned.history.lives.values()))
-    return glob.escape(str(meant[0])) if len(meant) == 1 and not glob.has_magic(table) else table
+    return glob.escape(str(meant[0].source)) if len(meant) == 1 and not glob.has_magic(table) else table
 
 
 def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:
@@ -179,7 +184,7 @@ def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> L
     lives = [life for life in planned.history.lives if _was_called(table, life, planned)]
     if not lives:
         raise no_such_table(table, (one.name for one in planned.history.lives.values()))
-    held = [life for life in lives if _is_held(pipeline, planned, life, version)]
+    held = list(dict.fromkeys(life.source for life in lives if _is_held(pipeline, planned, life, version)))
     if len(held) != 1:
         raise BadSettings(
             _why_not(pipeline, planned, table, version, lives)

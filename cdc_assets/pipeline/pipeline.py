@@ -12,7 +12,7 @@ from there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,7 +53,7 @@ from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
 from cdc_assets.pipeline.planner import KnownLake, Planner
-from cdc_assets.pipeline.prefetch import Prefetch
+from cdc_assets.pipeline.prefetch import Prefetch, read_together
 from cdc_assets.pipeline.settled import settle
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import is_lost
@@ -76,8 +76,10 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-        """Decode and reduce a window without touching the table.
+    def stage_all(
+        self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
+    ) -> list[StagedWindow]:
+        """Decode and reduce windows of one source table that read the same, without touching its tables.
 
         With `quarantine` the report does not fail for records that do not fit: they are staged for the quarantine.
         """
@@ -174,7 +176,7 @@ class Pipeline(Planner):
         self.after: Callable[[Step, Plan, TableRun], None] | None = None
         self._watch = watch
         self._ahead = Prefetch(
-            self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
+            self.stage_all, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
         )
 
     def _listed(self, whole: bool = False) -> Listing:
@@ -300,9 +302,12 @@ class Pipeline(Planner):
                 self._watch(step, number, len(steps))
             if number + 1 < len(steps):
                 self._ahead.begin(steps, number, lambda life: tables[life].stopped_at is not None)
+            together = read_together(steps, number) if isinstance(step, ApplyRows) else []
             try:
                 _refuse_unready(step, tables)
-                self.run_step(step, planned, table, run)
+                self.run_step(
+                    step, planned, table, run, [one for one in together if tables[one.life].stopped_at is None]
+                )
             except (InputError, Retryable, BucketMissing) as error:
                 table.stop(step, error)
                 if isinstance(error, (TableMoved, LakeUnavailable)) or gone_file(error):
@@ -325,13 +330,15 @@ class Pipeline(Planner):
         self.ledger.record_unread(name, table.life, path, run)
         return True
 
-    def run_step(self, step: Step, planned: Plan, table: TableRun, run: str) -> None:
-        """Carry out one step and record it."""
+    def run_step(
+        self, step: Step, planned: Plan, table: TableRun, run: str, together: Sequence[ApplyRows] = ()
+    ) -> None:
+        """Carry out one step and record it; a window is staged `together` with others that read the same."""
         if isinstance(step, HoldTable):
             table.hold, table.stopped_at = step, step.at
             return
         if isinstance(step, ApplyRows):
-            staged = self._ahead.take(step)
+            staged = self._ahead.take(together or (step,))
             result = self.commit(step, staged, run)
             if not step.files:
                 return
@@ -357,10 +364,23 @@ class Pipeline(Planner):
 
     def stage(self, step: ApplyRows) -> StagedWindow:
         """Decode and check a window; the result is small and picklable, and carries the report."""
-        with concerning_table(step):
-            staged = self.lake.stage(step, self._reader, self.settings.quarantine)
-            beside = [look_beside(step, self._stats, self._reader)] if step.beside else []
-            return replace(staged, report=merge_reports([*beside, staged.report], staged.report.seconds))
+        return self.stage_all((step,))[0]
+
+    def stage_all(self, steps: Sequence[ApplyRows]) -> list[StagedWindow]:
+        """Do so for windows of one source table that read the same; where one of them is refused, for the first alone.
+
+        The others are staged when it is their turn then.
+        """
+        first = steps[0]
+        with concerning_table(first):
+            try:
+                staged = self.lake.stage_all(steps, self._reader, self.settings.quarantine)
+            except InputError:
+                if len(steps) == 1:
+                    raise
+                return self.stage_all(steps[:1])
+            beside = [look_beside(first, self._stats, self._reader)] if first.beside else []
+            return [replace(one, report=merge_reports([*beside, one.report], one.report.seconds)) for one in staged]
 
     def commit(self, step: ApplyRows, staged: StagedWindow, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
@@ -407,4 +427,23 @@ class Pipeline(Planner):
             )
             for life in planned.behind
         )
+        findings += tuple(_of_kinds(planned, applied))
         return Outcome(planned, outcomes, listing.problems, seconds, tuple(dict.fromkeys(findings)))
+
+
+def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
+    """Yield what is to be told of the setting history."""
+    for life in planned.idle:
+        state = applied.get(life)
+        if state is not None and state.name is not None:
+            yield Finding(
+                "history-off",
+                Severity.WARNING,
+                str(state.name),
+                "the setting history no longer asks for tables of the lake: they stay as they are, and nothing is "
+                "applied to them. Name them again and they go on from there, or drop them.",
+                f"through {state.progress.tso}",
+            )
+    for pattern in planned.unmatched:
+        sentence = "patterns of the setting history fit the name of no table. Correct them, or take them out."
+        yield Finding("history-unmatched", Severity.WARNING, "", sentence, pattern)

@@ -216,6 +216,7 @@ class Planner:
             silent=silent_dumps(listing),
             settings=ValueSettings(wire, tuple(self.lake.settings_changes())),
             cuts=self.lake.cut_requests() if wire.has_positions else (),
+            rules=settings.history_rules,
         )
 
     @property
@@ -235,7 +236,7 @@ class Planner:
         # Without commit-ts plan() has already refused unless that was accepted.
         found = conformance(
             listing,
-            planned.history,
+            planned.feed or planned.history,
             self.settings.source_options,
             sample,
             collations_known=self.settings.new_collations is not None,

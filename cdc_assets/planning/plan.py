@@ -19,6 +19,7 @@ from cdc_assets.history.policies import utc
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
@@ -54,6 +55,7 @@ from cdc_assets.model.table_history import (
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
+from cdc_assets.planning.kinds import KindsOfTables, with_kinds
 from cdc_assets.planning.value_settings import ValueSettings
 
 __all__ = ["Plan", "Progress", "open_exchanges", "plan", "step_order"]
@@ -64,6 +66,8 @@ class Plan:
     """Steps in the order in which they take effect, the histories they come from, and the progress they begin at.
 
     `behind` is set when the checkpoint is behind what a table already holds: nothing of that table is planned.
+    `feed` is the history of the source's tables alone, `idle` are the lake's tables whose kind is switched off, and
+    `unmatched` patterns of the setting history that fit no table.
     """
 
     steps: tuple[Step, ...]
@@ -71,22 +75,28 @@ class Plan:
     checkpoint: Tso
     behind: tuple[Life, ...] = ()
     applied: Mapping[Life, AppliedState] = field(default_factory=dict)
+    feed: History | None = None
+    idle: tuple[Life, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     def of(self, life: Life) -> tuple[Step, ...]:
         """The steps of one life, in order."""
         return tuple(step for step in self.steps if step.life == life)
 
 
-def step_order(step: Step) -> tuple[Tso, int, int, str]:
+def step_order(step: Step) -> tuple[Tso, int, int, str, str]:
     """Sort key over all tables: rows complete at TSO t come after DDL at or below t and before DDL above it.
 
-    Of one DDL's steps, those that free a name come before those that take it. The tag of a cut comes last at its TSO.
+    Of one DDL's steps, those that free a name come before those that take it, and those of history tables, which ask
+    mirrors for the rows that it moves, after all others. Windows of one source table follow each other. The tag of a
+    cut comes last at its TSO.
     """
     rank = {DropTable: 0, RenameTable: 1, RecoverTable: 2, CreateTable: 3}.get(type(step), 4)
     if isinstance(step, ChangeTable) and step.early:
         rank = -1
     place = {ApplyRows: 1, TagTable: 2}.get(type(step), 0)
-    return (step.at, place, rank, str(step.life))
+    late = 8 if step.life.kind and not place else 0
+    return (step.at, place, rank + late, str(step.life.source), step.life.kind)
 
 
 def plan(
@@ -108,6 +118,8 @@ def plan(
     silent: Sequence[str] = (),
     settings: ValueSettings | None = None,
     cuts: Sequence[CutRequest] = (),
+    rules: Sequence[HistoryRule] = (),
+    begins: Mapping[Life, AppliedState] | None = None,
 ) -> Plan:
     """Return the steps that bring every table to the listing's checkpoint.
 
@@ -121,64 +133,77 @@ def plan(
     `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
     tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about
     sources of earlier rows that do not answer now. `settings` are those with which values are read. No window steps
-    across one of `cuts`, and each table gets their tags there.
+    across one of `cuts`, and each table gets their tags there. `rules` say which tables have history tables; those in
+    `begins` begin at the present state of their source table, as the input from before is gone.
     """
     zone = utc if settings is None else settings.zone
     options = (keys, policies, releases, new_collations, zone, complete)
-    there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
+    standing = {life.source: applied[life] for life in sorted(applied, key=lambda life: life.kind, reverse=True)}
+    there, known = imports.standing(standing, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
-    history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed)
+    feed = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed)
+    kinds = with_kinds(feed, rules, applied, positions=commit_ts)
+    history = kinds.history
     stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
-    for hold in (*(() if settings is None else settings.holds(history, applied)), *holds(history)):
+    own = () if settings is None else settings.holds(history, applied)
+    for hold in (*own, *holds(history), *kinds.holds):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
     due = tuple(cut for cut in cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
-    chains = _chains(listing, history, applied, stats or {}, stops, settings, due, commit_ts=commit_ts, fuse=fuse)
+    chains = _chains(
+        listing, kinds, feed, applied, stats or {}, stops, settings, due, begins or {}, commit_ts=commit_ts, fuse=fuse
+    )
     steps = sorted(
         (step for chain in chains if chain.table.life not in behind for step in chain.steps()), key=step_order
     )
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
         steps = held_back(steps, applied)
-    return Plan(tuple(steps), history, listing.checkpoint, behind, applied)
+    return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, kinds.idle, kinds.unmatched)
 
 
 def _chains(
     listing: Listing,
-    history: History,
+    kinds: KindsOfTables,
+    feed: History,
     applied: Mapping[Life, AppliedState],
     stats: Mapping[str, FileStats],
     stops: Mapping[Life, HoldTable],
     settings: ValueSettings | None,
     cuts: Sequence[CutRequest],
+    begins: Mapping[Life, AppliedState],
     *,
     commit_ts: bool,
     fuse: bool,
 ) -> Iterator[_Chain]:
     """Yield what each life's steps follow from."""
-    files, strays = _by_name(listing, history), Strays(history)
-    for life, table in history.lives.items():
-        state = applied.get(life)
+    files, strays = _by_name(listing, feed), Strays(feed)
+    for life, table in kinds.history.lives.items():
+        state, begun = applied.get(life), begins.get(life)
         yield _Chain(
             table,
             None if imports.made_otherwise(table, state) else state,
             listing.checkpoint,
-            history,
+            feed,
             strays,
             files,
             commit_ts,
             stats,
             stops.get(life),
             settings,
-            settings.changes_of(life) if settings is not None and commit_ts else (),
+            settings.changes_of(life.source) if settings is not None and commit_ts else (),
             fuse
             and commit_ts
             and life not in applied
             and table.brought is None
+            and begun is None
             and not any(life.version <= cut.at for cut in cuts),
             tuple(sorted((cut for cut in cuts if life.version <= cut.at), key=lambda cut: cut.at)),
+            kinds.rules.get(life),
+            kinds.renames.get(life),
+            begun if life not in applied else None,
         )
 
 
@@ -232,6 +257,9 @@ class _Chain:
     """The positions after which rows are read with other settings."""
     fuse: bool = False
     cuts: tuple[CutRequest, ...] = ()
+    rule: HistoryRule | None = None
+    renamed: tuple[Tso, TableId] | None = None
+    begun: AppliedState | None = None
 
     def steps(self) -> list[Step]:
         """Return what the life needs, with the tag of each cut where it stands at its position."""
@@ -246,11 +274,44 @@ class _Chain:
         return steps
 
     def _applying(self) -> list[Step]:
+        """Walk the events of the table; a history table has its name first, and may begin in the middle of them."""
+        if self.rule is None:
+            return self._walk()
+        life, before = self.table.life, list[Step]()
+        if self.begun is not None:
+            self.applied = self.begun
+            then = [event for event in self.table.events if event.at <= self.begun.ddl]
+            if not then or then[-1].name is None:
+                return []
+            before = [self._begin(self.begun, then[-1])]
+        if self.applied is not None and self.applied.name is not None and self.begun is None:
+            names = [event.name for event in self.table.events if event.at <= self.applied.ddl]
+            wanted = names[-1] if names else None
+            free = self.renamed is None or self.renamed[0] > self.applied.ddl + 1
+            if wanted is not None and self.applied.name != wanted and free:
+                before = [RenameTable(life, self.applied.ddl, wanted)]
+        steps = [*before, *self._walk()]
+        at, aside = self.renamed or (0, None)
+        if aside is not None and steps and steps[-1] == self.stop and self.stop is not None and self.stop.at == at:
+            there = self.applied is not None or len(steps) > 1
+            if there and (self.applied is None or self.applied.name != aside):
+                steps.insert(-1, RenameTable(life, at - 1, aside))
+        return steps
+
+    def _begin(self, state: AppliedState, event: Event) -> CreateTable:
+        assert event.name is not None
+        life, at = self.table.life, state.progress
+        by_ddl = at.phase is Phase.DDL
+        return CreateTable(
+            life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso, gap=state.gap
+        )
+
+    def _walk(self) -> list[Step]:
         """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
         position = self.applied.progress if self.applied else Progress(self._since, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
         current, ahead, steps = list[Event](), list[Event](), list[Step]()
-        if reason := self._named_otherwise(seen):
+        if self.rule is None and (reason := self._named_otherwise(seen)):
             return [HoldTable(self.table.life, self.table.life.version, reason)]
         if self.table.base is not None and self.applied is not None and self.applied.unfilled:
             steps, position = [*imports.brought_rows(self.table)], Progress(self._since, Phase.ROWS)
@@ -338,19 +399,19 @@ class _Chain:
             case Created():
                 since = self._since if self._since < event.at else None
                 gap = self.table.gap_at(event.at)
-                return CreateTable(life, event.at, event.file.table, event.after, since=since, gap=gap)
+                return CreateTable(life, event.at, _name(event), event.after, since=since, gap=gap)
             case Imported() if self.table.brought is not None and self.table.brought.lost:
                 return imports.lost_rows(self.table)
             case Imported():
                 has_rows, base = bool(imports.brought_rows(self.table)), self.table.base
                 gap = Gap(life) if has_rows else None  # until they are there
-                return CreateTable(life, event.at, event.file.table, event.after, gap=gap, base=base, has_rows=has_rows)
+                return CreateTable(life, event.at, _name(event), event.after, gap=gap, base=base, has_rows=has_rows)
             case Changed() | Kept():
                 return self._change(event, event.changes)
             case Renamed():
-                return RenameTable(life, event.at, event.file.table)
+                return RenameTable(life, event.at, _name(event))
             case Recovered():
-                return RecoverTable(life, event.at, event.file.table)
+                return RecoverTable(life, event.at, _name(event))
             case Dropped():
                 return DropTable(life, event.at)
             case Exchanged():
@@ -360,7 +421,7 @@ class _Chain:
 
     def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
         life = self.table.life
-        read = {} if self.settings is None else self.settings.of_ddl(life, changes, event.after, event.at)
+        read = {} if self.settings is None else self.settings.of_ddl(life.source, changes, event.after, event.at)
         return ChangeTable(life, event.at, changes, event.after, event.before, early, read)
 
     def _after(self, event: Event, position: Progress) -> Progress:
@@ -414,9 +475,10 @@ class _Chain:
             tuple(beside),
             self._unexplained(decoding) if self.commit_ts else {},
             siblings,
-            {} if self.settings is None else self.settings.of(self.table.life, schema, hi),
-            {} if self.settings is None else self.settings.former(self.table.life, hi),
+            {} if self.settings is None else self.settings.of(self.table.life.source, schema, hi),
+            {} if self.settings is None else self.settings.former(self.table.life.source, hi),
             -1 if self.table.base is None else self.table.base.at,
+            self.rule,
         )
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:
@@ -427,7 +489,7 @@ class _Chain:
         self, where: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
     ) -> dict[tuple[str, Tso], tuple[Period, ...]]:
         found = {
-            (root, version): self.strays.of(self.table.life, name, root, version, own)
+            (root, version): self.strays.of(self.table.life.source, name, root, version, own)
             for (root, version), (name, own) in where.items()
         }
         return {place: periods for place, periods in found.items() if periods}
@@ -465,6 +527,12 @@ class _Chain:
             key = number_sequence(file)
             positions[key] = max(positions.get(key, 0), file.number)
         return positions
+
+
+def _name(event: Event) -> TableId:
+    """Return the name that an event gives its table."""
+    assert event.name is not None
+    return event.name
 
 
 def _evolutions(current: Sequence[Event], ahead: Sequence[Event], lo: Tso) -> tuple[Evolution, ...]:
@@ -534,7 +602,8 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     The checksum that chooses a directory does not see the order of columns, nor the members of ENUM and SET in old
     files, so after a restart rows from before a reordering lie in the directory of after it.
     """
-    present = {column.name: (place, column) for place, column in enumerate(now.columns)}
+    live = (column for column in now.columns if not column.kept)
+    present = {column.origin or column.name: (place, column) for place, column in enumerate(live)}
     if any(column.name not in present for column in own.columns):
         return own
     columns = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.model.progress import Lack
 from cdc_assets.model.schema_changes import (
     AddColumn,
+    ContinueColumn,
     DeleteRows,
     DropColumn,
     MoveColumns,
@@ -182,6 +183,8 @@ def _change(change: SchemaChange) -> str:
             old_rows = "" if default is None else f", old rows read {default!r}"
             guess = f" ({approximate})" if approximate else ""
             return f"add column {column.name} {column_type(column)}{old_rows}{guess}"
+        case ContinueColumn(column, default):
+            return f"column {column.name} is there again, rows that are there read {default!r} from here on"
         case DropColumn(name):
             return f"drop column {name}"
         case RenameColumn(old, new):

@@ -8,6 +8,7 @@ model           the base of all settings: frozen, with one message for all error
 archive         the location of archived topics
 initial         the tables' rows from before a changefeed
 verify          how tables are compared with their source
+history         tables beside the mirrors: every change, every state
 paths           paths in `changefeeds.yaml`
 env             values from the environment, and merged mappings
 stores          a storage's options for Java and PyIceberg

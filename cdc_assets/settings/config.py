@@ -30,10 +30,12 @@ from pydantic import (
 )
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.archive import ArchiveSettings
 from cdc_assets.settings.cuts import CutSettings
 from cdc_assets.settings.env import merged, resolved
+from cdc_assets.settings.history import history_rules
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
@@ -101,6 +103,7 @@ class ChangefeedSettings(Model):
     seconds a table may be behind the present, `lag_target_seconds` for the others; without one no table is called late.
     `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file has: false means that
     texts compare by their bytes. The default is true, with a finding for each table to which it matters.
+    `history` says by pattern (the most exact one counts) which tables have history tables: log, scd2, or both.
     `initial` is the source of the tables' rows from before the changefeed. For topics, `archive` is their location
     without a broker, `kafka` are options of the broker's client by librdkafka's names, `topics` are patterns of their
     names if the sink URI does not have them, `schemas` is a file of CREATE TABLE statements of older tables,
@@ -127,6 +130,7 @@ class ChangefeedSettings(Model):
     new_collations: bool | None = None
     namespace: str = "{schema}"
     policies: dict[str, Policy] = Field(default_factory=dict)
+    history: dict[str, str | list[str] | dict[str, Any]] = Field(default_factory=dict)
     quarantine: bool = False
     initial: InitialSettings = Field(default_factory=InitialSettings)
     archive: ArchiveSettings | None = None
@@ -155,6 +159,7 @@ class ChangefeedSettings(Model):
     lag_target_seconds: int | None = Field(default=None, ge=1)
     lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     _options: SourceOptions = PrivateAttr()
+    _history: tuple[HistoryRule, ...] = PrivateAttr()
 
     @field_validator("owners")
     @classmethod
@@ -224,6 +229,7 @@ class ChangefeedSettings(Model):
     @model_validator(mode="after")
     def _parse(self) -> ChangefeedSettings:
         self._options = parse_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz, self.given)
+        self._history = history_rules(self.history)
         return self
 
     @property
@@ -237,6 +243,11 @@ class ChangefeedSettings(Model):
     def source_options(self) -> SourceOptions:
         """How the feed was written and where, from the sink URI's parameters and the changefeed TOML."""
         return self._options
+
+    @property
+    def history_rules(self) -> tuple[HistoryRule, ...]:
+        """Which tables have history tables."""
+        return self._history
 
     @property
     def uri(self) -> str:
@@ -368,6 +379,7 @@ def from_flags(
     storage_options: Mapping[str, Any] | None = None,
     namespace: str = "{schema}",
     policies: Mapping[str, str] | None = None,
+    history: Mapping[str, Sequence[str]] | None = None,
     quarantine: bool = False,
     complete: Sequence[str] = (),
     initial: Mapping[str, Any] | None = None,
@@ -392,6 +404,7 @@ def from_flags(
         "storage_options": dict(storage_options or {}),
         "namespace": namespace,
         "policies": dict(policies or {}),
+        "history": {pattern: list(kinds) for pattern, kinds in (history or {}).items()},
         "quarantine": quarantine,
         "initial": {**(initial or {}), "complete": tuple(complete)},
         "kafka": dict(kafka or {}),

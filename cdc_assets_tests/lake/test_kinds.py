@@ -9,7 +9,10 @@ import pytest
 
 from cdc_assets.decoding import kinds
 from cdc_assets.lake import writers
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.kinds import HISTORY_KINDS
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows
 
 MODULES = sorted(path.stem for path in Path(kinds.__file__).parent.glob("*.py") if path.stem != "__init__")
 
@@ -23,14 +26,22 @@ def test_each_kind_has_a_writer_of_its_name() -> None:
 def test_kinds_and_writers_have_equal_names(name: str) -> None:
     kind, writer = (import_module(f"cdc_assets.{folder}.{name}") for folder in ("decoding.kinds", "lake.writers"))
     assert name == kind.NAME
-    assert set(kind.__all__) == {one for one in vars(kinds.TableKind) if not one.startswith("_")} | set(
-        kinds.TableKind.__annotations__
-    )
-    assert writer.__all__ == ["alike_keys", "write"]
+    history = name in HISTORY_KINDS
+    assert set(kind.__all__) == _names(kinds.TableKind) | (_names(kinds.HistoryKind) if history else set())
+    assert writer.__all__ == (["alike_keys", "moved", "write"] if history else ["alike_keys", "write"])
 
 
-@pytest.mark.parametrize(("key", "kind"), [(("id",), "keyed"), ((), "multiset")])
-def test_a_schema_decides_the_kind(key: tuple[str, ...], kind: str) -> None:
+def _names(protocol: type) -> set[str]:
+    return {one for one in vars(protocol) if not one.startswith("_")} | set(protocol.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("key", "of", "kind"), [(("id",), "", "keyed"), ((), "", "multiset"), (("id",), "log", "log"), ((), "log", "log")]
+)
+def test_a_table_is_of_its_own_kind_and_a_mirror_of_that_which_its_key_makes_it(
+    key: tuple[str, ...], of: str, kind: str
+) -> None:
     schema = TableSchema((Column("id", "INT"),), key)
-    assert kind == kinds.kind_of(schema).NAME
-    assert writers.writer_of(schema).__name__ == f"cdc_assets.lake.writers.{kind}"  # type: ignore[attr-defined]
+    step = ApplyRows(Life(TableId("s", "t"), 1, of), 1, 9, (), {}, schema, 1, ())
+    assert kind == kinds.kind_of(step).NAME
+    assert writers.writer_of(step).__name__ == f"cdc_assets.lake.writers.{kind}"  # type: ignore[attr-defined]

@@ -19,7 +19,10 @@ class Stage:
     def __init__(self) -> None:
         self.staged: list[str] = []
         self.discarded: list[str] = []
-        self.ahead = Prefetch(self.stage, lambda staged: self.discarded.append(staged.path), lambda step: True)
+        self.ahead = Prefetch(self.stage_all, lambda staged: self.discarded.append(staged.path), lambda step: True)
+
+    def stage_all(self, steps: Sequence[ApplyRows]) -> list[StagedWindow]:
+        return [self.stage(step) for step in steps]
 
     def stage(self, step: ApplyRows) -> StagedWindow:
         self.staged.append(str(step.life))
@@ -31,7 +34,7 @@ class Stage:
             for number, step in enumerate(steps[:taken]):
                 self.ahead.begin(steps, number, lambda life: False)
                 assert isinstance(step, ApplyRows)
-                assert self.ahead.take(step).path == str(step.life)
+                assert self.ahead.take((step,)).path == str(step.life)
         finally:
             self.ahead.close()
 

@@ -25,6 +25,7 @@ class RecordOptions:
     is_unordered: bool = False
     deletes_have_keys_only: bool = False
     members_are_numbers: bool = False
+    tells_inserts: bool = True
     members_way: str = ""
 
     @property

@@ -2,6 +2,7 @@
 
     keyed       one row per key: the last change of a key counts
     multiset    a table without key: how many equal rows enter or leave
+    log         a table beside one of these: every change
 
 A kind is a module here, with the names of `TableKind`, and a module of the same name in `lake/writers`, which takes its
 changes in.
@@ -14,14 +15,15 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_assets.decoding.kinds import keyed, multiset
+from cdc_assets.decoding.kinds import keyed, log, multiset
+from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.decoding.split import Split
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["DeliveryNumbers", "TableKind", "kind_of"]
+__all__ = ["DeliveryNumbers", "HistoryKind", "TableKind", "history_kind", "kind_of", "own_columns"]
 
 
 class DeliveryNumbers(Protocol):
@@ -46,19 +48,27 @@ class TableKind(Protocol):
     LANDS: bool
     """The rows that enter an empty table are data files of it, as they are."""
 
+    APPENDS: bool
+    """All changes are rows of the table, whatever it has: they are always data files of it."""
+
+    PLACES: bool
+    """Changes have PLACE, and one whose input does not tell inserts from updates is an Op.UPDATE."""
+
+    OWN: tuple[OwnColumn, ...]
+    """The columns that its tables have after those of the source."""
+
     STAGED: Mapping[str, str]
     """Columns that a staged change has beside those of every kind, with their types in Spark."""
 
     @property
-    def deliveries(self) -> Callable[[ApplyRows], DeliveryNumbers] | None:
-        """Begins to number the deliveries of a step; None where reducing does not ask for them."""
+    def deliveries(self) -> Callable[[ApplyRows], DeliveryNumbers | None] | None:
+        """Begins to number the deliveries of a step; None, and giving None, where reducing does not ask for them."""
 
-    @property
-    def split(self) -> Callable[[pa.Table, TableSchema, int], list[pa.Table]] | None:
-        """Cuts reduced changes into that many buckets of what is to be reduced together, the same whoever does.
+    def shares(self, schema: TableSchema) -> bool:
+        """Return whether several tasks may share a window; else one has to read it alone."""
 
-        None where one task has to read a window alone.
-        """
+    def split(self, changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
+        """Cut reduced changes into that many buckets of what is to be reduced together, the same whoever does."""
 
     def reduce(
         self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
@@ -67,6 +77,9 @@ class TableKind(Protocol):
 
         `files` are those that FILE numbers. Raises TableHeld for changes that the kind cannot take.
         """
+
+    def finished(self, changes: pa.Table, step: ApplyRows) -> pa.Table:
+        """Return what a table takes in of reduced changes, when nothing more is reduced with them."""
 
     def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
         """Return what a table takes in of records that fit now, of a window's reduced changes.
@@ -84,6 +97,28 @@ class TableKind(Protocol):
         """Return the lowest and highest value of columns by which files of the table can be left out."""
 
 
-def kind_of(schema: TableSchema) -> TableKind:
-    """Return the kind of table that a schema makes."""
-    return keyed if schema.key else multiset
+class HistoryKind(TableKind, Protocol):
+    """What kinds of tables have that stand beside a mirror."""
+
+    def refuses(self, schema: TableSchema) -> str:
+        """Return why a table of these columns cannot have one, a sentence; "" if it can."""
+
+
+_HISTORY: Mapping[str, HistoryKind] = {"log": log}
+
+
+def history_kind(name: str) -> HistoryKind:
+    """Return the kind of history tables of that name."""
+    return _HISTORY[name]
+
+
+def kind_of(step: ApplyRows) -> TableKind:
+    """Return the kind of the table to which a step's rows go: a history table's own, else what its key makes it."""
+    if step.life.kind:
+        return _HISTORY[step.life.kind]
+    return keyed if step.schema.key else multiset
+
+
+def own_columns(kind: str) -> tuple[OwnColumn, ...]:
+    """Return the columns that tables of a history kind ("": mirrors) have after those of the source."""
+    return _HISTORY[kind].OWN if kind else (LAST_CHANGE,)

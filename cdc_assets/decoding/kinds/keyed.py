@@ -12,39 +12,45 @@ key's letters is a delete and an insert. One without them has two rows, of which
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.buckets import bucket_of
+from cdc_assets.decoding.by_key import bounds, of_keys, split, with_key
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
-from cdc_assets.decoding.patches import folded, has_patches
-from cdc_assets.formats import LINE, OP, UNCHANGED, Op, position_column
+from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
+from cdc_assets.decoding.patches import folded
+from cdc_assets.formats import LINE, OP, UNCHANGED, Op, has_patches, position_column
 from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
-from cdc_assets.types.collations import is_plain, normal_form
+from cdc_assets.model.steps import ApplyRows
 
 __all__ = [
+    "APPENDS",
     "EQUAL_ROWS",
     "LANDS",
     "NAME",
+    "OWN",
+    "PLACES",
     "STAGED",
     "bounds",
     "count_directions",
     "deliveries",
+    "finished",
     "of_keys",
     "reduce",
     "replayed",
+    "shares",
     "split",
 ]
 
 NAME = "keyed"
-EQUAL_ROWS = False
+EQUAL_ROWS = APPENDS = PLACES = False
 LANDS = True
+OWN: tuple[OwnColumn, ...] = (LAST_CHANGE,)
 STAGED: Mapping[str, str] = {UNCHANGED: "array<string>"}
 deliveries = None
 
@@ -58,7 +64,7 @@ def reduce(
     key, byte for byte, can have been there before it.
     """
     at = position_column(changes)
-    frame, by = _keyed(changes, schema, (OP, at, FILE, LINE))
+    frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
     order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
     frame = frame.with_row_index("_cdc_row").sort(order)
     if has_patches(changes):
@@ -77,18 +83,14 @@ def reduce(
     return kept, Report(alike=alike)
 
 
-def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
-    """Cut changes by a hash of their key, so that all of one key are in the same bucket, whoever splits them.
+def shares(schema: TableSchema) -> bool:
+    """Return whether several tasks may read a window: each reduces what it read."""
+    return True
 
-    Keys that are equal by their collation are so here.
-    """
-    if not changes.num_rows:
-        return [changes] * buckets
-    hashed = bucket_of(*_keyed(changes, schema, ()), buckets)
-    rows = hashed.arg_sort()
-    bounds = hashed.gather(rows).search_sorted(pl.Series(range(buckets + 1), dtype=hashed.dtype), side="left").to_list()
-    places = rows.to_arrow()
-    return [changes.take(places[low:high]) for low, high in pairwise(bounds)]
+
+def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
+    """Return the changes as they are."""
+    return changes
 
 
 def count_directions(changes: pa.Table) -> tuple[int, int]:
@@ -97,41 +99,9 @@ def count_directions(changes: pa.Table) -> tuple[int, int]:
     return entering, changes.num_rows - entering
 
 
-def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
-    """Return the lowest and highest value of each key column of integers."""
-    found: dict[str, tuple[int, int]] = {}
-    for name in schema.key:
-        array = changes.column(name)
-        if pa.types.is_integer(array.type) and array.null_count == 0 and len(array):
-            both = pc.min_max(array).as_py()
-            found[name] = (both["min"], both["max"])
-    return found
-
-
 def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
     """Return the net of all changes of the keys: an old record cannot undo newer ones then."""
     return net
-
-
-def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the changes whose key is among `keys`, as the collation of each column compares."""
-    (mine, by), (wanted, _) = _keyed(changes, schema, ()), _keyed(keys, schema, ())
-    kept = mine.with_row_index("_cdc_row").join(wanted, on=by, how="semi", nulls_equal=True)
-    return changes.take(kept.get_column("_cdc_row").to_arrow())
-
-
-def _keyed(changes: pa.Table, schema: TableSchema, besides: tuple[str, ...]) -> tuple[pl.DataFrame, list[str]]:
-    """The key's columns in their collation's normal form, and some others, with the names of the former."""
-    frame = pl.from_arrow(changes.select([*besides, *schema.key]))
-    assert isinstance(frame, pl.DataFrame)
-    by = list(schema.key)
-    for position, name in enumerate(schema.key):
-        collation = schema.column(name).compares_by
-        if collation and not is_plain(collation) and pa.types.is_string(changes.schema.field(name).type):
-            by[position] = f"_cdc_key_{position}"
-            normal = normal_form(changes.column(name).combine_chunks(), collation)
-            frame = frame.with_columns(pl.Series(by[position], normal))
-    return frame, by
 
 
 # --- keys that are equal by their collation only ----------------------------------------------------------------------

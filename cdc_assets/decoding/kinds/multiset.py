@@ -1,57 +1,49 @@
-"""Tables without a key: what remains of a window is how many equal rows enter or leave.
-
-Input comes at least once, and equal rows may be two rows or one that came twice. So the count of a (position,
-direction, row) is the maximum over deliveries, not their sum, and what dispatchers have adds up where they share the
-table. Only all files of a window together say that, so one task reads them all.
-
-    Deliveries    which rows were delivered together: a writer that begins anew repeats them in the order of positions
-    reduce        equal rows counted
-    count_once    dispatchers of one table: do they share its rows, or does one deliver again what another did?
-"""
+"""Tables without a key: what remains of a window is how many equal rows enter or leave (see `deliveries`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import combinations
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import COUNT, DELIVERY, FILE
+from cdc_assets.decoding.deliveries import Deliveries, counted, delivered, groupable
+from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.decoding.run_again import count_run_again
-from cdc_assets.decoding.split import Split
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, Op, position_column
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.model.tso import Tso
 
 __all__ = [
+    "APPENDS",
     "EQUAL_ROWS",
     "LANDS",
     "NAME",
+    "OWN",
+    "PLACES",
     "STAGED",
     "bounds",
     "count_directions",
     "deliveries",
+    "finished",
     "of_keys",
     "reduce",
     "replayed",
+    "shares",
     "split",
 ]
 
 NAME = "multiset"
 EQUAL_ROWS = True
-LANDS = False
+LANDS = APPENDS = PLACES = False
+OWN: tuple[OwnColumn, ...] = (LAST_CHANGE,)
 STAGED: Mapping[str, str] = {COUNT: "bigint"}
-split = None
+deliveries = Deliveries
 
 _META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, COUNT)
 
@@ -78,7 +70,7 @@ def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema)
     both = pa.concat_tables([net, without])
     frame = pl.from_arrow(both.select([*(column.name for column in schema.stored), COUNT]))
     assert isinstance(frame, pl.DataFrame)
-    by = [_groupable(frame, column.name).alias(f"_cdc_value_{n}") for n, column in enumerate(schema.stored)]
+    by = [groupable(frame, column.name).alias(f"_cdc_value_{n}") for n, column in enumerate(schema.stored)]
     summed = frame.with_row_index("_cdc_row").group_by(by).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
     summed = summed.filter(pl.col(COUNT) != 0)
     kept = both.take(summed.get_column("_cdc_row").to_arrow())
@@ -86,67 +78,24 @@ def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema)
     return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
 
 
-def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return all of the changes: nothing identifies a row."""
+def shares(schema: TableSchema) -> bool:
+    """Return whether several tasks may read a window: only all of them say what came twice."""
+    return False
+
+
+def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
+    """Return the changes as they are."""
     return changes
 
 
-# --- deliveries -------------------------------------------------------------------------------------------------------
+def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
+    """Raise TypeError: one task reads all of a window."""
+    raise TypeError("a window of a table without key is not shared")
 
 
-class Deliveries:
-    """Numbers the deliveries of a step, whose files have to come in their order.
-
-    Within one sequence of file numbers a commit-ts that steps back starts a new delivery. Rows that do not fit, and
-    those of other windows, show that too, so all of them are looked at before any is left out. Without commit-ts there
-    is nothing to go by: all rows are of delivery 0 then, and so are those of a dump, which has each row once. Rows of a
-    log know their delivery since they were landed.
-
-    `joints` are paths of files that begin with the very commit-ts of the window at which the one before them ended.
-    """
-
-    def __init__(self, step: ApplyRows) -> None:
-        self._ordered = step.positions is None and not step.is_import
-        self._lo, self._hi = step.lo, step.hi
-        self._last: dict[tuple[object, ...], tuple[Tso, int]] = {}
-        self._count = 0
-        self._begun: dict[tuple[str, int], int] = {}
-        self.joints: list[str] = []
-
-    def number(self, split: Split) -> Split:
-        """Add DELIVERY to the changes of a file."""
-        size, begun = split.changes.num_rows, split.decoded.deliveries
-        if begun is not None:
-            numbers = pa.array(self._of_log(split.file.dispatcher, begun.to_numpy()))
-        elif self._ordered and size:
-            numbers = pa.array(self._numbers(split))
-        else:
-            numbers = pa.repeat(pa.scalar(0, pa.int32()), size)
-        return replace(split, changes=split.changes.append_column(DELIVERY, numbers))
-
-    def _of_log(self, log: str, begun: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        distinct, places = np.unique(begun, return_inverse=True)
-        numbers = [self._begun.setdefault((log, at), len(self._begun)) for at in distinct.tolist()]
-        return np.array(numbers, np.int32)[places.reshape(-1)]
-
-    def _numbers(self, split: Split) -> npt.NDArray[np.int32]:
-        sequence = split.file.sequence
-        order = np.argsort(split.changes.column(LINE).to_numpy(), kind="stable")
-        ts = split.changes.column(position_column(split.changes)).to_numpy()[order]
-        before, current = self._last.get(sequence, (ts[0] + 1, 0))
-        if ts[0] == before and self._lo < before <= self._hi:
-            self.joints.append(split.file.path)
-        back = np.diff(ts, prepend=before) < 0
-        fresh = np.cumsum(back)
-        numbers = np.where(fresh > 0, fresh + self._count, current)
-        self._count += int(fresh[-1])
-        self._last[sequence] = (int(ts[-1]), int(numbers[-1]))
-        placed = np.empty(len(ts), np.int32)
-        placed[order] = numbers
-        return placed
-
-
-deliveries = Deliveries
+def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return all of the changes: nothing identifies a row."""
+    return changes
 
 
 # --- equal rows counted -----------------------------------------------------------------------------------------------
@@ -164,8 +113,8 @@ def reduce(
     _refuse_unknown_rows(changes, table)
     names = [name for name in changes.column_names if name not in _META]
     row, at = [f"_cdc_value_{place}" for place in range(len(names))], position_column(changes)
-    delivered = _delivered(changes, names, at)
-    once, undecided = _once(delivered, at, ["_cdc_sign", *row], files)
+    copies = delivered(changes, names, at)
+    once, undecided = counted(copies, at, ["_cdc_sign", *row], files)
     net = once.group_by(row).agg(
         (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
         pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
@@ -177,17 +126,15 @@ def reduce(
     kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
     counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
     return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
-        undecided=undecided, run_again=_count_run_again(changes, delivered, names, files)
+        undecided=undecided, run_again=_count_run_again(changes, copies, names, files)
     )
 
 
-def _count_run_again(
-    changes: pa.Table, delivered: pl.DataFrame, names: Sequence[str], files: Sequence[DataFile]
-) -> int:
+def _count_run_again(changes: pa.Table, copies: pl.DataFrame, names: Sequence[str], files: Sequence[DataFile]) -> int:
     frame = pl.from_arrow(changes)
     assert isinstance(frame, pl.DataFrame)
-    several = delivered.filter(pl.col("n") > 1)
-    return count_run_again(frame, several, position_column(changes), [_groupable(frame, name) for name in names], files)
+    several = copies.filter(pl.col("n") > 1)
+    return count_run_again(frame, several, position_column(changes), [groupable(frame, name) for name in names], files)
 
 
 def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
@@ -200,88 +147,3 @@ def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
         f'identify a row in the setting keys ("{table}").',
         table=str(table),
     )
-
-
-def _delivered(changes: pa.Table, names: Sequence[str], position: str) -> pl.DataFrame:
-    """Each change of each delivery with its count `n`, and where a row like that stands; `names` make a row."""
-    frame = pl.from_arrow(changes)
-    assert isinstance(frame, pl.DataFrame)
-    frame = frame.with_row_index("_cdc_row")
-    values = [_groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(names)]
-    frame = frame.with_columns(pl.col(OP).sign().alias("_cdc_sign"), *values)
-    by = [DELIVERY, position, "_cdc_sign", *(f"_cdc_value_{place}" for place in range(len(names)))]
-    return frame.group_by(by).agg(pl.len().alias("n"), pl.col("_cdc_row").first(), pl.col(FILE).first())
-
-
-def _groupable(frame: pl.DataFrame, name: str) -> pl.Expr:
-    if isinstance(frame.schema[name], pl.List):
-        return pl.col(name).cast(pl.List(pl.String)).list.join(",", ignore_nulls=False)
-    return pl.col(name)
-
-
-def _once(
-    delivered: pl.DataFrame, position: str, row: Sequence[str], files: Sequence[DataFile]
-) -> tuple[pl.DataFrame, int]:
-    """Each change once with its count `n`, and how many copies are undecided."""
-    change = [position, *row]
-    names = {name: number for number, name in enumerate(dict.fromkeys(file.dispatcher for file in files))}
-    if len(names) < 2:
-        return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").min()), 0
-    writers = pl.Series("_cdc_writer", [names[file.dispatcher] for file in files])
-    each = delivered.with_columns(writers.gather(delivered.get_column(FILE))).group_by([*change, "_cdc_writer"])
-    each_once = each.agg(pl.col("n").max(), pl.col("_cdc_row").min())
-    once = each_once.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").min())
-    counts = np.zeros((len(once), len(names)), np.int64)
-    cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
-    places = cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()
-    counts[places] = cells.get_column("n")
-    found = count_once(counts, once.get_column(position).to_numpy())
-    return once.with_columns(pl.Series("n", found.counts)), found.undecided
-
-
-# --- dispatchers ------------------------------------------------------------------------------------------------------
-
-Counts = npt.NDArray[np.int64]
-
-
-class ChangeCounts(NamedTuple):
-    """How often each change happened, and how many of its copies were taken for one without certainty."""
-
-    counts: Counts
-    undecided: int
-
-
-def count_once(copies: Counts, commit_ts: Counts) -> ChangeCounts:
-    """Return how often each change happened, by the `copies` of it that each dispatcher has: a column for each.
-
-    Dispatchers that are alive at the same time share a table if each has a change of that time that the other lacks;
-    then what both have adds up. Otherwise one began anew where the other had been, and the larger count is right. What
-    a dispatcher lacks at its own last commit-ts may be cut off with it: sharing that nothing else shows is taken for
-    such, and counted as undecided.
-    """
-    size = copies.shape[1]
-    adds_up, surely = np.eye(size, dtype=np.int64), np.eye(size, dtype=bool)
-    for one, other in combinations(range(size), 2):
-        shared, sure = _share(copies[:, one], copies[:, other], commit_ts)
-        adds_up[one, other] = adds_up[other, one] = shared
-        surely[one, other] = surely[other, one] = shared and sure
-    has = copies > 0
-    counts = np.where(has, copies @ adds_up, 0).max(axis=1)
-    doubtful = (has & (has @ ~surely)).any(axis=1)
-    return ChangeCounts(counts, int((copies.sum(axis=1) - copies.max(axis=1))[doubtful].sum()))
-
-
-def _share(one: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool]:
-    """Return whether two dispatchers share a table, and whether that is sure."""
-    times = commit_ts[one > 0], commit_ts[other > 0]
-    if not all(map(len, times)):
-        return False, False
-    ends = [int(mine.max()) for mine in times]
-    both = (commit_ts >= max(mine.min() for mine in times)) & (commit_ts <= min(ends))
-    lacks = commit_ts[both & (one < other)], commit_ts[both & (other < one)]
-    if not all(map(len, lacks)):
-        return False, False
-    if ends[0] == ends[1]:
-        return True, True
-    first = ends.index(min(ends))
-    return True, bool(lacks[first].min() < ends[first])

@@ -67,6 +67,11 @@ class CanalJsonOptions:
         return not self.enable_tidb_extension
 
     @property
+    def tells_inserts(self) -> bool:
+        """Return whether the image of a new row differs from that of a changed one."""
+        return True
+
+    @property
     def deletes_have_keys_only(self) -> bool:
         """Return whether a delete has the key columns only."""
         return self.delete_only_output_handle_key_columns

@@ -75,6 +75,11 @@ class CsvOptions:
         return not self.include_commit_ts
 
     @property
+    def tells_inserts(self) -> bool:
+        """Return whether the image of a new row differs from that of a changed one."""
+        return True
+
+    @property
     def deletes_have_keys_only(self) -> bool:
         """Return whether the row before an update is not in the file."""
         return not self.output_old_value

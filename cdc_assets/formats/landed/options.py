@@ -53,6 +53,11 @@ class LandedOptions:
         return self.messages.delete_only_output_handle_key_columns
 
     @property
+    def tells_inserts(self) -> bool:
+        """Return whether the image of a new row differs from that of a changed one."""
+        return self.messages.kind.tells_inserts
+
+    @property
     def members_are_numbers(self) -> bool:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
         return self.messages.members_are_numbers

@@ -33,7 +33,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import hash_probe
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.moved import BASE
-from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window, reduced
+from cdc_assets.decoding.window import Window, decode_windows, merge_reports, reduced
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "Engine",
+    "WindowPlace",
     "discard",
     "is_small",
     "name_of",
@@ -73,10 +74,13 @@ __all__ = [
     "stage_tasks",
 ]
 
-Work = Callable[[StagePlace, int], Part]
-"""A task by its number, which writes to a place."""
+Places = Sequence[StagePlace]
+"""Where the windows of a source table go that are read at once: a place for each table of the lake."""
 
-Run = Callable[[StagePlace, int, Work], list[Part]]
+Work = Callable[[Places, int], list[Part]]
+"""A task by its number: the part that it writes to each place."""
+
+Run = Callable[[Places, int, Work], list[list[Part]]]
 """Runs a number of tasks, and returns their parts in order."""
 
 STAGE = "_cdc_stage"
@@ -158,32 +162,40 @@ class Batch:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def stage(
-    engine: Engine,
-    warehouse: str,
-    io: Mapping[str, str],
-    step: ApplyRows,
-    reader: SplitReader,
-    quarantine: bool = False,
-    landing: FirstLoad | None = None,
-) -> StagedWindow:
-    """Decode a window and write it reduced. `io` are PyIceberg's properties of the warehouse.
+@dataclass(frozen=True, slots=True)
+class WindowPlace:
+    """A window to be staged: below `warehouse`, whose properties for PyIceberg are `io`.
 
-    With `landing` the changes become data files of that table, which must be empty. Rows that do not fit are in the
-    report, and with `quarantine` in Parquet files beside the changes. Raises the format's errors about the whole
-    window: TableHeld, InputError.
+    With `landing` its changes become data files of that table.
     """
-    place = _place(warehouse, io, step, landing if kind_of(step.schema).LANDS else None)
-    task, whole = partial(read_window, step, reader, quarantine=quarantine), range(len(step.files))
+
+    step: ApplyRows
+    warehouse: str
+    io: Mapping[str, str]
+    landing: FirstLoad | None = None
+
+
+def stage(
+    engine: Engine, windows: Sequence[WindowPlace], reader: SplitReader, quarantine: bool = False
+) -> list[StagedWindow]:
+    """Decode the windows of a source table's tables, which read the same, and write them reduced.
+
+    Rows that do not fit are in the report, and with `quarantine` in Parquet files beside the changes. Raises the
+    format's errors about the whole window: TableHeld, InputError.
+    """
+    places = [_place(window.warehouse, window.io, window.step, window.landing) for window in windows]
+    steps = tuple(window.step for window in windows)
+    step, whole = steps[0], range(len(steps[0].files))
+    task = partial(_read, steps, reader, quarantine)
     if not engine.reads_here(step, reader):
         spark = engine.spark()
         tasks = shares(step, spark.sparkContext.defaultParallelism)
-        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, task, tasks, whole))
+        return _staged(places, lambda: _run_tasks(partial(_on_executors, spark), places, task, tasks, whole))
     size = _loaded_bytes(step, reader)
     if size <= _ONCE_BYTES:
-        return _staged(place, lambda: _read_here(place, reader, quarantine))
+        return _staged(places, lambda: _read_here(places, reader, quarantine))
     tasks = shares(step, -(-size // _SHARE_BYTES))
-    return _staged(place, lambda: _run_tasks(_in_threads, place, task, tasks, whole))
+    return _staged(places, lambda: _run_tasks(_in_threads, places, task, tasks, whole))
 
 
 def stage_tasks(
@@ -195,8 +207,9 @@ def stage_tasks(
     tasks: Sequence[Any],
 ) -> StagedWindow:
     """Write the windows that `reader` makes of the tasks on executors, with the columns of the step's schema."""
-    place = _place(warehouse, io, step, None)
-    return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
+    places = [_place(warehouse, io, step, None)]
+    run = partial(_on_executors, spark)
+    return _staged(places, lambda: _run_tasks(run, places, lambda task: [reader(task)], tasks))[0]
 
 
 def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: FirstLoad | None) -> StagePlace:
@@ -204,83 +217,111 @@ def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Firs
     return StagePlace(path, dict(io), step, landing)
 
 
-def _staged(place: StagePlace, write: Callable[[], Sequence[Part]]) -> StagedWindow:
-    """Write the parts and their manifest; everything of a window that will not be committed is removed."""
+def _read(steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool, share: Iterable[int]) -> list[Window]:
+    """Read a share of the files, and reduce what each table gets of it."""
+    found = decode_windows(steps, reader, share, quarantine)
+    return [reduced(step, [window]) for step, window in zip(steps, found, strict=True)]
+
+
+def _staged(places: Places, write: Callable[[], Sequence[Sequence[Part]]]) -> list[StagedWindow]:
+    """Write the parts and their manifests; everything of a window that will not be committed is removed."""
     started = time.monotonic()
     try:
         parts = write()
-        report = merge_reports([part.report for part in parts], time.monotonic() - started)
-        written = [part for part in parts if part.name]
-        batch = Batch(
-            tuple(part.name for part in written),
-            tuple(part.file_bytes for part in written),
-            sum(part.entering for part in parts),
-            sum(part.leaving for part in parts),
-            _bounds([part.ranges or {} for part in written]),
-            tuple(part.rejects for part in parts if part.rejects),
-            place.landing.schema_id if place.landing is not None else None,
-            any(part.patches for part in written),
-            any(part.bases for part in written),
-        )
-        rows = batch.entering + batch.leaving
-        if report.failed or (not rows and not batch.rejects):
-            _forget(place)
-            return StagedWindow("", 0, report)
-        _write_manifest(place.io, place.path, batch)
+        seconds = time.monotonic() - started
+        return [_with_manifest(place, [some[at] for some in parts], seconds) for at, place in enumerate(places)]
     except BaseException:
-        _forget(place)
+        for place in places:
+            _forget(place)
         raise
+
+
+def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> StagedWindow:
+    report = merge_reports([part.report for part in parts], seconds)
+    written = [part for part in parts if part.name]
+    batch = Batch(
+        tuple(part.name for part in written),
+        tuple(part.file_bytes for part in written),
+        sum(part.entering for part in parts),
+        sum(part.leaving for part in parts),
+        _bounds([part.ranges or {} for part in written]),
+        tuple(part.rejects for part in parts if part.rejects),
+        place.landing.schema_id if place.landing is not None else None,
+        any(part.patches for part in written),
+        any(part.bases for part in written),
+    )
+    rows = batch.entering + batch.leaving
+    if report.failed or (not rows and not batch.rejects):
+        _forget(place)
+        return StagedWindow("", 0, report)
+    _write_manifest(place.io, place.path, batch)
     return StagedWindow(place.path, rows, report)
 
 
-def _read_here(place: StagePlace, reader: SplitReader, quarantine: bool) -> list[Part]:
-    """Read a window in this process, files in parallel, and reduce it once."""
-    step = place.step
-    cut = shares(step, _HERE_THREADS)
+def _read_here(places: Places, reader: SplitReader, quarantine: bool) -> list[list[Part]]:
+    """Read windows in this process, files in parallel, and reduce each once."""
+    steps = [place.step for place in places]
+    cut = shares(steps[0], _HERE_THREADS)
     with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
-        found = list(pool.map(lambda share: decode_window(step, reader, share, quarantine), cut))
-    return [write_window(place, reduced(step, found), 0)]
+        found = list(pool.map(lambda share: decode_windows(steps, reader, share, quarantine), cut))
+    return [
+        [
+            write_window(place, reduced(place.step, [windows[at] for windows in found]), 0)
+            for at, place in enumerate(places)
+        ]
+    ]
 
 
 def _run_tasks(
-    run: Run, place: StagePlace, reader: Callable[[Any], Window], tasks: Sequence[Any], whole: Any = None
-) -> Sequence[Part]:
+    run: Run, places: Places, reader: Callable[[Any], Sequence[Window]], tasks: Sequence[Any], whole: Any = None
+) -> Sequence[Sequence[Part]]:
     """Read windows in tasks; what several tasks read is reduced once more if the kind allows it.
 
     `whole` is the task that reads what all of them do, for changes that can be reduced together only.
     """
-    if len(tasks) == 1 or kind_of(place.step.schema).split is None:
-        return run(place, len(tasks), lambda where, number: write_window(where, reader(tasks[number]), number))
+
+    def write(where: Places, task: Any, number: int) -> list[Part]:
+        return [write_window(place, window, number) for place, window in zip(where, reader(task), strict=True)]
+
+    step = places[0].step
+    if len(tasks) == 1 or not kind_of(step).shares(step.schema):
+        return run(places, len(tasks), lambda where, number: write(where, tasks[number], number))
     count, probe = len(tasks), hash_probe()
 
-    def read(where: StagePlace, number: int) -> Part:
+    def read(where: Places, number: int) -> list[Part]:
         if hash_probe() != probe:
             raise LakeUnavailable(
                 "the driver and an executor hash keys differently, so they cannot share a window: let them run the "
                 "same version of polars on the same kind of machine."
             )
-        return scatter(where, reader(tasks[number]), number, count)
+        windows = zip(where, reader(tasks[number]), strict=True)
+        return [scatter(place, window, number, count) for place, window in windows]
 
-    first = run(place, count, read)
-    if any(part.report.failed for part in first):
+    first = run(places, count, read)
+    if any(part.report.failed for parts in first for part in parts):
         return first
-    if whole is not None and any(part.moves for part in first):
-        return run(place, 1, lambda where, number: write_window(where, reader(whole), number))
-    buckets = [[name for name in names if name] for names in zip(*(part.buckets for part in first), strict=True)]
-    buckets = [names for names in buckets if names]
-    return [*first, *run(place, len(buckets), lambda where, number: gather(where, buckets[number], number))]
+    if whole is not None and any(part.moves for parts in first for part in parts):
+        return run(places, 1, lambda where, number: write(where, whole, number))
+    names = [[parts[at].buckets for parts in first] for at in range(len(places))]
+    buckets = [[[name for name in some if name] for some in zip(*mine, strict=True)] for mine in names]
+    full = [number for number in range(count) if any(mine[number] for mine in buckets)]
+
+    def collect(where: Places, number: int) -> list[Part]:
+        return [gather(place, mine[full[number]], number) for place, mine in zip(where, buckets, strict=True)]
+
+    return [*first, *run(places, len(full), collect)]
 
 
-def _in_threads(place: StagePlace, count: int, work: Work) -> list[Part]:
+def _in_threads(places: Places, count: int, work: Work) -> list[list[Part]]:
     """Run tasks 0 … count-1 in this process."""
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-task") as pool:
-        return list(pool.map(partial(work, place), range(count)))
+        return list(pool.map(partial(work, places), range(count)))
 
 
-def _on_executors(spark: SparkSession, place: StagePlace, count: int, work: Work) -> list[Part]:
+def _on_executors(spark: SparkSession, places: Places, count: int, work: Work) -> list[list[Part]]:
     """Run tasks 0 … count-1 on the executors; raises the error of one of them."""
-    parts = run_tasks(spark, count, attempts(place, work))
-    for part in parts:
+    parts = run_tasks(spark, count, attempts(places, work))
+    for part in (part for some in parts for part in some):
         for name in (part.name, *part.buckets):
             refuse_unshared(name)
     return parts
@@ -294,7 +335,7 @@ def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
     """
     sizes = [max(file.size, 1) for file in step.files]
     total = sum(sizes)
-    together = kind_of(step.schema).split is None and not step.is_import
+    together = not kind_of(step).shares(step.schema) and not step.is_import
     if together or total <= _SMALL_BYTES:
         return [list(range(len(sizes)))]
     count = min(len(sizes), max(tasks, -(-total // _TASK_BYTES)))
@@ -317,7 +358,7 @@ def _bounds(ranges: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[
 def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batch: Batch) -> DataFrame:
     """Return the staged changes, one per key."""
     fields = [f"{OP} tinyint", f"{COMMIT_TS} bigint", f"{LINE} bigint", f"{FILE} int"]
-    fields += [f"{name} {kind}" for name, kind in kind_of(step.schema).STAGED.items()]
+    fields += [f"{name} {kind}" for name, kind in kind_of(step).STAGED.items()]
     if batch.bases:
         key = (f"k{at}: {spark_type(step.schema.column(name))}" for at, name in enumerate(step.schema.key))
         fields.append(f"{BASE} struct<{', '.join(key)}>")

@@ -20,16 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
-from cdc_assets.decoding.patches import has_patches, with_rows
+from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
 from cdc_assets.lake.staging.installation import Batches, alike
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.model.reports import Report
-from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
@@ -61,9 +60,10 @@ class FirstLoad:
     schema_id: int
     columns: Mapping[str, tuple[str, int, int | None]]
 
-    def takes(self, schema: TableSchema) -> bool:
-        """Return whether the table has exactly the schema's columns, and the lake's own."""
-        wanted = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
+    def takes(self, step: ApplyRows) -> bool:
+        """Return whether the table has exactly the columns of a step's schema, and the lake's own."""
+        own = {column.name: column.iceberg for column in own_columns(step.life.kind)}
+        wanted = {column.name: iceberg_type(column) for column in step.schema.stored} | own
         return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
 
 
@@ -109,9 +109,16 @@ class Part:
     moves: bool = False
 
 
-def attempts(place: StagePlace, work: Callable[[StagePlace, int], Part]) -> Callable[[int], Part]:
+def attempts(
+    places: Sequence[StagePlace], work: Callable[[Sequence[StagePlace], int], list[Part]]
+) -> Callable[[int], list[Part]]:
     """Return the work on a task by its number, each attempt at which writes files of its own."""
-    return lambda number: work(replace(place, attempt=f"_{uuid.uuid4().hex[:8]}"), number)
+
+    def attempt(number: int) -> list[Part]:
+        own = f"_{uuid.uuid4().hex[:8]}"
+        return work([replace(place, attempt=own) for place in places], number)
+
+    return attempt
 
 
 def write_window(place: StagePlace, window: Window, number: int) -> Part:
@@ -127,9 +134,8 @@ def scatter(place: StagePlace, window: Window, number: int, buckets: int) -> Par
     if window.report.failed:
         return Part(window.report)
     rejects = _write_rejects(place, window, number)
-    names, split = [], kind_of(place.step.schema).split
-    assert split is not None
-    for bucket, changes in enumerate(split(window.changes, place.step.schema, buckets)):
+    names = []
+    for bucket, changes in enumerate(kind_of(place.step).split(window.changes, place.step.schema, buckets)):
         name = f"{place.path}/bucket-{bucket:05d}-{number:05d}{place.attempt}.arrow" if changes.num_rows else ""
         if name:
             with _sink(place, name) as sink, pa.ipc.new_file(sink, changes.schema, options=_BRIEFLY) as writer:
@@ -140,6 +146,8 @@ def scatter(place: StagePlace, window: Window, number: int, buckets: int) -> Par
 
 def gather(place: StagePlace, files: Sequence[str], number: int) -> Part:
     """Reduce the changes that several tasks wrote for one hash, and write them as part `number`."""
+    if not files:
+        return Part(Report())
     found = []
     for file in files:
         system, path = storage(place.io, file)
@@ -158,10 +166,11 @@ def _write_rejects(place: StagePlace, window: Window, number: int) -> str:
 
 
 def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
-    kind = kind_of(place.step.schema)
-    if has_patches(changes):
+    kind = kind_of(place.step)
+    if has_patches(changes) and not kind.APPENDS:
         changes, passed = _with_rows(changes, place)
         report = replace(report, passed_over=report.passed_over + passed)
+    changes = kind.finished(changes, place.step) if changes.num_rows else changes
     entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
     if not (entering if place.landing is not None else changes.num_rows):
         return Part(report, rejects=rejects, leaving=leaving)
@@ -211,7 +220,7 @@ def _sink(place: StagePlace, location: str) -> Iterator[Any]:
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    staged = kind_of(step.schema).STAGED
+    staged = kind_of(step).STAGED
     if UNCHANGED in staged and UNCHANGED not in changes.column_names:
         changes = changes.append_column(UNCHANGED, pa.nulls(changes.num_rows, pa.list_(pa.string())))
     names = [OP, COMMIT_TS, LINE, FILE, *staged, *((BASE,) if has_bases(changes) else ())]
@@ -221,11 +230,12 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
 
 
 def table_rows(changes: pa.Table, step: ApplyRows, landing: FirstLoad) -> pa.Table:
-    """The inserted rows in the table's own form: its columns by their field ids, then the commit-ts."""
-    if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
+    """The inserted rows in the table's own form: its columns by their field ids, then the lake's own."""
+    if not kind_of(step).APPENDS and pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
         changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
     arrays, fields = [], []
-    for name in [*(column.name for column in step.schema.stored), COMMIT_TS]:
+    names = [column.name for column in step.schema.stored]
+    for name in (*names, *(column.name for column in own_columns(step.life.kind))):
         array = changes.column(name)
         _, field_id, element_id = landing.columns[name]
         kind = array.type

@@ -2,6 +2,7 @@
 
 keyed       MERGE by key
 multiset    equal rows are inserted and deleted by count
+log         changes are appended
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.lake.writers import keyed, multiset
+from cdc_assets.lake.writers import keyed, log, multiset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
-    from cdc_assets.lake.commit import CommitTarget
+    from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
     from cdc_assets.lake.staging.stage import Batch
     from cdc_assets.model.reports import AlikeKeys
     from cdc_assets.model.schema import TableSchema
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["WRITERS", "Writer", "writer_of"]
+__all__ = ["WRITERS", "HistoryWriter", "Writer", "history_writer", "writer_of"]
 
 
 class Writer(Protocol):
@@ -39,9 +40,22 @@ class Writer(Protocol):
         """Count the new keys of reduced changes that equal a row's key by collation only."""
 
 
-WRITERS: dict[str, Writer] = {"keyed": keyed, "multiset": multiset}
+class HistoryWriter(Writer, Protocol):
+    """The interface of the modules for history tables."""
+
+    def moved(self, target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
+        """Return what writes the effect of a DDL on rows, in the step's session; None if there is nothing to write."""
 
 
-def writer_of(schema: TableSchema) -> Writer:
-    """Return the writer for tables of that schema's kind."""
-    return WRITERS[kind_of(schema).NAME]
+_HISTORY: dict[str, HistoryWriter] = {"log": log}
+WRITERS: dict[str, Writer] = {"keyed": keyed, "multiset": multiset, **_HISTORY}
+
+
+def history_writer(kind: str) -> HistoryWriter:
+    """Return the writer for history tables of a kind."""
+    return _HISTORY[kind]
+
+
+def writer_of(step: ApplyRows) -> Writer:
+    """Return the writer for the table of a step, by its kind."""
+    return WRITERS[kind_of(step).NAME]

@@ -1,0 +1,166 @@
+"""Every change of a table's rows, once: a table of its own beside the mirror, to which windows only add.
+
+    _change_type       INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE: the words of Iceberg's changelog views
+    _cdc_position      what orders the changes: the commit-ts, or the position that landing gave
+    _cdc_commit_ts, _cdc_commit_time   when the source made the change: as a TSO, as a moment
+    _cdc_place         where the change stands in the input
+    _cdc_absent        the columns that the input left out: NULL here, whatever they are in the source
+    _cdc_partitions    of a TRUNCATE: the partitions that it emptied
+
+Two images of one key at one position are the two sides of an update; in a table without key, those of one record. Where
+the input does not say whether a row is new, its image is an UPDATE_AFTER. What came twice is known as for the mirror:
+by key, position and direction, or by the count of equal rows (`deliveries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding import DELIVERY, FILE, PLACE
+from cdc_assets.decoding.by_key import bounds, of_keys, split
+from cdc_assets.decoding.deliveries import Deliveries, counted, delivered
+from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
+from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op, position_column
+from cdc_assets.model.reports import Report
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.steps import ApplyRows
+
+__all__ = [
+    "APPENDS",
+    "EQUAL_ROWS",
+    "LANDS",
+    "NAME",
+    "OWN",
+    "PLACES",
+    "STAGED",
+    "bounds",
+    "count_directions",
+    "deliveries",
+    "finished",
+    "of_keys",
+    "reduce",
+    "refuses",
+    "replayed",
+    "shares",
+    "split",
+]
+
+CHANGE_TYPE, COMMIT_TIME = "_change_type", "_cdc_commit_time"
+ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
+
+NAME = "log"
+EQUAL_ROWS = LANDS = APPENDS = PLACES = True
+OWN: tuple[OwnColumn, ...] = (
+    OwnColumn(CHANGE_TYPE, pa.string(), "INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE or TRUNCATE"),
+    OwnColumn(POSITION, pa.int64(), "position of the change (TSO), by which changes are ordered"),
+    OwnColumn(COMMIT_TS, pa.int64(), "commit-ts (TSO) of the change"),
+    OwnColumn(COMMIT_TIME, MOMENTS, "time of the change at the source"),
+    OwnColumn(PLACE, pa.string(), "place of the change in the input: file and line, or topic, partition and offset"),
+    OwnColumn(ABSENT, pa.list_(pa.string()), "columns that the input left out, which are NULL here"),
+    OwnColumn(PARTITIONS, pa.list_(pa.string()), "partitions that a TRUNCATE emptied, NULL for all rows"),
+)
+STAGED: Mapping[str, str] = {column.name: column.spark for column in OWN if column.name != COMMIT_TS}
+
+_META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, PLACE, UNCHANGED, MOVED)
+
+
+def deliveries(step: ApplyRows) -> Deliveries | None:
+    """Number deliveries for tables without key."""
+    return None if step.schema.key else Deliveries(step)
+
+
+def shares(schema: TableSchema) -> bool:
+    """Return whether several tasks may read a window: without key only all of them say what came twice."""
+    return bool(schema.key)
+
+
+def refuses(schema: TableSchema) -> str:
+    """Return nothing: every table may have a log."""
+    return ""
+
+
+def reduce(
+    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+) -> tuple[pa.Table, Report]:
+    """Leave one of each change: of copies that of the later file, in a table without key as many as there were."""
+    at = position_column(changes)
+    if not schema.key:
+        return changes.take(_distinct_by_count(changes, at, files)), Report()
+    frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
+    assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign()).sort(FILE, LINE)
+    last = frame.unique(subset=[*schema.key, at, OP], keep="last", maintain_order=False)
+    if len(last) == changes.num_rows:
+        return changes, Report()
+    return changes.take(last.get_column("_cdc_row").sort().to_arrow()), Report()
+
+
+def _distinct_by_count(changes: pa.Table, at: str, files: Sequence[DataFile]) -> pa.Array:
+    """Return the places of the changes of a table without key, equal ones as often as they happened."""
+    names = [name for name in changes.column_names if name not in _META]
+    row = [f"_cdc_value_{place}" for place in range(len(names))]
+    copies = delivered(changes, names, at, every=True)
+    once = counted(copies, at, ["_cdc_sign", *row], files)[0]
+    places = copies.select(at, "_cdc_sign", *row, "_cdc_rows").explode("_cdc_rows")
+    ranked = places.sort("_cdc_rows").with_columns(
+        pl.int_range(pl.len()).over([at, "_cdc_sign", *row]).alias("_cdc_rank")
+    )
+    kept = ranked.join(once.select(at, "_cdc_sign", *row, "n"), on=[at, "_cdc_sign", *row], nulls_equal=True)
+    chosen = kept.filter(pl.col("_cdc_rank") < pl.col("n")).get_column("_cdc_rows").sort()
+    return chosen.to_arrow().cast(pa.int64())
+
+
+def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
+    """Return the changes in their order as rows of the log, with OP, FILE and LINE beside."""
+    schema, at = step.schema, position_column(changes)
+    if POSITION not in changes.column_names:
+        changes = changes.append_column(POSITION, changes.column(at))
+    frame = pl.from_arrow(changes.select([*schema.key, OP, POSITION, FILE, LINE]))
+    assert isinstance(frame, pl.DataFrame)
+    identity = [*(schema.key or (FILE, LINE)), POSITION]
+    both = ((pl.col(OP) > 0).any() & (pl.col(OP) < 0).any()).over(identity)
+    entering = pl.when(both | (pl.col(OP) != int(Op.INSERT))).then(pl.lit("UPDATE_AFTER")).otherwise(pl.lit("INSERT"))
+    leaving = pl.when(both).then(pl.lit("UPDATE_BEFORE")).otherwise(pl.lit("DELETE"))
+    words = frame.select(pl.when(pl.col(OP) > 0).then(entering).otherwise(leaving).alias(CHANGE_TYPE))
+    order = frame.with_row_index("_cdc_row").sort(POSITION, pl.col(OP) > 0, FILE, LINE).get_column("_cdc_row")
+    changes = changes.append_column(CHANGE_TYPE, words.get_column(CHANGE_TYPE).to_arrow().cast(pa.string()))
+    moments = pc.shift_right(changes.column(COMMIT_TS), pa.scalar(18, pa.int64()))
+    changes = changes.append_column(COMMIT_TIME, pc.multiply(moments, 1000).cast(MOMENTS))
+    changes = changes.append_column(ABSENT, _absent(changes, schema))
+    changes = changes.append_column(PARTITIONS, pa.nulls(changes.num_rows, pa.list_(pa.string())))
+    return changes.take(order.to_arrow())
+
+
+def _absent(changes: pa.Table, schema: TableSchema) -> pa.ChunkedArray:
+    """Return the columns that each change leaves out: those of a patch, or all but the key's."""
+    kind = pa.list_(pa.string())
+    absent = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
+    if UNCHANGED in changes.column_names:
+        absent = changes.column(UNCHANGED).cast(kind)
+    keys_only = pc.equal(changes.column(OP), pa.scalar(int(Op.DELETE_KEY), pa.int8()))
+    if not pc.any(keys_only, min_count=0).as_py():
+        return absent
+    others = pa.scalar([column.name for column in schema.stored if column.name not in schema.key], kind)
+    return pc.if_else(keys_only, others, absent)
+
+
+def count_directions(changes: pa.Table) -> tuple[int, int]:
+    """Return how many rows the log gets: all of the changes."""
+    return changes.num_rows, 0
+
+
+def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+    """Return the changes that the records add to all others."""
+    without = others()
+    if not without.num_rows:
+        return net
+    frame, known = (pl.from_arrow(one.select([FILE, LINE, OP])) for one in (net, without))
+    assert isinstance(frame, pl.DataFrame)
+    assert isinstance(known, pl.DataFrame)
+    added = frame.with_row_index("_cdc_row").join(known, on=[FILE, LINE, OP], how="anti")
+    return net.take(added.get_column("_cdc_row").to_arrow())

@@ -1,0 +1,83 @@
+"""The log of a table's changes: windows are appended, and what a DDL does to rows is written as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sql
+
+from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
+from cdc_assets.lake.spark.session import quoted
+from cdc_assets.model.reports import AlikeKeys
+from cdc_assets.model.schema import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from cdc_assets.lake.staging.stage import Batch
+    from cdc_assets.model.steps import ApplyRows
+
+__all__ = ["alike_keys", "moved", "write"]
+
+
+def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+    """Return none: no row is found by its key."""
+    return AlikeKeys()
+
+
+def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+    """Append the changes."""
+    columns = [sql.col(f"c{place}").alias(column.name) for place, column in enumerate(step.schema.stored)]
+    own = [sql.col(column.name) for column in own_columns(step.life.kind)]
+    _append(target, changes.select(*columns, *own), "changes")
+    return 0
+
+
+def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
+    """Append what a DDL does to rows: those that leave as DELETE, those that come as INSERT; else one TRUNCATE."""
+    sides = ((rows.leaving, "DELETE"), (rows.entering, "INSERT"))
+    found = [
+        frame.select(*(_column(name) for name in frame.columns if name != COMMIT_TS), *_own(step, word))
+        for frame, word in sides
+        if frame is not None
+    ]
+    if rows.all_unknown:
+        found.append(target.session.spark.range(1).select(*_own(step, "TRUNCATE", rows.partitions)))
+    if not found:
+        return None
+    every = found[0] if len(found) == 1 else found[0].unionByName(found[1], allowMissingColumns=True)
+    return lambda: _append(target, every, "the rows that the DDL moves")
+
+
+def _own(step: DdlStep, word: str, partitions: Sequence[str] = ()) -> list[Column]:
+    """Return the log's own columns for a change that a DDL makes."""
+    values = {
+        "_change_type": sql.lit(word),
+        "_cdc_position": sql.lit(step.at),
+        COMMIT_TS: sql.lit(step.at),
+        "_cdc_commit_time": sql.timestamp_millis(sql.lit(step.at >> 18)),
+        "_cdc_place": sql.lit(f"DDL of version {step.at}"),
+        "_cdc_partitions": sql.array(*map(sql.lit, partitions)) if partitions else sql.lit(None),
+    }
+    return [
+        values.get(column.name, sql.lit(None)).cast(column.spark).alias(column.name)
+        for column in own_columns(step.life.kind)
+    ]
+
+
+def _column(name: str) -> Column:
+    return sql.col(quoted(name))
+
+
+def _append(target: CommitTarget, rows: DataFrame, what: str) -> None:
+    """Append rows by the names of their columns; those that are not among them are NULL."""
+    target.session.statements.append(f"INSERT INTO {target.name} SELECT … FROM {what}")
+    fields = target.session.spark.read.table(target.name).schema.fields
+    columns = [
+        (_column(one.name) if one.name in rows.columns else sql.lit(None)).cast(one.dataType).alias(one.name)
+        for one in fields
+    ]
+    rows.select(*columns).writeTo(target.name).append()

@@ -1,0 +1,43 @@
+"""Which tables of the lake a table of the source has: the setting `history`, by patterns of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.schema import TableId
+
+__all__ = ["HISTORY_KINDS", "HistoryRule", "own_name"]
+
+HISTORY_KINDS = ("log", "scd2")
+"""Kinds of history tables, each a module of `decoding.kinds` and a writer: every change, every state."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRule:
+    """What tables whose name fits a pattern have beside the mirror, or in its place where `mirror` is false.
+
+    `track` names the columns whose change makes a new state (none: all), `track_except` those whose change makes none.
+    `suffixes` end the names of history tables, by kind, where that is not `__kind`.
+    """
+
+    pattern: str
+    kinds: tuple[str, ...]
+    track: tuple[str, ...] = ()
+    track_except: tuple[str, ...] = ()
+    mirror: bool = True
+    suffixes: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def literal(self) -> int:
+        """How exact the pattern is: the number of its characters that are no wildcard."""
+        return sum(sign not in "*?" for sign in self.pattern)
+
+    def suffix(self, kind: str) -> str:
+        """Return the end of the name of a table's history table of that kind."""
+        return self.suffixes.get(kind, f"__{kind}")
+
+
+def own_name(name: TableId, suffix: str) -> TableId:
+    """Return the name of a history table of a source table."""
+    return TableId(name.schema, f"{name.table}{suffix}")

@@ -1,0 +1,173 @@
+"""Histories of history tables: what the DDL of a source table means for those that stand beside its mirror. Pure.
+
+A history table has the events of its source table under a name of its own. Its columns only grow: one that the source
+drops stays, and reads NULL from then on. What keeps it alone from going on is a hold of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from cdc_assets.ddl.kept_columns import bare, lasting
+from cdc_assets.decoding.kinds import history_kind
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import HistoryRule, own_name
+from cdc_assets.model.names import fold_name
+from cdc_assets.model.progress import AppliedState, Gap, Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.table_history import Event, History, TableHistory
+from cdc_assets.model.tso import Tso
+
+__all__ = ["KindsOfTables", "rule_of", "with_kinds"]
+
+
+@dataclass(frozen=True, slots=True)
+class KindsOfTables:
+    """The history with a table for each kind, and what follows for them.
+
+    `rules` are those of the history tables, `holds` their own holds; `renames` are the names that history tables get
+    because a source table has theirs, and from when on that has it. `idle` are tables of the lake whose kind is
+    switched off, `unmatched` the patterns that no table's name fits.
+    """
+
+    history: History
+    rules: Mapping[Life, HistoryRule] = field(default_factory=dict)
+    holds: tuple[HoldTable, ...] = ()
+    renames: Mapping[Life, tuple[Tso, TableId]] = field(default_factory=dict)
+    idle: tuple[Life, ...] = ()
+    unmatched: tuple[str, ...] = ()
+
+
+def with_kinds(
+    history: History, rules: Sequence[HistoryRule], applied: Mapping[Life, AppliedState], *, positions: bool
+) -> KindsOfTables:
+    """Return a history with the tables that the rules name beside their mirrors, or in their place.
+
+    `positions` says whether windows can be cut by positions: without them no change has a place in time. Raises
+    BadSettings where two patterns are equally exact.
+    """
+    lives, holds = dict[Life, TableHistory](), list[HoldTable]()
+    of, renames = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]]()
+    for life, table in history.lives.items():
+        rule = rule_of(rules, table.last_name or life.born_as)
+        if rule is None or rule.mirror:
+            lives[life] = table
+        for kind in rule.kinds if rule is not None else ():
+            assert rule is not None
+            twin = _beside(table, kind, rule.suffix(kind))
+            lives[twin.life] = twin
+            of[twin.life] = rule
+            holds += _refusals(twin, rule, positions=positions)
+            taken = _taken(history, twin, rule.suffix(kind))
+            if taken is not None:
+                at, name = taken
+                renames[twin.life] = at, TableId(name.schema, f"{name.table}_{life.version}")
+                holds.append(_without_name(twin, at, name, renames[twin.life][1]))
+    idle = tuple(life for life in applied if life not in lives and (life.source in lives or life in history.lives))
+    names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
+    unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
+    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, idle, unmatched)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, fold_name(pattern))
+
+
+def rule_of(rules: Iterable[HistoryRule], name: TableId) -> HistoryRule | None:
+    """Return the rule with the most exact of the patterns that a name fits, None if it fits none.
+
+    Raises BadSettings where two are equally exact.
+    """
+    text = fold_name(str(name))
+    fitting = sorted((one for one in rules if _fits(text, one.pattern)), key=lambda one: -one.literal)
+    if len(fitting) > 1 and fitting[0].literal == fitting[1].literal:
+        raise BadSettings(
+            f"the setting history has two patterns for the table {name} that are equally exact, "
+            f'"{fitting[0].pattern}" and "{fitting[1].pattern}", and the most exact one counts alone. Name the table '
+            "itself, or change one of them."
+        )
+    return fitting[0] if fitting else None
+
+
+def _beside(table: TableHistory, kind: str, suffix: str) -> TableHistory:
+    """Return the history of a history table."""
+    life = replace(table.life, kind=kind)
+    events = tuple(_named(event, suffix) for event in _grown(table.events))
+    own = {table.life: life}
+    gaps = tuple(
+        (at, replace(gap, life=own.get(gap.life, gap.life)) if isinstance(gap, Gap) else gap) for at, gap in table.gaps
+    )
+    return replace(table, life=life, events=events, gaps=gaps)
+
+
+def _named(event: Event, suffix: str) -> Event:
+    return event if event.name is None else replace(event, name=own_name(event.name, suffix))
+
+
+def _grown(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield events with columns that only grow."""
+    schema = None
+    for event in events:
+        if schema is None or bare(event.after) != event.after:  # those of a mirror that keeps what the source drops
+            schema = event.after
+            yield event
+            continue
+        after, left = lasting(schema, event.after, event.hidden or event.changes, event.at)
+        named = {"hidden": left} if event.hidden else {"changes": left} if event.changes else {}
+        yield replace(event, before=schema, after=after, **named)  # type: ignore[arg-type]
+        schema = after
+
+
+# --- what holds one alone ---------------------------------------------------------------------------------------------
+
+
+def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool) -> Iterator[HoldTable]:
+    life = twin.life
+    if not positions:
+        yield HoldTable(
+            life,
+            life.version,
+            "rows of this changefeed carry no commit-ts, so their changes have no place in time. Start it again with a "
+            "commit-ts in the rows, or take the table out of the setting history.",
+        )
+        return
+    for event in twin.events:
+        if reason := history_kind(life.kind).refuses(event.after):
+            yield HoldTable(life, event.at, reason)
+            break
+    known = {column.name.lower() for column in twin.schema.columns}
+    missing = [name for name in (*rule.track, *rule.track_except) if name.lower() not in known]
+    if missing:
+        yield HoldTable(
+            life,
+            life.version,
+            f'the setting history of "{rule.pattern}" tracks the column "{missing[0]}", which the table does not have; '
+            f"it has {', '.join(column.name for column in twin.schema.columns)}. Correct the setting.",
+        )
+
+
+def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
+    """Return from when on a source table has the name of a history table, and that name; None for never."""
+    found = [
+        (max(since, start), own_name(name, suffix))
+        for name, start, end in twin.names
+        for life, table in history.lives.items()
+        if life != twin.life.source
+        for other, since, until in table.names
+        if other.folded == own_name(name, suffix).folded and max(since, start) < min(until, end)
+    ]
+    return min(found, default=None)
+
+
+def _without_name(twin: TableHistory, at: Tso, name: TableId, other: TableId) -> HoldTable:
+    kind = twin.life.kind
+    return HoldTable(
+        twin.life,
+        max(at, twin.life.version),
+        f"a table of the source is called {name}, as this one would be: it keeps its name. What this one had by then "
+        f"is in {other}. Give history tables of this kind another end of their names in the setting history, such as "
+        f"suffix: {{{kind}: __{kind}_of}}.",
+    )

@@ -1,0 +1,150 @@
+"""Columns of tables that only grow: what the source drops stays, and what comes back goes on or has another name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+
+from cdc_assets.ddl.kept_columns import ColumnLife, column_lives, lasting
+from cdc_assets.decoding.split import in_shape
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import (
+    AddColumn,
+    ContinueColumn,
+    DeleteRows,
+    DropColumn,
+    MoveColumns,
+    Predicate,
+    Rekey,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SetDefault,
+)
+
+ID = Column("i", "INT", nullable=False, is_pk=True)
+A = Column("a", "INT")
+TEXT = Column("a", "VARCHAR", precision=9)
+
+
+def schema(*columns: Column, key: tuple[str, ...] = ("i",)) -> TableSchema:
+    return TableSchema(columns, key)
+
+
+Ddl = tuple[TableSchema, Sequence[SchemaChange]]
+
+
+def play(*ddl: Ddl) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
+    """The lake's columns after the DDLs, of versions 1, 2, …, beginning with the first's columns; the last changes."""
+    found, changes = ddl[0][0], tuple[SchemaChange, ...]()
+    for version, (after, source) in zip(count(1), ddl[1:], strict=False):
+        found, changes = lasting(found, after, source, version)
+    return found, changes
+
+
+def names(found: TableSchema) -> list[tuple[str, str, int]]:
+    return [(column.name, column.origin, column.kept) for column in found.columns]
+
+
+BEGIN = (schema(ID, A), ())
+DROP = (schema(ID), [DropColumn("a")])
+
+
+def test_a_dropped_column_stays_behind_the_others() -> None:
+    found, changes = play(BEGIN, DROP)
+    assert names(found) == [("i", "", 0), ("a", "", 1)]
+    assert changes == (MoveColumns(("i", "a")),)
+    assert found.column("a").nullable
+
+
+def test_a_column_that_comes_back_goes_on_if_its_type_fits() -> None:
+    again = replace(A, name="A", default="5")
+    found, changes = play(BEGIN, DROP, (schema(ID, again), [AddColumn(again, "5")]))
+    assert names(found) == [("i", "", 0), ("A", "", 0)]
+    assert changes == (RenameColumn("a", "A"), ContinueColumn(again, "5"), MoveColumns(("i", "A")))
+
+
+def test_one_of_another_type_gets_a_name_of_its_own_and_goes_on_under_it() -> None:
+    add = (schema(ID, TEXT), [AddColumn(TEXT, "x")])
+    found, changes = play(BEGIN, DROP, add)
+    assert names(found) == [("i", "", 0), ("a__2", "a", 0), ("a", "", 1)]
+    assert changes[0] == AddColumn(replace(TEXT, name="a__2", origin="a"), "x")
+    found, changes = play(BEGIN, DROP, add, DROP, add)
+    assert names(found) == [("i", "", 0), ("a__2", "a", 0), ("a", "", 1)]
+    assert changes[0] == ContinueColumn(replace(TEXT, name="a__2", origin="a"), "x")
+    number = replace(A, type="BIGINT")
+    found, _ = play(BEGIN, DROP, add, DROP, (schema(ID, number), [AddColumn(number)]))
+    assert names(found) == [("i", "", 0), ("a__3", "a", 0), ("a", "", 1), ("a__2", "a", 3)]
+
+
+def test_a_column_renamed_to_a_kept_name_gets_one_of_its_own_too() -> None:
+    b = replace(A, name="b")
+    found, changes = play(
+        (schema(ID, A, b), ()), (schema(ID, b), [DropColumn("a")]), (schema(ID, A), [RenameColumn("b", "a")])
+    )
+    assert names(found) == [("i", "", 0), ("a__2", "a", 0), ("a", "", 1)]
+    assert changes == (RenameColumn("b", "a__2"),)
+
+
+def test_changes_are_of_the_lakes_names() -> None:
+    add = (schema(ID, TEXT), [AddColumn(TEXT)])
+    longer, where = replace(TEXT, precision=30), Predicate("column", value="a")
+    source: list[SchemaChange] = [
+        RetypeColumn(TEXT, longer),
+        SetDefault("a", "x"),
+        DeleteRows(where),
+        Rekey(("i", "a")),
+    ]
+    found, changes = play(BEGIN, DROP, add, (schema(ID, longer, key=("i", "a")), source))
+    mine = replace(TEXT, name="a__2", origin="a")
+    assert found.key == ("i", "a__2")
+    assert changes == (
+        RetypeColumn(mine, replace(mine, precision=30)),
+        SetDefault("a__2", "x"),
+        DeleteRows(replace(where, value="a__2")),
+        Rekey(("i", "a__2")),
+    )
+    found, changes = play(BEGIN, DROP, add, (schema(ID, replace(TEXT, name="c")), [RenameColumn("a", "c")]))
+    assert names(found) == [("i", "", 0), ("c", "", 0), ("a", "", 1)]
+    assert changes == (RenameColumn("a__2", "c"),)
+
+
+def test_rows_have_the_values_of_the_source_under_the_lakes_names() -> None:
+    found, _ = play(BEGIN, DROP, (schema(ID, TEXT), [AddColumn(TEXT)]))
+    rows = pa.table(
+        {
+            OP: pa.array([1], pa.int8()),
+            COMMIT_TS: [9],
+            LINE: [1],
+            "i": pa.array([1], pa.int32()),
+            "a": ["x"],
+            UNCHANGED: pa.array([["a"]], pa.list_(pa.string())),
+        }
+    )
+    (row,) = in_shape(rows, found).to_pylist()
+    assert (row["i"], row["a__2"], row["a"], row[UNCHANGED]) == (1, "x", None, ["a__2"])
+    again = in_shape(in_shape(rows, found), found, of_source=False)
+    assert again.select(["a__2", "a"]).to_pylist() == [{"a__2": "x", "a": None}]
+
+
+def lives(*ddl: Ddl) -> set[tuple[str, str, int, int | None]]:
+    found = ddl[0][0]
+    past = tuple(ColumnLife(column.name, column.name, 0) for column in found.columns)
+    for version, (after, source) in zip(count(1), ddl[1:], strict=False):
+        found, changes = lasting(found, after, source, version)
+        past = column_lives(past, found, changes, version)
+    return {(life.column, life.source, life.since, life.until) for life in past}
+
+
+def test_lives_say_when_the_source_had_which_column() -> None:
+    back, text = (schema(ID, A), [AddColumn(A)]), (schema(ID, TEXT), [AddColumn(TEXT)])
+    always = ("i", "i", 0, None)
+    assert lives(BEGIN, DROP) == {always, ("a", "a", 0, 1)}
+    assert lives(BEGIN, DROP, back) == {always, ("a", "a", 0, 1), ("a", "a", 2, None)}
+    assert lives(BEGIN, DROP, text) == {always, ("a", "a", 0, 1), ("a__2", "a", 2, None)}
+    renamed = (schema(ID, replace(TEXT, name="c")), [RenameColumn("a", "c")])
+    assert lives(BEGIN, DROP, text, renamed) == {always, ("a", "a", 0, 1), ("c", "c", 2, None)}

@@ -1,0 +1,84 @@
+"""A log folded into the rows that it leads to, to be compared with the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.types.collations import is_plain, normal_form
+from cdc_assets_tests.memory_lake import MemoryLake
+
+__all__ = ["differences", "fold_differences", "folded"]
+
+LEAVES = ("DELETE", "UPDATE_BEFORE")
+
+
+def folded(
+    log: pa.Table, key: tuple[str, ...], columns: list[str], collations: dict[str, str]
+) -> list[tuple[Any, ...]]:
+    """Return the rows of these columns that the changes of a log lead to: entering images as upserts.
+
+    Without a key rows are counted.
+    """
+    frame = pl.from_arrow(log)
+    assert isinstance(frame, pl.DataFrame)
+    by = list(key) or columns
+    for name in by:
+        if name in collations:
+            normal = normal_form(log.column(name).combine_chunks(), collations[name])
+            frame = frame.with_columns(pl.Series(f"_by_{name}", normal))
+    of_ddl = pl.col("_cdc_place").str.starts_with("DDL of")
+    leaves = pl.col("_change_type").is_in(LEAVES)
+    frame = frame.with_row_index("_at").sort(["_cdc_position", ~of_ddl, ~leaves, "_at"])
+    rows: dict[Any, list[tuple[Any, ...]]] = {}
+    identities = frame.select([f"_by_{name}" if name in collations else name for name in by]).rows()
+    values, words = frame.select(columns).rows(), frame.get_column("_change_type").to_list()
+    absents = frame.get_column("_cdc_absent").to_list()
+    for identity, row, word, absent in zip(map(repr, identities), values, words, absents, strict=True):
+        before = rows.get(identity, [])
+        if absent and before and word not in LEAVES:
+            row = tuple(before[-1][place] if columns[place] in absent else row[place] for place in range(len(columns)))
+        if word in LEAVES:
+            rows[identity] = before[:-1]
+        else:
+            rows[identity] = [row] if key else [*before, row]
+    return sorted((row for some in rows.values() for row in some), key=repr)
+
+
+def fold_differences(lake: MemoryLake) -> list[str]:
+    """Return which logs of a lake do not lead to the rows of their mirror."""
+    found = []
+    for life, log in lake.tables.items():
+        mirror = lake.tables.get(life.source)
+        if life.kind != "log" or mirror is None:
+            continue
+        rows = mirror.rows if mirror.name is not None else None
+        found += differences(str(life), log.rows, log.schema, rows, log.continued)
+    return found
+
+
+def differences(
+    name: str, log: pa.Table, schema: TableSchema, mirror: pa.Table | None, without: Collection[str] = ()
+) -> list[str]:
+    """Return how the rows to which a log leads differ from a mirror's (None: it was dropped), but for some columns."""
+    live = [column for column in schema.stored if not column.kept and column.name not in without]
+    columns = [column.name for column in live]
+    collations = {
+        key: collation
+        for key in schema.key
+        if (collation := schema.column(key).compares_by) and not is_plain(collation)
+        if pa.types.is_string(log.schema.field(key).type)
+    }
+    mine = folded(log, schema.key, columns, collations)
+    wanted: list[tuple[Any, ...]] = []
+    if mirror is not None:
+        rows = pl.from_arrow(mirror.select([column.origin or column.name for column in live]))
+        assert isinstance(rows, pl.DataFrame)
+        wanted = sorted(rows.rows(), key=repr)
+    if list(map(repr, mine)) == list(map(repr, wanted)):
+        return []
+    return [f"{name} of key {schema.key} leads to {mine[:3]} …, and the mirror has {wanted[:3]} …"]

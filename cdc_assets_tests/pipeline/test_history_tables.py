@@ -1,0 +1,198 @@
+"""History tables beside their mirrors: read once, each at its own label, and what they hold leads to the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.reports import StagedWindow, StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.histories import history
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, feeds, tomls
+from cdc_assets_tests.writer import Publication, Style, publications
+
+__all__ = ["tomls"]
+
+LOGS = {"*.*": "log"}
+
+
+def stopped(feed: Feed, publication: Publication) -> Iterator[str]:
+    """Apply a publication, and say which history tables are not where their source tables are."""
+    outcome = feed.apply(publication)
+    mirrors = {table.life: table for table in outcome.tables if not table.life.kind}
+    for table in outcome.tables:
+        if table.life.kind and table.state != mirrors[table.life.source].state:
+            yield f"{table.life} is {table.state}: {table.reason}"
+
+
+def check_logs(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> None:
+    source = history(steps, style.old_values)
+    note(f"{style}\n{source.script}")
+    with feeds(style, tomls[style.rendering], history=LOGS) as (often, once):
+        for publication in publications(source, style, Picks(raw)):
+            found = [*stopped(often, publication), *fold_differences(often.lake)]
+            assert found == [], publication.checkpoint
+        assert [*stopped(once, publication), *fold_differences(once.lake)] == [], "in one go"
+
+
+@settings(CHECKS, max_examples=8, derandomize=True, database=None)
+@given(steps=STEPS, style=STYLES, raw=PICKS)
+def test_the_log_of_a_generated_history_leads_to_its_mirror(
+    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
+) -> None:
+    check_logs(steps, style, raw, tomls)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@settings(CHECKS, max_examples=5000)
+@given(steps=STEPS, style=STYLES, raw=PICKS)
+def test_the_logs_of_thousands_of_generated_histories_lead_to_their_mirrors(
+    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
+) -> None:
+    check_logs(steps, style, raw, tomls)
+
+
+# --- a feed of one table ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> LittleFeed:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 10, 1, "a"), ("I", FIRST + 11, 2, "b"), ("U", FIRST + 12, 1, "c")])
+    feed.publish(FIRST + 20)
+    return feed
+
+
+def applied(feed: LittleFeed, lake: MemoryLake, **settings: Any) -> Outcome:
+    given = feed.settings(**settings)
+    return Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test")
+
+
+def changes(lake: MemoryLake, name: str = "orders__log") -> list[tuple[Any, ...]]:
+    rows = lake.read(TableId("shop", name)).to_pylist()
+    return [(row["_change_type"], row["_cdc_position"] - FIRST, row["id"], row["v"]) for row in rows]
+
+
+def test_a_log_has_every_change_once_with_its_place(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    applied(orders, lake, history={"shop.*": "log"})
+    assert changes(lake) == [("INSERT", 10, 1, "a"), ("INSERT", 11, 2, "b"), ("UPDATE_AFTER", 12, 1, "c")]
+    first = lake.read(TableId("shop", "orders__log")).to_pylist()[0]
+    assert first["_cdc_place"] == f"shop/orders/{FIRST}/CDC00000000000000000001.csv:1"
+    assert (first["_cdc_commit_ts"], first["_cdc_absent"]) == (FIRST + 10, None)
+    assert first["_cdc_commit_time"].timestamp() == pytest.approx((FIRST >> 18) / 1000)
+
+
+def test_one_reading_serves_all_tables_at_one_label(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    applied(orders, lake, history={"shop.*": "log"})
+    assert lake.shared == 1
+
+
+def test_copies_of_a_file_add_nothing_to_a_log(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    orders.rows("shop.orders", FIRST, [("I", FIRST + 11, 2, "b"), ("U", FIRST + 12, 1, "c"), ("D", FIRST + 13, 2, "b")])
+    applied(orders, lake, history={"shop.*": "log"})
+    orders.rows("shop.orders", FIRST, [("D", FIRST + 13, 2, "b"), ("I", FIRST + 31, 3, "d")])
+    orders.publish(FIRST + 40)
+    applied(orders, lake, history={"shop.*": "log"})
+    assert [row[:2] for row in changes(lake)] == [
+        *[("INSERT", 10), ("INSERT", 11), ("UPDATE_AFTER", 12), ("DELETE", 13), ("INSERT", 31)]
+    ]
+
+
+@pytest.mark.parametrize("stops", ["", "log"])
+def test_a_run_that_dies_between_two_kinds_leaves_each_at_its_label(orders: LittleFeed, stops: str) -> None:
+    class Killed(MemoryLake):
+        def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
+            if step.life.kind == stops:
+                raise KeyboardInterrupt
+            return super().commit(step, staged)
+
+    lake = Killed()
+    with pytest.raises(KeyboardInterrupt):
+        applied(orders, lake, history={"shop.*": "log"})
+    alone = MemoryLake()
+    alone.tables = lake.tables
+    applied(orders, alone, history={"shop.*": "log"})
+    assert fold_differences(alone) == []
+    assert len(changes(alone)) == 3
+
+
+def test_the_most_exact_pattern_counts_and_two_equally_exact_ones_are_refused(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    orders.create("shop.items", FIRST + 5)
+    applied(orders, lake, history={"shop.*": "log", "shop.items": ["log"], "*.nothing": "log"})
+    assert {str(life) for life in lake.tables if life.kind} == {
+        f"shop.orders@{FIRST}.log",
+        f"shop.items@{FIRST + 5}.log",
+    }
+    with pytest.raises(BadSettings, match="equally exact"):
+        applied(orders, lake, history={"shop.order?": "log", "shop.?rders": "log"})
+
+
+def test_a_pattern_that_fits_no_table_and_a_kind_that_is_switched_off_are_told(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    found = applied(orders, lake, history={"shop.*": "log", "shop.nothing": "log"}).findings
+    assert [(one.rule, one.detail) for one in found if one.rule.startswith("history")] == [
+        ("history-unmatched", "shop.nothing")
+    ]
+    orders.rows("shop.orders", FIRST, [("I", FIRST + 31, 3, "d")])
+    orders.publish(FIRST + 40)
+    found = applied(orders, lake).findings
+    assert [(one.rule, one.table) for one in found if one.rule.startswith("history")] == [
+        ("history-off", "shop.orders__log")
+    ]
+    assert len(changes(lake)) == 3
+    applied(orders, lake, history={"shop.*": "log"})
+    assert len(changes(lake)) == 4
+
+
+def test_without_a_mirror_the_log_stands_alone(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    outcome = applied(orders, lake, history={"shop.orders": {"kinds": ["log"], "mirror": False}})
+    assert [str(table.name) for table in outcome.tables] == ["shop.orders__log"]
+    assert len(changes(lake)) == 3
+
+
+def test_a_source_table_keeps_the_name_that_a_history_table_would_have(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    orders.create("shop.orders__log", FIRST + 30)
+    orders.publish(FIRST + 20)
+    applied(orders, lake, history={"shop.orders": "log"})
+    orders.publish(FIRST + 40)
+    outcome = applied(orders, lake, history={"shop.orders": "log"})
+    held = {str(table.life): table.reason for table in outcome.tables if table.state == "held"}
+    assert list(held) == [f"shop.orders@{FIRST}.log"]
+    assert "keeps its name" in held[f"shop.orders@{FIRST}.log"]
+    assert "v" in lake.read(TableId("shop", "orders__log")).column_names
+    assert len(changes(lake, f"orders__log_{FIRST}")) == 3
+    suffix = {"kinds": ["log"], "suffix": {"log": "__changes"}}
+    orders.rows("shop.orders", FIRST, [("I", FIRST + 41, 3, "d")])
+    orders.publish(FIRST + 50)
+    outcome = applied(orders, lake, history={"shop.orders": suffix})
+    assert not any(table.state == "held" for table in outcome.tables)
+    assert len(changes(lake, "orders__changes")) == 4
+
+
+def test_rows_that_a_ddl_removes_are_deleted_in_the_log(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    orders.ddl("shop.orders", FIRST + 30, "TRUNCATE TABLE `orders`", 11)
+    orders.publish(FIRST + 40)
+    applied(orders, lake, history={"shop.*": "log"})
+    assert sorted(changes(lake)[3:]) == [("DELETE", 30, 1, "c"), ("DELETE", 30, 2, "b")]
