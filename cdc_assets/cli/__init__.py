@@ -26,7 +26,7 @@ from typing import Any
 import click
 
 from cdc_assets.cli import proof, upkeep
-from cdc_assets.cli.cuts import cut, show_cuts
+from cdc_assets.cli.cuts import as_of, cut, show_cuts
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
@@ -495,5 +495,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.explain, proof.verify, cut):
+for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.explain, proof.verify, cut, as_of):
     commands.add_command(command)

@@ -11,8 +11,11 @@ import click
 
 from cdc_assets.cli.options import (
     DONE,
+    HELD,
     common_options,
+    feed_options,
     feed_options_beside_name,
+    lake_and_names,
     lake_of,
     lake_options,
     show_grid,
@@ -26,7 +29,9 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.model.cuts import Cut
 
-__all__ = ["cut", "show_cuts"]
+__all__ = ["as_of", "cut", "show_cuts"]
+
+ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 
 
 @click.command()
@@ -77,6 +82,43 @@ def cut(
         click.echo(f"without {one.name}: {one.why_not}")
     click.echo(f"{made.name}: {counted(len(made.taken), 'table')} as of {made.at} ({tso_time(made.at)})")
     return DONE
+
+
+@click.command("as-of")
+@click.argument("moment")
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@click.option("--engine", type=click.Choice(ENGINE_NAMES), help="Show the statements of one engine.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engine: str | None, **given: Any) -> int:
+    """Show each TABLE (default: all) as it was at a MOMENT, and the statements that read it.
+
+    MOMENT is a TSO, a time such as 2026-01-31T13:45:00Z, or the name of a cut. Needs the lake only (--warehouse, and
+    --name of the changefeed) and reads metadata; starts no Spark.
+    """
+    from cdc_assets.operations.as_of import as_of as run
+
+    lake, names = lake_and_names(given)
+    states = [run(lake, name, moment, tables) for name in names]
+    if as_json:
+        show_json([{**dataclasses.asdict(state), "exact": state.exact} for state in states])
+        return DONE if all(state.exact for state in states) else HELD
+    for state in states:
+        heads = ("table", "exact", "stands at", "its time", "snapshot")
+        cells = [(one.table, "yes" if one.exact else "no", one.position, one.position_time) for one in state.tables]
+        rows = [(*cell, one.snapshot_id) for cell, one in zip(cells, state.tables, strict=True)]
+        show_grid(heads, [["" if cell is None else cell for cell in row] for row in rows])
+        for one in state.tables:
+            if one.reason:
+                click.echo(f"{one.table}: {one.reason}", err=True)
+        for name in [engine] if engine else list(ENGINE_NAMES):
+            click.echo(f"\n-- {name}")
+            for one in state.tables:
+                if name in one.read:
+                    click.echo(f"{one.read[name]}{'' if name == 'pyiceberg' else ';'}")
+        click.echo(f"\nas of {state.at} ({state.time})")
+    return DONE if all(state.exact for state in states) else HELD
 
 
 def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:

@@ -1,5 +1,6 @@
 """Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain, purge, verify.
 
+as_of          tables as they were at a moment
 comparison     two sides of a table compared row by row
 complete       say that tables had no rows before their changefeed began
 cuts           one state of all tables at a position: made, listed, removed
@@ -10,6 +11,7 @@ lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can d
 landings       what is landed of topics
 losses         which loss makes a value of the lake equal to that of its source
 maintenance    do what is due for the lake's files
+moments        moments as people give them: a TSO, a time, the name of a cut
 named          which table a person means
 opening        settings -> open parts
 purge          dropped tables removed for good, with their files

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from cdc_assets.operations.moments import parse_moment
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.command_line import Commands, commands_here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -56,6 +57,37 @@ def test_the_commands_of_the_page_run_and_say_what_they_did(run: Commands, tmp_p
     left = run("status", "--settings", str(shop.file))
     assert "month-end" not in left.stdout
     assert f"cut-{FIRST + 9}" in left.stdout
+
+
+def test_a_table_as_of_a_moment_says_how_exact_it_is_and_how_to_read_it(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    run("cut", "--name", "month-end", "--settings", str(shop.file))
+    commands = re.findall(r"^cdc-assets (as-of .*)$", PAGE, re.MULTILINE)
+    found = [run(*shlex.split(command.replace("./lake", str(tmp_path / "lake")))) for command in commands]
+    assert [one.returncode for one in found] == [1, 1, 0], [one.stderr for one in found]
+    shown = json.loads(run("as-of", "month-end", "--json", "--settings", str(shop.file)).stdout)[0]
+    assert (shown["exact"], shown["at"], len(shown["tables"])) == (True, FIRST + 9, 3)
+    assert set(shown["tables"][0]["read"]) == {"spark", "trino", "duckdb", "pyiceberg"}
+    late = run("as-of", "2100-01-01", "shop.orders", "--settings", str(shop.file))
+    assert (late.returncode, "may be missing" in late.stderr) == (1, True)
+    early = run("as-of", "2001-01-01T00:00:00+02:00", "--settings", str(shop.file))
+    assert (early.returncode, "the lake has no state of any table as of" in early.stderr) == (2, True)
+    wrong = run("as-of", "yesterday", "--settings", str(shop.file))
+    assert '"yesterday" is no moment; expected a TSO, a time such as 2026-01-31' in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("465283339517952001", 465283339517952001),
+        ("1970-01-01", 0x3FFFF),
+        ("1970-01-01T00:00:01Z", (1000 << 18) | 0x3FFFF),
+        ("1970-01-01T02:00:01.5+02:00", (1500 << 18) | 0x3FFFF),
+        ("report", 7),
+    ],
+)
+def test_a_moment_is_a_tso_a_time_or_a_cut(text: str, position: int) -> None:
+    assert parse_moment(text, {"report": 7}) == position
 
 
 def test_json_of_cuts_and_of_tables_names_them(run: Commands, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import CutRefused, TableMoved
+from cdc_assets.errors import BadSettings, CutRefused, TableMoved
 from cdc_assets.lake import Lake
 from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.lake_table import snapshot_below
@@ -21,9 +21,11 @@ from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import TagTable
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
 from cdc_assets.operations.cuts import make_cut, remove_cut
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
+from cdc_assets.operations.opening import ledger_url
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -262,3 +264,63 @@ def test_a_session_reads_the_list_of_cuts_with_sql(shop: Shop, spark: SparkSessi
         found = session.spark.sql(f"SELECT cut, position, `table`, snapshot_id FROM {name}").collect()
     assert {row.cut for row in found} == {"report"}
     assert {row.snapshot_id for row in found} == {one.snapshot_id for one in cast("Any", made).taken}
+
+
+# --- as of a moment ---------------------------------------------------------------------------------------------------
+
+
+def of_orders(state: PastState) -> AsOfTable:
+    (found,) = [one for one in state.tables if one.table == "shop.orders"]
+    return found
+
+
+def test_tables_as_of_a_moment_are_read_by_the_statements_that_are_shown(shop: Shop, tmp_path: Path) -> None:
+    lake = shop.lake.settings
+    shop.ledger = Ledger(ledger_url(lake))
+    expected = {}
+    for number in range(1, 4):
+        shop.add(FIRST + 20 * number, FIRST + 20 * number + 10)
+        shop.pipeline().apply()
+        expected[FIRST + 20 * number + 10] = sorted((row["id"], row["v"]) for row in shop.lake.read(ORDERS).to_pylist())
+    catalog = shop.lake.state.catalog
+    for at, rows in expected.items():
+        found = of_orders(as_of(lake, "default", str(at)))
+        assert (found.exact, found.position, found.reason) == (True, at, "")
+        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: catalog})
+        assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
+        with shop.lake.workbench.sessions.step() as session:
+            statement = found.read["spark"].replace("`lake`", f"`{session.name(('x', 'y')).split('.')[0].strip('`')}`")
+            assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
+    between = of_orders(as_of(lake, "default", str(FIRST + 45)))
+    assert (between.exact, between.position) == (False, FIRST + 30)
+    assert f"changes after {FIRST + 30}" in between.reason
+    items = [one for one in as_of(lake, "default", str(FIRST + 70)).tables if one.table == "shop.items"]
+    assert [(one.exact, one.position) for one in items] == [(True, FIRST + 30)]  # nothing came since
+    assert not of_orders(as_of(lake, "default", str(FIRST + 500))).exact
+    made = make_cut(shop.pipeline(), "report")
+    assert of_orders(as_of(lake, "default", "report")).snapshot_id == made.taken[1].snapshot_id
+    with pytest.raises(BadSettings, match=r"no state of shop\.orders as of .*they begin at"):
+        as_of(lake, "default", str(FIRST - 1), ["shop.orders"])
+    with pytest.raises(BadSettings, match=r"no state of any table as of 7 .*its first table begins at"):
+        as_of(lake, "default", "7")
+    with pytest.raises(BadSettings, match=r"no table is called shop\.nothing; known are shop\.items, shop\.orders"):
+        as_of(lake, "default", "report", ["shop.nothing"])
+    shop.ledger.close()
+
+
+def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
+    lake = shop.lake.settings
+    shop.ledger = Ledger(ledger_url(lake))
+    shop.ddl("shop.orders", FIRST + 20, "TRUNCATE TABLE `orders`", 11)
+    shop.publish(FIRST + 30)
+    shop.pipeline().apply()
+    before, after = (of_orders(as_of(lake, "default", str(FIRST + at))) for at in (19, 20))
+    assert (before.exact, before.position) == (True, FIRST + 19)
+    assert after.position == FIRST + 20
+    assert before.snapshot_id != after.snapshot_id
+    shop.ddl("shop.items", FIRST + 40, "DROP TABLE `items`", 4, columns=False)
+    shop.publish(FIRST + 50)
+    shop.pipeline().apply()
+    assert [one.table for one in as_of(lake, "default", str(FIRST + 45)).tables] == ["shop.orders"]
+    assert {one.table for one in as_of(lake, "default", str(FIRST + 30)).tables} == {"shop.orders", "shop.items"}
+    shop.ledger.close()

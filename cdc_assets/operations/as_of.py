@@ -1,0 +1,179 @@
+"""Tables as they were at a moment: which snapshot of each, how close that is, and how engines read it.
+
+A snapshot is labelled with the position through which it is applied, so the newest one at or below a moment is the
+closest that a table has. It is exactly the state of then if its label is the moment itself, if it is the table's of a
+cut made then, or if it is the newest one and nothing was due between its label and the moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.lake.label import Label
+from cdc_assets.model.cuts import Cut
+from cdc_assets.model.progress import Life, Phase
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.operations.moments import parse_moment
+from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.opening import open_state, read_ledger
+from cdc_assets.operations.status import cuts_of
+
+if TYPE_CHECKING:
+    from cdc_assets.lake import LakeState
+    from cdc_assets.lake.lake_table import LakeTable
+    from cdc_assets.lake.names import Identifier
+    from cdc_assets.settings.config import LakeSettings
+
+__all__ = ["ENGINES", "AsOfTable", "PastState", "as_of"]
+
+
+ENGINES: Mapping[str, tuple[str, str]] = {
+    "spark": ("`", "SELECT * FROM {table} VERSION AS OF {snapshot}"),
+    "trino": ('"', "SELECT * FROM {table} FOR VERSION AS OF {snapshot}"),
+    "duckdb": ('"', "SELECT * FROM {table} AT (VERSION => {snapshot})"),
+    "pyiceberg": ("", "load_catalog({lake!r}).load_table({name!r}).scan(snapshot_id={snapshot}).to_arrow()"),
+}
+"""How each engine quotes names and reads a snapshot; the lake's catalog has the name that the settings give it."""
+
+
+def _statements(lake: str, name: Identifier, snapshot: int) -> dict[str, str]:
+    def quoted(sign: str) -> str:
+        return ".".join(f"{sign}{part.replace(sign, 2 * sign) if sign else part}{sign}" for part in (lake, *name))
+
+    return {
+        engine: text.format(table=quoted(sign), lake=lake, name=name, snapshot=snapshot)
+        for engine, (sign, text) in ENGINES.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfTable:
+    """A table at a moment: its snapshot, and the position at which that stands.
+
+    `exact` says that nothing of the table lies between that position and the moment; else `reason` says what may be
+    missing. `read` has a statement by engine. Without a snapshot, `reason` says why there is none.
+    """
+
+    table: str
+    identity: str
+    lake_table: str
+    snapshot_id: int | None
+    position: Tso | None
+    position_time: str
+    exact: bool
+    reason: str
+    read: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PastState:
+    """The tables of a changefeed at a moment."""
+
+    changefeed: str
+    at: Tso
+    time: str
+    tables: tuple[AsOfTable, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Return whether each table is there as it was."""
+        return all(table.exact for table in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A snapshot of a table and its position: it has everything below that, and is `whole` if all rows at it too."""
+
+    position: Tso
+    snapshot_id: int
+    whole: bool
+    newest: bool = False
+
+    @classmethod
+    def of(cls, label: Label, snapshot_id: int, newest: bool) -> _Standing:
+        """Return how a labelled snapshot stands; one with columns of a later DDL is not as the table was."""
+        whole = label.progress.phase is Phase.ROWS and label.ddl <= label.progress.tso
+        return cls(label.progress.tso, snapshot_id, whole, newest)
+
+
+def as_of(
+    lake: LakeSettings, changefeed: str, moment: str, tables: Sequence[str] = (), namespace: str = "{schema}"
+) -> PastState:
+    """Return these tables (all, when none is named) at a moment: a TSO, a time, or the name of a cut.
+
+    Reads the ledger and the lake's metadata, without a JVM. Raises BadSettings for a table or a moment that is none,
+    and for one from before the lake begins, with since when it has its tables.
+    """
+    with read_ledger(lake) as ledger:
+        states = {one.life: one for one in ledger.states().get(changefeed, ())}
+    with open_state(lake, changefeed, namespace) as state:
+        cuts = cuts_of(state)
+        at = parse_moment(moment, {cut.name: cut.at for cut in cuts})
+        known = state.tables()
+        chosen = {life: table for life, table in known.items() if _is_meant(tables, life, table)}
+        for text in tables:
+            if not any(_is_meant([text], life, table) for life, table in chosen.items()):
+                raise no_such_table(text, (table.name for table in known.values()))
+        found, begins = list[AsOfTable](), list[Tso]()
+        for life, table in sorted(chosen.items(), key=lambda one: (str(one[1].name or one[0].born_as), one[0])):
+            gone = table.name is None and table.label.progress.tso <= at
+            if (life.version > at or gone) and not tables:
+                continue
+            standing = sorted(_standings(state, table, cuts), key=lambda one: one.position)
+            begins += [standing[0].position] if standing else []
+            through = states[str(life)].through if str(life) in states else 0
+            found.append(_table(state, table, at, standing, through, gone))
+    if not any(table.snapshot_id is not None for table in found):
+        since = f"they begin at {min(begins)} ({tso_time(min(begins))})" if begins else _since(known)
+        raise BadSettings(
+            f"the lake has no state of {', '.join(tables) or 'any table'} as of {at} ({tso_time(at)}): {since}. Older "
+            "snapshots expired, or the tables did not exist yet; cuts keep states for longer."
+        )
+    return PastState(changefeed, at, tso_time(at), tuple(found))
+
+
+def _since(known: Mapping[Life, LakeTable]) -> str:
+    first = min((life.version for life in known), default=None)
+    return "no table is in it" if first is None else f"its first table begins at {first} ({tso_time(first)})"
+
+
+def _is_meant(texts: Sequence[str], life: Life, table: LakeTable) -> bool:
+    return not texts or any(is_called(text, (life, table.name, life.born_as)) for text in texts)
+
+
+def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Iterator[_Standing]:
+    """Yield the states that a table still has: its labelled snapshots, and those of cuts."""
+    file = state.file(table.metadata_location)
+    newest = True
+    for snapshot in file.lineage(across_rewrites=True):
+        label = Label.parse(snapshot.summary)
+        if label is not None:
+            yield _Standing.of(label, snapshot.snapshot_id, newest)
+            newest = False
+    if newest and table.snapshot_id is not None:  # only maintenance's note says how far it is
+        yield _Standing.of(table.label, table.snapshot_id, True)
+    for cut in cuts:
+        for one in cut.taken:
+            if one.life == table.life and one.snapshot_id is not None and one.snapshot_id in file.snapshots:
+                yield _Standing(cut.at, one.snapshot_id, True)
+
+
+def _table(
+    state: LakeState, table: LakeTable, at: Tso, standing: Sequence[_Standing], through: Tso, gone: bool
+) -> AsOfTable:
+    life, name = table.life, ".".join(table.identifier)
+    shown = (str(table.name or life.born_as), str(life), name)
+    best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
+    if gone:
+        return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
+    if best is None:
+        begins = min((one.position for one in standing), default=life.version)
+        reason = f"its states begin at {begins} ({tso_time(begins)})"
+        return AsOfTable(*shown, None, None, "", False, reason, {})
+    complete = (best.position == at and best.whole) or (best.newest and through >= at)
+    reason = "" if complete else f"changes after {best.position} ({tso_time(best.position)}) may be missing"
+    read = _statements(state.settings.name, table.identifier, best.snapshot_id)
+    return AsOfTable(*shown, best.snapshot_id, best.position, tso_time(best.position), complete, reason, read)

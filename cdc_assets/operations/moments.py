@@ -1,0 +1,35 @@
+"""Moments as people give them: a TSO, a time, the name of a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.tso import Tso, last_tso
+
+__all__ = ["parse_moment"]
+
+_MS = timedelta(milliseconds=1)
+
+
+def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:
+    """Return the position that a text means: a TSO, a time in ISO form, or the name of one of these cuts.
+
+    A time without zone is UTC, and means its last TSO: what was committed in its millisecond is included. Raises
+    BadSettings.
+    """
+    if text in cuts:
+        return cuts[text]
+    if text.isdigit() and len(text) != len("20260131"):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text)
+    except ValueError:
+        known = f", or a cut of {', '.join(sorted(cuts))}" if cuts else ""
+        raise BadSettings(
+            f'"{text}" is no moment; expected a TSO, a time such as 2026-01-31, 2026-01-31T13:45:00 or '
+            f"2026-01-31T13:45:00+02:00{known}."
+        ) from None
+    utc = moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment
+    return last_tso((utc - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MS)
