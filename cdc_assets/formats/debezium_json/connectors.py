@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +46,6 @@ from cdc_assets.formats.messages import (
     truncating,
 )
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
-from cdc_assets.formats.values import ColumnValues
 from cdc_assets.formats.values.connect import CLOCKS, COUNTS, Field, is_binary, read_bytes, read_column
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL
@@ -608,17 +609,15 @@ def _refuse_second(found: Sequence[_ConnectorChanges], keys: pa.BinaryArray, fau
 
 
 class _ImageColumn(NamedTuple):
-    """A column of one image of some changes."""
+    """A column of images whose values are of one field.
+
+    `absent` marks images that lack the column, of those that have not all that the table had.
+    """
 
     cells: RecordColumn
-    values: ColumnValues
     field: Field
     unchanged: Marks
-    whole: bool
-
-    @property
-    def wrong(self) -> Marks:
-        return self.cells.given & ~self.values.sound
+    absent: Marks
 
     @property
     def defaulted(self) -> Marks:
@@ -626,29 +625,25 @@ class _ImageColumn(NamedTuple):
         known = self.field.default if self.field.optional else None
         return self.cells.given & (bits(pc.equal(self.cells.texts, known)) if known is not None else False)
 
-    @property
-    def absent(self) -> Marks:
-        """Mark images that lack the column, of those that have not all that the table had."""
-        return self.cells.are(CellKind.ABSENT) & (not self.whole)
-
 
 def _cells(found: Sequence[_ConnectorChanges], column: Column, settings: ConnectorSettings) -> Cells:
     """Return the cells of a column; what is not a value of its field is a fault."""
-    sides = [(changes, side) for changes in found for side in changes.sides]
-    parts = [_image_column(changes, side, column, settings, in_texts=False) for changes, side in sides]
-    kinds = {part.values.array.type for part in parts if part.values.array.null_count < len(part.cells)}
+    images = (_image_column(changes, side, column, settings) for changes in found for side in changes.sides)
+    parts = [_side_by_side(list(same)) for _, same in groupby(images, key=attrgetter("field"))]
+    read = [read_column(part.cells, part.field, column, settings.binary) for part in parts]
+    kinds = {values.array.type for values in read if values.array.null_count < len(values.array)}
     if len(kinds) > 1:
-        parts = [_image_column(changes, side, column, settings, in_texts=True) for changes, side in sides]
+        read = [read_column(part.cells, part.field, column, settings.binary, in_texts=True) for part in parts]
         kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
     kind = pa.binary() if is_binary(column) else kinds.pop() if kinds else pa.string()
-    array = pa.concat_arrays([part.values.array.cast(kind) for part in parts])
-    wrong, absent, unchanged, defaulted = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("wrong", "absent", "unchanged", "defaulted")
+    array = pa.concat_arrays([values.array.cast(kind) for values in read])
+    absent, unchanged, defaulted = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("absent", "unchanged", "defaulted")
     )
+    wrong = np.concatenate([part.cells.given & ~values.sound for part, values in zip(parts, read, strict=True)])
     none = (np.zeros(len(part.cells), bool) for part in parts)
     beyond = np.concatenate(
-        [zeros if part.values.beyond is None else part.values.beyond for part, zeros in zip(parts, none, strict=True)]
+        [zeros if values.beyond is None else values.beyond for values, zeros in zip(read, none, strict=True)]
     )
     meanings = np.repeat([part.field.meaning for part in parts], [len(part.cells) for part in parts])
     what = 'column "{}" has a value that is not of the type {}'
@@ -661,16 +656,23 @@ def _cells(found: Sequence[_ConnectorChanges], column: Column, settings: Connect
     return Cells(array, lacking, "raw", zones, faults, notes, named=True, unchanged=same)
 
 
-def _image_column(
-    changes: _ConnectorChanges, side: _Side, column: Column, settings: ConnectorSettings, *, in_texts: bool
-) -> _ImageColumn:
+def _image_column(changes: _ConnectorChanges, side: _Side, column: Column, settings: ConnectorSettings) -> _ImageColumn:
+    """Return a column of one image of some changes."""
     block, count = changes.rows.block, len(changes.rows.records)
     cells = side.columns.get(column.name, RecordColumn.absent(count))
     field = settled_field(block.columns.get(column.name) or field_of(column, settings), column, settings)
     unchanged = settings.stand_for_unchanged(cells, field.type) if side.patch else np.zeros(count, bool)
     cells = cells.without(unchanged)
-    values = read_column(cells, field, column, settings.binary, in_texts=in_texts)
-    return _ImageColumn(cells, values, field, unchanged, bool(block) or changes.connector not in _MYSQL)
+    is_whole = bool(block) or changes.connector not in _MYSQL
+    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole))
+
+
+def _side_by_side(parts: Sequence[_ImageColumn]) -> _ImageColumn:
+    """Put columns of one field one after the other: what is done once for a column takes long for a few rows."""
+    if len(parts) == 1:
+        return parts[0]
+    unchanged, absent = (np.concatenate([getattr(part, name) for part in parts]) for name in ("unchanged", "absent"))
+    return _ImageColumn(RecordColumn.joined([part.cells for part in parts]), parts[0].field, unchanged, absent)
 
 
 # --- settings on which values depend ----------------------------------------------------------------------------------
