@@ -248,7 +248,7 @@ class Landing:
             through_all = offsets.backlog.greatest() or None
         elif barrier is None and log.proves_ends:
             through_all = offsets.newest_mark()
-        ends = self.ends()
+        ends, _ = self._ends_of_all()
         offsets.begin(ends)
         more = ranges_to_read(replace(begun, next={**begun.next, **offsets.backlog.reached}), ends)
         self._read_some(log, more, offsets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from cdc_assets_tests.landing import test_barriers as ydb
 from cdc_assets_tests.landing import test_renamed_by_connectors as mariadb
 from cdc_assets_tests.landing import test_snapshots as snapshots
 from cdc_assets_tests.landing.test_connector_corners import Stream
-from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, canal, ddl, mark, row
+from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, canal, ddl, mark, row, without_extension
 from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
@@ -343,10 +342,6 @@ def test_a_changefeed_of_ydb_scans_its_table_into_all_partitions_or_the_table_is
 def canal_by_offset(feed: TopicFeed, *partitions: Sequence[bytes]) -> None:
     for number, messages in enumerate(partitions):
         broker(feed).send(number, *(without_extension(one) for one in messages))
-
-
-def without_extension(message: bytes) -> bytes:
-    return json.dumps({name: part for name, part in json.loads(message).items() if name != "_tidb"}).encode()
 
 
 def test_rows_by_offset_that_expired_in_another_partition_than_the_ddl_are_missing() -> None:
