@@ -3,7 +3,7 @@
     on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
     on a lake table     row_arithmetic (before + inserted - deleted = after), initial_rows (those from before the
                         changefeed exist), freshness (against its own lag target), equals_source (when it was last
-                        compared)
+                        compared), keeps_up (it does not fall behind)
     on a dml partition  column_types: the one that gates the write, see `assets`
 
 All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
@@ -28,6 +28,7 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import TableState
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, TableComparison
 from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.forecast import Forecast, Pace, forecast
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
@@ -55,6 +56,7 @@ __all__ = [
     "freshness_of",
     "holds_result",
     "initial_rows_result",
+    "keeps_up_result",
     "quarantine_result",
     "standing",
     "table_results",
@@ -68,7 +70,7 @@ CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
 
 FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_rows"
-EQUALS_SOURCE = "equals_source"
+EQUALS_SOURCE, KEEPS_UP = "equals_source", "keeps_up"
 
 
 def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
@@ -136,6 +138,11 @@ def table_specs(source: ConfiguredFeed, table: TableId) -> Iterator[dg.AssetChec
         INITIAL_ROWS,
         asset=lake_key(source.changefeed, table),
         description="The rows that the table had before its changefeed began are imported, or there were none.",
+    )
+    yield dg.AssetCheckSpec(
+        KEEPS_UP,
+        asset=lake_key(source.changefeed, table),
+        description="The table does not fall behind: its runs apply at least as much as comes.",
     )
     if source.changefeed.verify.source is not None:
         yield dg.AssetCheckSpec(
@@ -261,12 +268,15 @@ def table_results(
     accounts = pipeline.ledger.accounts(source.changefeed.name)
     verify = source.changefeed.verify
     comparisons = pipeline.ledger.comparisons(source.changefeed.name) if verify.source is not None else {}
+    points = {one.life: one.points for one in pipeline.ledger.states().get(source.changefeed.name, ())}
     for table in tables:
         if table.state is State.DROPPED:
             continue
         key = lake_key(source.changefeed, table.name)
         yield arithmetic_result(key, accounts.get(str(table.life), ()))
         yield initial_rows_result(key, table)
+        target = source.changefeed.lag_target_of(table.name)
+        yield keeps_up_result(key, forecast(points.get(str(table.life), ()), now, target))
         if verify.source is not None:
             yield equality_result(key, comparisons.get(table.name), table.through, verify.stale_days)
         fresh = freshness_of(source, table, checkpoint, now)
@@ -295,6 +305,19 @@ def initial_rows_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckR
     metadata = {"incomplete_since": str(table.gap.since)} if table.gap is not None else {}
     description = table.incomplete or "No rows from before the changefeed are missing."
     return _result(INITIAL_ROWS, table.gap is None, metadata, error=True, description=description, asset_key=key)
+
+
+def keeps_up_result(key: dg.AssetKey, expected: Forecast) -> dg.AssetCheckResult:
+    """Fail for a table that falls behind; its metadata say when one that catches up will have done so."""
+    numbers = {"rate": expected.rate, "slowest_rate": expected.slowest, "fastest_rate": expected.fastest,
+               "lag_seconds": expected.lag_seconds, "caught_up_in_seconds": expected.seconds,
+               "at_the_soonest_in_seconds": expected.soonest, "at_the_latest_in_seconds": expected.latest}  # fmt: skip
+    metadata = {name: dg.MetadataValue.float(value) for name, value in numbers.items() if value is not None}
+    passed = expected.pace != Pace.FALLING_BEHIND
+    sentence = f"The table {expected.sentence}." if expected.sentence else f"The table's pace: {expected.pace}."
+    if not passed:
+        sentence += " Raise runs_at_once and run_tables, give the run more cores, or let it run on executors (decode)."
+    return _result(KEEPS_UP, passed, {"pace": expected.pace, **metadata}, False, sentence, key)
 
 
 def equality_result(

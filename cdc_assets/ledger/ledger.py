@@ -29,6 +29,7 @@ from cdc_assets.ledger.files import (
 )
 from cdc_assets.model.comparison import TableComparison, format_comparison, parse_comparison
 from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -83,6 +84,7 @@ _TABLES = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("ways", sa.Text, nullable=False),
     sa.Column("complete_by", sa.Text, nullable=False),
+    sa.Column("points", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("changed_at", sa.Float, nullable=False),
 )
@@ -480,8 +482,11 @@ class Ledger:
     # --- tables ---
 
     def record_states(self, changefeed: str, states: Sequence[TableState]) -> None:
-        """Record the states of tables; one row per table."""
+        """Record the states of tables; one row per table. Their newest points are added to those of before."""
         now = time.time()
+        mine = sa.select(_TABLES.c.life, _TABLES.c.points).where(_TABLES.c.changefeed == changefeed)
+        with self._database.read() as connection:
+            points = {life: json.loads(text) for life, text in connection.execute(mine)}
         rows = [
             {
                 "changefeed": changefeed,
@@ -495,6 +500,7 @@ class Ledger:
                 "reason": state.reason,
                 "ways": json.dumps(state.ways, ensure_ascii=False),
                 "complete_by": state.complete_by,
+                "points": json.dumps(_with_point(points.get(state.life, []), now, state.through)),
                 "run": state.run,
                 "changed_at": now,
             }
@@ -511,9 +517,28 @@ class Ledger:
                 sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
             ):
                 ways = tuple(json.loads(row.ways))
+                points = tuple((end, through) for end, through in json.loads(row.points))
                 decoded = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
+                decoded["points"] = points
                 found.setdefault(row.changefeed, []).append(TableState(**{**_fields(TableState, row), **decoded}))
         return {changefeed: tuple(states) for changefeed, states in found.items()}
+
+
+def _with_point(points: list[list[float]], now: float, through: Tso) -> list[list[float]]:
+    """Return the points with a new one if the table went on; one that was rebuilt to an earlier TSO begins anew.
+
+    Of a run that lives on and ends a round every second, the newest end stands for those shortly before it.
+    """
+    if through <= 0 or (points and points[-1][1] == through):
+        return points
+    kept = [] if points and points[-1][1] > through else points
+    if len(kept) > 1 and kept[-1][0] - kept[-2][0] < _APART_SECONDS:
+        kept = kept[:-1]
+    return [*kept[1 - MOST_POINTS :], [round(now, 3), through]]
+
+
+_APART_SECONDS = 30
+"""Ends of runs that are nearer to each other say little of a rate."""
 
 
 def _fields(entry: type, row: sa.Row[Any]) -> dict[str, Any]:

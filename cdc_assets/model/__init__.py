@@ -12,6 +12,7 @@ Imports nothing but the standard library.
     dumps             a dump
     explanation       how a row of a table came to be as it is
     findings          what was found of a changefeed, and how grave it is
+    forecast          when a table will have caught up
     landed            what was landed of topics: rows in pieces, and events
     landing_commands  the commands with which a person decides about messages of topics
     ledger_entries    what the ledger remembers, as values

@@ -57,6 +57,7 @@ class TableState:
 
     `version` is the newest schema version applied, `through` the TSO at or below which everything is applied,
     `checkpoint` the changefeed's at that time. `complete_by` is what made it complete, "" for an incomplete one.
+    `points` are the ends of the newest runs that brought it forward (seconds since 1970), with `through` of then.
     """
 
     life: str
@@ -69,3 +70,4 @@ class TableState:
     ways: tuple[str, ...] = ()
     run: str = ""
     complete_by: str = ""
+    points: tuple[tuple[float, Tso], ...] = ()

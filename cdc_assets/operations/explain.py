@@ -56,7 +56,8 @@ def explain(
     BadSettings for a table that is not known or has no key, and a key that does not fit it.
     """
     listing, present = pipeline.plan(whole=True)
-    named = {life: one.name for life, one in present.history.lives.items() if one.name is not None}
+    lives = present.history.lives.items()
+    named = {life: one.name for life, one in lives if one.name is not None and not life.kind}
     life = next((life for life, name in named.items() if is_called(table, (life, name))), None)
     if life is None:
         raise no_such_table(table, named.values())

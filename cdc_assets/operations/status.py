@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.findings import INCOMPLETE
+from cdc_assets.model.forecast import forecast
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
@@ -149,6 +151,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 "" if table.life in gaps else table.complete_by,
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
+                None if table.state is not State.APPLIED else forecast(table.points, time.time()),
             )
             for table in tables
         ]

@@ -211,7 +211,8 @@ class _Proof:
                 yield life, replace(found, seconds=round(time.monotonic() - start, 3))
 
     def _asked(self) -> list[tuple[Life, TableId]]:
-        named = {life: table.name for life, table in self.plan.history.lives.items() if table.name is not None}
+        mirrors = {life: table for life, table in self.plan.history.lives.items() if not life.kind}
+        named = {life: table.name for life, table in mirrors.items() if table.name is not None}
         for text in self.tables:
             if "*" not in text and not any(is_called(text, (life, name)) for life, name in named.items()):
                 raise no_such_table(text, named.values())
@@ -225,7 +226,8 @@ class _Proof:
 
     def unknown_to_the_lake(self) -> Iterator[TableComparison]:
         """Yield the source's tables that the changefeed replicates and the lake does not have."""
-        known = ByName({table.name: None for table in self.plan.history.lives.values() if table.name is not None})
+        lives = self.plan.history.lives.items()
+        known = ByName({table.name: None for life, table in lives if table.name is not None and not life.kind})
         for table in self.dump.tables:
             if table.id not in known and self.filters.names(table.id):
                 yield TableComparison(

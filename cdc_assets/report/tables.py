@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.findings import INCOMPLETE, Severity
+from cdc_assets.model.forecast import Forecast
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
@@ -82,7 +83,7 @@ class TableStatus:
     commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
     missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
     `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
-    it.
+    it. `forecast` says when it will have caught up.
     """
 
     changefeed: str
@@ -105,6 +106,7 @@ class TableStatus:
     complete_by: str = ""
     incomplete_cause: str = ""
     cuts: tuple[str, ...] = ()
+    forecast: Forecast | None = None
 
     @property
     def wants_a_person(self) -> bool:

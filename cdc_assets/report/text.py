@@ -167,6 +167,7 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> I
     yield from grid_lines(heads, cells)
     yield from _lag_lines([row for row in rows if row.changefeed not in landed], LAG_HEADS)
     yield from _lag_lines([row for row in rows if row.changefeed in landed], LANDED_LAG_HEADS)
+    yield from (f"{row.table} {row.forecast.sentence}." for row in rows if row.forecast and row.forecast.sentence)
     for row in rows:
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"

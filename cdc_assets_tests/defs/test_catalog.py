@@ -190,7 +190,7 @@ def test_comments_come_from_the_ddl_and_follow_a_rename() -> None:
 
 def test_sensor_runs_and_partition_runs_report_the_same_checks(caught_up: Seen, by_partition: Seen) -> None:
     expected = {(dg.AssetKey([NAME, "bucket"]), name) for name in CHECKS}
-    expected |= {(TABLE, name) for name in ("row_arithmetic", "initial_rows", "freshness")}
+    expected |= {(TABLE, name) for name in ("row_arithmetic", "initial_rows", "keeps_up", "freshness")}
     expected |= {(dg.AssetKey([NAME, "dml"]), "column_types")}
     assert set(caught_up.evaluations) == expected
     assert set(by_partition.evaluations) == expected
@@ -225,7 +225,13 @@ def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
     defs = dg.Definitions.merge(caught_up.defs, dg.Definitions(jobs=[job]))
     result = defs.resolve_job_def("by_hand").execute_in_process(instance=caught_up.instance)
     passed = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
-    assert passed == {**dict.fromkeys(CHECKS, True), "row_arithmetic": True, "initial_rows": True, "freshness": False}
+    assert passed == {
+        **dict.fromkeys(CHECKS, True),
+        "row_arithmetic": True,
+        "initial_rows": True,
+        "keeps_up": True,
+        "freshness": False,
+    }
 
 
 def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_up: Seen) -> None:

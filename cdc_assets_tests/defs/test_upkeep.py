@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
-from cdc_assets.defs.checks import equality_result
+from cdc_assets.defs.checks import equality_result, keeps_up_result
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.comparison import EQUAL, TableComparison
+from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.cuts import CutSettings
 from cdc_assets.settings.initial import ServerAddress
@@ -167,6 +168,17 @@ def test_the_check_of_equality_fails_for_a_table_that_moved_on_long_ago_or_was_n
     assert stale.description is not None
     assert stale.description.startswith("It is applied 4.0 days further than when it was compared.")
     assert equality_result(key, None, 5 << 60, 3).passed is False
+
+
+def test_the_check_of_the_pace_fails_for_a_table_that_falls_behind_alone() -> None:
+    key = dg.AssetKey("t")
+    behind = keeps_up_result(key, Forecast(Pace.FALLING_BEHIND, 9000.0, 0.5, 0.4, 0.6))
+    assert (behind.passed, behind.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert behind.metadata["rate"] == dg.MetadataValue.float(0.5)
+    assert "falls behind: each second it applies 0.50 s" in str(behind.description)
+    assert all(
+        keeps_up_result(key, Forecast(pace, 1.0)).passed for pace in (Pace.UNKNOWN, Pace.KEEPING, Pace.UP_TO_DATE)
+    )
 
 
 def test_the_command_line_lists_what_is_due_without_doing_it(location: Location) -> None:

@@ -1,0 +1,82 @@
+"""When a table will have caught up, by the ends of its newest runs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.ledger.ledger import _with_point
+from cdc_assets.model.forecast import MOST_POINTS, Pace, Point, forecast
+from cdc_assets.model.ledger_entries import TableState
+from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
+
+NOW = 1_750_000_000.0
+
+
+def points(rates: list[float], lag: float, every: float = 100.0) -> list[Point]:
+    """Runs that end every so often, the last one now, so far behind; each applied so many seconds a second."""
+    found, end, moment = [(NOW, NOW - lag)], NOW, NOW - lag
+    for rate in reversed(rates):
+        end, moment = end - every, moment - rate * every
+        found.append((end, moment))
+    return [(end, int(moment * 1000) << 18) for end, moment in reversed(found)]
+
+
+def test_a_table_that_applies_three_seconds_a_second_halves_its_lag_in_time() -> None:
+    found = forecast(points([3.0, 3.0, 3.0], lag=4200), NOW)
+    assert found.pace == Pace.CATCHING_UP
+    assert (found.seconds, found.soonest, found.latest) == (2000.0, 2000.0, 2000.0)
+
+
+def test_the_spread_of_the_rates_is_that_of_the_forecast() -> None:
+    found = forecast(points([0.5, 2.0, 5.0], lag=1200), NOW, target_seconds=200)
+    assert (found.seconds, found.soonest, found.latest) == (1000.0, 250.0, None)
+    assert "about 16.7 min (at the soonest in 4.2 min, never at its slowest)" in found.sentence
+
+
+def test_a_table_whose_runs_apply_less_than_comes_falls_behind() -> None:
+    found = forecast(points([0.4, 0.5, 0.6], lag=9000), NOW)
+    assert (found.pace, found.rate, found.seconds) == (Pace.FALLING_BEHIND, 0.5, None)
+    assert found.sentence.startswith("falls behind: each second it applies 0.50 s of changes (0.40 to 0.60)")
+
+
+def test_a_table_that_is_behind_by_what_comes_between_two_runs_is_up_to_date() -> None:
+    assert forecast(points([1.0, 1.0, 1.0], lag=150), NOW).pace == Pace.UP_TO_DATE
+    assert forecast(points([1.0, 1.0, 1.0], lag=5000), NOW).pace == Pace.KEEPING
+
+
+def test_nothing_is_said_by_two_runs_or_by_runs_of_long_ago() -> None:
+    assert forecast(points([3.0], lag=9000), NOW).pace == Pace.UNKNOWN
+    assert forecast(points([3.0, 3.0], lag=9000), NOW + 30 * 86400).pace == Pace.UNKNOWN
+    assert forecast([], NOW).pace == Pace.UNKNOWN
+
+
+@given(st.lists(st.floats(0.01, 20), min_size=2, max_size=11), st.floats(0, 1e6))
+def test_the_latest_is_never_before_the_soonest(rates: list[float], lag: float) -> None:
+    found = forecast(points(rates, lag), NOW)
+    if found.seconds is not None:
+        assert found.soonest is not None
+        assert found.soonest <= found.seconds
+        assert found.latest is None or found.seconds <= found.latest
+
+
+def test_the_ledger_keeps_the_newest_ends_of_runs_that_brought_a_table_forward() -> None:
+    ledger, name = Ledger("sqlite://"), TableId("shop", "t")
+    for through in (5, 5, 6):
+        ledger.record_states("feed", [TableState("shop.t@1", name, 1, through, 99, State.APPLIED)])
+    (state,) = ledger.states()["feed"]
+    assert [through for _, through in state.points] == [5, 6]
+    kept: list[list[float]] = []
+    for run in range(30):
+        kept = _with_point(kept, run * 60.0, run + 1)
+    assert [through for _, through in kept] == list(range(31 - MOST_POINTS, 31))
+    assert _with_point(kept, 3600.0, 3) == [[3600.0, 3]]
+
+
+def test_rounds_of_a_run_that_lives_on_are_no_points_of_their_own() -> None:
+    kept: list[list[float]] = []
+    for second in range(100):
+        kept = _with_point(kept, float(second), second + 1)
+    assert [end for end, _ in kept] == [0.0, 30.0, 60.0, 90.0, 99.0]
