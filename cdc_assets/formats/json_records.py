@@ -28,8 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.messages import explained
-from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits, explained
 from cdc_assets.formats.words import BitIndex, have, is_utf8, pieces, places, whole_numbers, words
 
 __all__ = [

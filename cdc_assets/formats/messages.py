@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,7 +25,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded
+from cdc_assets.formats.json_records import json_value
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.records import explained
 from cdc_assets.model.schema import Column, ReadColumn, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.zones import Zone
@@ -49,7 +50,6 @@ __all__ = [
     "classified_rows",
     "codec_of",
     "dialect_of",
-    "explained",
     "in_order",
     "is_of_snapshot",
     "lines_of",
@@ -76,7 +76,7 @@ _PART_BYTES = 8 << 20
 _POSITION_DIGITS, _TEN_THOUSAND = 20, np.uint64(10_000)
 _BEYOND = 10**_POSITION_DIGITS
 """More than any number of a place in a log."""
-_FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % number for number in range(10_000)), "<u4")
+_FOUR_DIGITS = np.array([b"%04d" % number for number in range(10_000)]).view("<u4")
 """Each number below ten thousand as four characters."""
 
 
@@ -333,19 +333,6 @@ def truncating(table: TableId) -> str:
     return f"TRUNCATE TABLE `{table.table.replace('`', '``')}`"
 
 
-def explained(error: Exception) -> str:
-    """Return the sentence for an error that a message's bytes raised, at most 300 characters."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 at byte {error.start}"
-    if isinstance(error, json.JSONDecodeError):
-        return f"it is not JSON: {error}"
-    if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]!r}"[:300]
-    if not isinstance(error, ValueError):
-        return "a value in it is of another kind than it should be"
-    return "a number in it has too many digits" if "set_int_max_str_digits" in str(error) else str(error)[:300]
-
-
 def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Return lines by message."""
     table = pa.Table.from_batches(list(batches), CLASSIFIED).combine_chunks()
@@ -383,10 +370,12 @@ def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, b
     if options.claim_check_raw_value:
         return None, content
     try:
-        held = json.loads(content)
+        held = json_value(content)
+        if type(held["value"]) is not str or type(held["key"]) not in (str, type(None)):  # a number has its digits
+            raise ValueError("its key and value are no texts")
         key = None if held["key"] is None else base64.b64decode(held["key"], validate=True)
         return key, base64.b64decode(held["value"], validate=True)
-    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise MalformedData(
             f"a claim-check file holds no message ({explained(error)}); expected an object with key and "
             "value in base64. If the changefeed has claim-check-raw-value, give it in the changefeed TOML."

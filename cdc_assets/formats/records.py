@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 import copy
 import enum
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.words import Marks, base64_numbers
 
-__all__ = ["CellKind", "Kinds", "Marks", "Path", "RecordColumn", "Records", "bits"]
+__all__ = ["CellKind", "Kinds", "Marks", "Path", "RecordColumn", "Records", "bits", "explained"]
 
 Places = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.uint8]
@@ -253,3 +254,16 @@ def bits(mask: pa.Array) -> Marks:
     """Return a mask of Arrow's; null is no."""
     found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return found
+
+
+def explained(error: Exception) -> str:
+    """Return the sentence for an error that a message's bytes raised, at most 300 characters."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {error.start}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]!r}"[:300]
+    if not isinstance(error, ValueError):
+        return "a value in it is of another kind than it should be"
+    return "a number in it has too many digits" if "set_int_max_str_digits" in str(error) else str(error)[:300]

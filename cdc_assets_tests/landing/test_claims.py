@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.messages import Kind, codec_of
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind, codec_of, read_claim
 from cdc_assets.landing.partition_reader import whole_message
 from cdc_assets_tests.topics import Topic, messages_of, topics
 
@@ -49,6 +50,14 @@ def frames(data: bytes, at: int) -> list[bytes]:
 def file_of(row: dict[str, Any], value: bytes | None = None) -> bytes:
     coded = [None if one is None else base64.b64encode(one).decode() for one in (row["key"], value or row["value"])]
     return json.dumps({"key": coded[0], "value": coded[1]}).encode()
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b'{"key":null}', b'{"key":null,"value":1234}', b'{"key":1234,"value":"YQ=="}']
+)
+def test_a_file_without_texts_of_a_message_is_none(content: bytes) -> None:
+    with pytest.raises(MalformedData, match="holds no message"):
+        read_claim(content, MessageOptions(protocol="canal-json"))
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=str)

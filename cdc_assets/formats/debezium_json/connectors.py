@@ -38,14 +38,13 @@ from cdc_assets.formats.messages import (
     SchemaEvent,
     SourceSql,
     classified,
-    explained,
     in_order,
     lines_of,
     one_row_messages,
     source_text,
     truncating,
 )
-from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits, explained
 from cdc_assets.formats.values.connect import CLOCKS, COUNTS, Field, is_binary, read_bytes, read_column
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL

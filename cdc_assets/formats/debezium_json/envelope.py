@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdc_assets.formats.json_records import json_records, json_value, print_json
-from cdc_assets.formats.messages import explained
-from cdc_assets.formats.records import Marks, Path, RecordColumn, Records
+from cdc_assets.formats.records import Marks, Path, RecordColumn, Records, explained
 from cdc_assets.formats.values.connect import Field
 
 __all__ = ["Envelope", "SchemaBlock", "envelopes"]

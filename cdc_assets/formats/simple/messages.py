@@ -33,11 +33,10 @@ from cdc_assets.formats.messages import (
     by_nothing,
     classified,
     classified_rows,
-    explained,
     in_order,
     lines_of,
 )
-from cdc_assets.formats.records import CellKind, Records, bits
+from cdc_assets.formats.records import CellKind, Records, bits, explained
 from cdc_assets.formats.simple.avro import read_head, read_message
 from cdc_assets.formats.simple.rows import KINDS, cells_of, read_rows
 from cdc_assets.formats.simple.schema import table_of, table_schema

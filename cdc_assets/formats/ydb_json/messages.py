@@ -38,13 +38,12 @@ from cdc_assets.formats.messages import (
     SourceSql,
     by_nothing,
     classified,
-    explained,
     in_order,
     lines_of,
     one_row_messages,
     position_texts,
 )
-from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits, explained
 from cdc_assets.formats.values.ydb import NUMBERS, cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.ydb_types import ydb_column
