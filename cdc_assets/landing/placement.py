@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.formats.messages import Kind, SchemaEvent, truncating
 from cdc_assets.landing.backlog import Backlog, Piece
@@ -131,13 +132,13 @@ class OffsetBatch:
 
     def without_places(self, barrier: CommonBarrier | None) -> set[str]:
         """Return the topics with barriers of which no row in the backlog has a place."""
-        rows = dict[str, bool]()
+        rows, placed = set[str](), set[str]()
         for piece in self.backlog if barrier else ():
-            kinds, topic = piece.spoken.column("kind").to_pylist(), piece.partition.topic
-            for kind, at in zip(kinds, self.backlog.places(piece), strict=True):
-                if kind == Kind.ROW.value:
-                    rows[topic] = rows.get(topic, False) or bool(at)
-        return {topic for topic, placed in rows.items() if barrier and topic in barrier.topics and not placed}
+            is_row = pc.equal(piece.spoken.column("kind"), Kind.ROW.value)
+            places = piece.spoken.column("source_position").filter(is_row)
+            rows.update([piece.partition.topic] if len(places) else ())
+            placed.update([piece.partition.topic] if places.null_count < len(places) else ())
+        return {topic for topic in rows - placed if barrier and topic in barrier.topics}
 
     def with_offsets_alone(self, barrier: CommonBarrier | None) -> set[str]:
         """Return the topics of which nothing but partitions and offsets puts in order what is in the backlog.
