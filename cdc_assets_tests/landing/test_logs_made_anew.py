@@ -15,6 +15,7 @@ from cdc_assets.io.storage import Opener
 from cdc_assets.landing.decisions import declare_dead
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
+from cdc_assets_tests.landing import test_barriers as ydb
 from cdc_assets_tests.landing.test_connector_corners import Stream
 from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, ddl, mark, row, rows_of
 from cdc_assets_tests.landing.test_shares import Tasks
@@ -309,3 +310,18 @@ def test_the_topic_of_a_dropped_table_may_go(tmp_path: Path) -> None:
     log.send(0, mark(200), topic="shop_u")
     assert feed.apply().findings == ()
     assert feed.fence == 200
+
+
+def test_a_topic_by_offset_that_is_gone_is_told_of(tmp_path: Path) -> None:
+    """A changefeed of YDB was dropped, or another connector's topic: nothing else shows that its table stands still."""
+    lines, other = ydb.Lines(), "shop/users/updates"
+    lines.change(0, 1, 1, 1000)
+    lines.send(0, {"update": {"a": 1}, "key": [1], "ts": [1000, 1]}, other)
+    feed = ydb.feed_of(lines, tmp_path, topics=[ydb.TOPIC, other])
+    said = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
+    lines.log.lines = [line for line in lines.log.lines if line["topic"] != other]
+    lines.change(0, 1, 2, 1001)
+    (gone,) = [one.sentence for one in feed.apply().findings if one.rule == "listing" and one.sentence not in said]
+    assert gone.startswith(f"{other}[0] is not there any more: nothing comes to its tables")
+    declare_dead(feed.landing, Partition(other, 0))
+    assert [one.sentence for one in feed.apply().findings if one.rule == "listing"] == said

@@ -21,6 +21,7 @@ from cdc_assets.formats.messages import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
+from cdc_assets.model.landing_commands import declare_dead_command
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, SettledFiles
@@ -168,6 +169,7 @@ class TopicsSource:
                 *kept,
                 *_waiting(waiting),
                 *_losses(landed),
+                *(_gone(landed) if self.options.messages.by_offset and self.options.archive is None else ()),
                 *without_rows(landed),
                 *(f"{words}." for words in landed.taken_away),
             ),
@@ -396,6 +398,18 @@ def _losses(landed: Landed) -> tuple[str, ...]:
         "accepted: tables of this topic may lack changes until they are imported anew."
         for lost in landed.accepted_losses
     )
+
+
+def _gone(landed: Landed) -> Iterator[str]:
+    """Tell of topics that were landed and are not there any more: by offset no mark says that anything is missing."""
+    there = {partition.topic for partition in landed.ends}
+    for partition in sorted(landed.next.keys() - landed.dead.keys()):
+        if partition.topic not in there:
+            yield (
+                f"{partition} is not there any more: nothing comes to its tables, and what came since the landing "
+                "before is missing. Give the login the right to see it, or bring its tables anew by another topic; if "
+                f"it was to go, `{declare_dead_command(partition)}` says so."
+            )
 
 
 def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _Part, DataFile]:
