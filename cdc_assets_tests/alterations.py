@@ -10,7 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cdc_assets.model.schema import TableId
-from cdc_assets_tests.source import Col, Refused, Row, Rows, Source, Table, Value, converted, quoted
+from cdc_assets_tests.source import Col, ColumnChange, Refused, Row, Rows, Source, Table, Value, converted, quoted
 
 __all__ = [
     "ALTERATIONS",
@@ -151,7 +151,7 @@ def _add_column(source: Source, picks: Picks) -> None:
     value = col.implicit if col.default is None else col.default
     rows: Rows = {h: {**row, col.name: value} for h, row in table.rows.items()}
     after = replace(table, columns=columns, rows=rows, numbered=col.id)
-    source.alter(table, f"ADD COLUMN {col.sql}{place}", 5, after)
+    source.alter(table, f"ADD COLUMN {col.sql}{place}", 5, after, ColumnChange("", col.name, value=value))
 
 
 def _without(table: Table, name: str) -> Table:
@@ -164,7 +164,7 @@ def _drop_column(source: Source, picks: Picks) -> None:
     name = _column(table, picks, True).name
     if len(table.columns) < 2:
         raise Refused("the last column")
-    source.alter(table, f"DROP COLUMN {quoted(name)}", 6, _without(table, name))
+    source.alter(table, f"DROP COLUMN {quoted(name)}", 6, _without(table, name), ColumnChange(name, ""))
 
 
 def _renamed(table: Table, old: str, new: str) -> Table:
@@ -187,11 +187,11 @@ def _rename_column(source: Source, picks: Picks) -> None:
     if table.parts and col.name == table.parts.column:
         raise Refused("the partitioning depends on it")
     new = _free_name(table, picks)
-    after = _renamed(table, col.name, new)
+    after, change = _renamed(table, col.name, new), ColumnChange(col.name, new)
     if picks(2):
-        source.alter(table, f"CHANGE COLUMN {quoted(col.name)} {after.column(new).sql}", 12, after)
+        source.alter(table, f"CHANGE COLUMN {quoted(col.name)} {after.column(new).sql}", 12, after, change)
     else:
-        source.alter(table, f"RENAME COLUMN {quoted(col.name)} TO {quoted(new)}", 12, after)
+        source.alter(table, f"RENAME COLUMN {quoted(col.name)} TO {quoted(new)}", 12, after, change)
 
 
 def _swap_columns(source: Source, picks: Picks) -> None:
@@ -202,7 +202,8 @@ def _swap_columns(source: Source, picks: Picks) -> None:
         raise Refused("one column")
     for old, new in ((one, "swap"), (two, one), ("swap", two)):
         now = source.tables[table.name]
-        source.alter(now, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}", 12, _renamed(now, old, new))
+        clause, change = f"RENAME COLUMN {quoted(old)} TO {quoted(new)}", ColumnChange(old, new)
+        source.alter(now, clause, 12, _renamed(now, old, new), change)
 
 
 def _retyped(col: Col, picks: Picks) -> tuple[Col, Callable[[Value], Value]]:
@@ -253,7 +254,7 @@ def _modify(source: Source, picks: Picks) -> None:
         if not place:
             raise Refused("no new place")
     after = replace(table, columns=columns, rows=rows, numbered=max(table.numbered, col.id))
-    source.alter(table, f"MODIFY COLUMN {col.sql}{place}", 12, after)
+    source.alter(table, f"MODIFY COLUMN {col.sql}{place}", 12, after, ColumnChange(old.name, col.name, turn))
 
 
 def _set_default(source: Source, picks: Picks) -> None:
@@ -286,7 +287,8 @@ def _several(source: Source, picks: Picks) -> None:
     rows: Rows = {h: {**row, col.name: value} for h, row in after.rows.items()}
     after = replace(after, columns=(*after.columns, col), rows=rows, numbered=col.id)
     clauses = f"ADD COLUMN {col.sql}, DROP COLUMN {quoted(dropped)}, RENAME COLUMN {quoted(old)} TO {quoted(new)}"
-    source.alter(table, clauses, 61, after)
+    changes = ColumnChange(dropped, ""), ColumnChange(old, new), ColumnChange("", "added", value=value)
+    source.alter(table, clauses, 61, after, *changes)
 
 
 # --- keys and partitions ----------------------------------------------------------------------------------------------

@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from cdc_assets.formats import COMMIT_TS
 
-__all__ = ["contents_of"]
+__all__ = ["contents_of", "plain_values"]
 
 
 def contents_of(rows: pa.Table) -> tuple[tuple[str, ...], Counter[tuple[Any, ...]]]:
     """Return the columns of a lake's table, and its rows."""
     rows = rows.drop_columns([COMMIT_TS])
-    return tuple(rows.column_names), Counter(zip(*map(_plain, rows.columns), strict=True))
+    return tuple(rows.column_names), Counter(zip(*map(plain_values, rows.columns), strict=True))
 
 
-def _plain(values: pa.ChunkedArray) -> list[Any]:
+def plain_values(values: pa.ChunkedArray) -> list[Any]:
     return [_oracle_value(value) for value in values.to_pylist()]
 
 

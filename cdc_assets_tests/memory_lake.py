@@ -7,29 +7,34 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import cast
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
+from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
-from cdc_assets.decoding.upgrade import evolve_rows
+from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS, tracked
+from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, read_window, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.gaps import CompletePattern
+from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, RenameColumn
+from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, RenameColumn
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -65,6 +70,8 @@ class _Table:
     """Tagged snapshots: a number, the label and the rows."""
     continued: set[str] = field(default_factory=set)
     """Columns that came back: changes from before that have what they held then."""
+    lives: tuple[ColumnLife, ...] = ()
+    """When the source had which column."""
 
 
 class MemoryLake:
@@ -105,6 +112,7 @@ class MemoryLake:
                     made = _Table(
                         schema, _empty(schema, life.kind), step.progress, step.ddl, name, gap=step.gap, base=step.base
                     )
+                    made.lives = first_lives(schema, step.at)
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
@@ -112,16 +120,17 @@ class MemoryLake:
                     return StepResult()
                 rows = _change(table.rows, step)
                 if life.kind:
-                    rows = _MOVED[life.kind](rows, step, *self._moved(step))
+                    rows = _MOVED[life.kind](rows, step, table.ddl, *self._moved(step))
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
-                table.schema = schema
                 renames = {one.old: one.new for one in step.changes if isinstance(one, RenameColumn)}
                 back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
                 table.continued = {renames.get(name, name) for name in table.continued} | back
+                table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes
                 table.settings = {} if emptied else {**table.settings, **step.settings}
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
-                rows = _MOVED[life.kind](self.tables[life].rows, step, *self._moved(step))
+                table = self.tables[life]
+                rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved(step))
                 self._commit(self.tables[life], rows, Progress(step.at, Phase.DDL), step.at)
                 if not isinstance(step, ExchangePartition):
                     self.tables[life].name = step.to if isinstance(step, RecoverTable) else None
@@ -202,7 +211,7 @@ class MemoryLake:
         if not kind_of(frame).EQUAL_ROWS:
             windows = [reduced(frame, windows)]
         for window in windows:
-            table.rows = _apply(table.rows, window.changes, frame)
+            table.rows = _apply(table.rows, window.changes, frame)[0]
         for path, lines in replay.targets.items():
             for line in lines:
                 if (path, line) not in found.bad:
@@ -290,10 +299,7 @@ class MemoryLake:
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
         alike = AlikeKeys() if kind_of(step).NAME != "keyed" else _alike(table.rows, changes, step.schema)
-        passed = 0
-        if has_patches(changes) and not step.life.kind:
-            changes, passed = _patched(table.rows, changes, step.schema, str(step.life))
-        rows = _apply(table.rows, changes, step)
+        rows, passed = _apply(table.rows, changes, step)
         table.settings = step.settings_after(table.settings, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
@@ -329,7 +335,7 @@ class MemoryLake:
         mirror = step.life.source
         if isinstance(step, ChangeTable) and not any(isinstance(one, DeleteRows) for one in step.changes):
             return None, None
-        mine = self._as_of(mirror, step.at) if mirror in self.tables else None
+        mine = self._before(mirror, step)
         match step:
             case ChangeTable(changes=changes):
                 deletes = [one for one in changes if isinstance(one, DeleteRows)]
@@ -345,12 +351,28 @@ class MemoryLake:
                 return mine, None
             case RecoverTable():
                 return None, mine
-            case ExchangePartition(_, other, at, predicate, partitioned):
-                theirs = self._as_of(other, at)
+            case ExchangePartition(_, other, _, predicate, partitioned):
+                theirs = self._before(other.source, step)
                 if partitioned:
                     return None if mine is None else _where(mine, predicate), theirs
-                return mine, _where(theirs, predicate)
+                return mine, None if theirs is None else _where(theirs, predicate)
         raise TypeError(step)
+
+    def _before(self, mirror: Life, step: Step) -> pa.Table | None:
+        """The rows of a mirror before a DDL, or what the states say that it would have."""
+        states = self.tables.get(dataclasses.replace(mirror, kind="scd2"))
+        if mirror in self.tables:
+            return self._as_of(mirror, step.at)
+        if states is None or step.life.kind != "scd2":
+            return None
+        lives = [one for one in states.lives if one.since < step.at and (one.until or step.at) >= step.at]
+        rows = [
+            {**{one.source: row[one.column] for one in lives}, COMMIT_TS: row[COMMIT_TS]}
+            for row in states.rows.to_pylist()
+            if row[START_TS] < step.at and (row[END_TS] or step.at) >= step.at
+        ]
+        fields = [pa.field(one.source, states.rows.schema.field(one.column).type) for one in lives]
+        return pa.Table.from_pylist(rows, pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]))
 
     def _as_of(self, life: Life, at: Tso) -> pa.Table:
         table = self.tables[life]
@@ -370,7 +392,10 @@ def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
     for change in changes:
         if isinstance(change, DeleteRows) and change.predicate is not None:
             _refuse_undated(rows, change.predicate, step)
-    rows = evolve_rows(rows, changes, after)
+    present = pc.is_null(rows.column(END_TS)) if END_TS in rows.column_names else None
+    if step.life.kind and present is None:
+        present = pa.repeat(pa.scalar(False), rows.num_rows)
+    rows = evolve_rows(rows, changes, after, present)
     for change in changes:
         if isinstance(change, DeleteRows):
             rows = rows.slice(0, 0) if change.predicate is None else _where_not(rows, change.predicate)
@@ -400,10 +425,17 @@ def _where_not(rows: pa.Table, predicate: Predicate) -> pa.Table:
     return rows.filter(mask.to_arrow())
 
 
-def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> pa.Table:
-    kind = kind_of(step)
-    changes = kind.finished(changes, step) if changes.num_rows else changes
-    return _WRITERS[kind.NAME](rows, changes, step.schema, str(step.life))
+def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> tuple[pa.Table, int]:
+    """Return the rows of a table after reduced changes, and how many of these are passed over."""
+    if not changes.num_rows:
+        return rows, 0
+    kind, passed, table = kind_of(step), 0, str(step.life)
+    changes = kind.finished(changes, step)
+    if kind.NAME == "scd2":
+        return states_after(rows, changes, step.schema, table, tracked(step))
+    if has_patches(changes) and not step.life.kind:
+        changes, passed = _patched(rows, changes, step.schema, table)
+    return _WRITERS[kind.NAME](rows, changes, step.schema, table), passed
 
 
 def _appended(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
@@ -501,7 +533,7 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
     return pa.concat_tables([left, changes.take(pa.array(added, pa.int64())).select(rows.column_names)])
 
 
-def _logged(rows: pa.Table, step: Step, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
+def _logged(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
     for moved, word in ((leaving, "DELETE"), (entering, "INSERT")):
         if moved is not None:
             own = {"_change_type": word, "_cdc_position": step.at, COMMIT_TS: step.at}
@@ -510,9 +542,93 @@ def _logged(rows: pa.Table, step: Step, leaving: pa.Table | None, entering: pa.T
     return rows
 
 
+def states_after(
+    rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str, track: Sequence[str] | None = None
+) -> tuple[pa.Table, int]:
+    """Return the states of rows after finished changes, and how many of these are passed over.
+
+    The states that are open end where the first change of their key begins; one whose tracked values do not change goes
+    on with the others.
+    """
+    open_ = rows.filter(pc.is_null(rows.column(END_TS)))
+    passed = 0
+    if has_patches(changes):
+        changes, passed = _patched(open_, changes, schema, table)
+    before = dict(zip(_keys(open_, schema), open_.to_pylist(), strict=True))
+    left = rows.filter(pc.is_valid(rows.column(END_TS))).to_pylist()
+    meta = zip(changes.column(OP).to_pylist(), changes.column(FIRST).to_pylist(), strict=True)
+    for key, change, (op, first) in zip(
+        _keys(changes, schema), changes.select(rows.column_names).to_pylist(), meta, strict=True
+    ):
+        state = before.pop(key, None) if first else None
+        if state is not None:
+            if op > 0 and track is not None and all(state[name] == change[name] for name in track):
+                change |= {name: state[name] for name in (START_TS, START_AT)}
+            else:
+                left += _ended([state], change[START_TS], change[START_AT])
+        if op > 0:
+            left.append(change)
+    return pa.Table.from_pylist([*left, *before.values()], rows.schema), passed
+
+
+State = dict[str, object]
+
+
+def _ended(states: Iterable[State], at: Tso, moment: object) -> list[State]:
+    """States that end at a position; those that began there would have no length."""
+    return [{**state, END_TS: at, END_AT: moment} for state in states if cast("int", state[START_TS]) < at]
+
+
+def _restated(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
+    """End the states of rows that go at a DDL, begin those of rows that come, and all anew under another key."""
+    at, moment = step.at, datetime.fromtimestamp((step.at >> 18) / 1000, timezone.utc)
+    open_ = pc.is_null(rows.column(END_TS))
+    ends = pa.array([False] * rows.num_rows, pa.bool_())
+    begins: list[State] = []
+    match step:
+        case ChangeTable(changes=changes):
+            anew = any(isinstance(change, Rekey) for change in changes)
+            gone = [change.predicate for change in changes if isinstance(change, DeleteRows)]
+            for predicate in gone:
+                ends = pc.or_(ends, _mask(rows, predicate))
+            defaults = {
+                change.column.name: default_array(change.column, change.default, 1)[0].as_py()
+                for change in changes
+                if isinstance(change, ContinueColumn)
+            }
+            again = [
+                not end and (anew or any(row[name] != value for name, value in defaults.items()))
+                for end, row in zip(ends.to_pylist(), rows.to_pylist(), strict=True)
+            ]
+            begins = [
+                {**row, **defaults} for row in rows.filter(pc.and_(open_, pa.array(again, pa.bool_()))).to_pylist()
+            ]
+            ends = pc.or_(ends, pa.array(again, pa.bool_()))
+        case DropTable():
+            ends = _mask(rows, None)
+        case RecoverTable():
+            begins = rows.filter(pc.equal(rows.column(END_TS), ddl)).to_pylist()
+        case ExchangePartition(schema=schema):
+            assert entering is not None
+            ends = _mask(rows, step.predicate if step.partitioned else None)
+            of = {column.name: column.origin or column.name for column in schema.stored if not column.kept}
+            begins = [{name: row.get(of.get(name, name)) for name in rows.column_names} for row in entering.to_pylist()]
+    ending = rows.filter(pc.and_(open_, ends)).to_pylist()
+    left = rows.filter(pc.invert(pc.and_(open_, ends))).to_pylist()
+    fresh = {START_TS: at, START_AT: moment, END_TS: None, END_AT: None}
+    begun = [{**row, **fresh} for row in begins]
+    return pa.Table.from_pylist([*left, *_ended(ending, at, moment), *begun], rows.schema)
+
+
+def _mask(rows: pa.Table, predicate: Predicate | None) -> pa.Array:
+    if predicate is None:
+        return pa.array([True] * rows.num_rows, pa.bool_())
+    return _frame(rows).select(polars_expr(predicate).fill_null(False).alias("m")).get_column("m").to_arrow()
+
+
 _WRITERS = {"keyed": _merge, "multiset": _net, "log": _appended}
-_MOVED = {"log": _logged}
-"""By kind of history table: its rows after a DDL that moves rows of the mirror, (rows, step, leaving, entering)."""
+_MOVED = {"log": _logged, "scd2": _restated}
+"""By kind of history table: its rows after a DDL, (rows, step, newest DDL, rows of the mirror: leaving, entering)."""
 
 
 @dataclass(frozen=True)

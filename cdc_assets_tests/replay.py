@@ -40,9 +40,12 @@ class AsOf(StorageSink):
         return self.checkpoint
 
 
-def replay(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None) -> Outcome:
-    """Apply a bucket through a checkpoint; where no copy was recorded, the final bucket as of then."""
-    settings = config.settings(checkpoint.bucket)
+def replay(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None, **more: Any) -> Outcome:
+    """Apply a bucket through a checkpoint; where no copy was recorded, the final bucket as of then.
+
+    `more` are settings beside the configuration's own.
+    """
+    settings = config.settings(checkpoint.bucket, **more)
     feed = AsOf(settings, checkpoint.ts)
     return Pipeline(settings, feed, lake, ledger or Ledger("sqlite://")).apply("test")
 

@@ -18,6 +18,7 @@ from cdc_assets.model.tso import Tso
 
 __all__ = [
     "Col",
+    "ColumnChange",
     "Contents",
     "Ddl",
     "Parts",
@@ -155,6 +156,19 @@ class Parts:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """A column that is added (`old` is ""), dropped (`new` is ""), renamed, or whose values `turn` to others.
+
+    `value` is what the rows that are there get in one that is added.
+    """
+
+    old: str
+    new: str
+    turn: Callable[[Value], Value] | None = None
+    value: Value = None
+
+
 @dataclass
 class Table:
     """A table with its rows by handle: the normal form of a clustered primary key, else a hidden number."""
@@ -171,6 +185,8 @@ class Table:
     serial: int = 0
     numbered: int = 0
     """The highest column id that was ever given."""
+    life: int = 0
+    """Which of the tables that were ever created."""
 
     def column(self, name: str) -> Col:
         """The column of that name."""
@@ -290,6 +306,10 @@ class Source:
         self.log: list[Ddl | Transaction] = []
         self._states: list[tuple[Tso, Contents]] = [(0, {})]
         self._numbers = 100
+        self._created = 0
+        self.past: list[tuple[Tso, Mapping[int, Table]]] = []
+        """The tables after each event, by life."""
+        self.column_changes: list[tuple[Tso, int, tuple[ColumnChange, ...]]] = []
         self._dropped: dict[TableId, Table] = {}
 
     def number(self) -> int:
@@ -327,6 +347,7 @@ class Source:
             names = tuple(col.name for col in table.columns)
             held[name] = (names, Counter(tuple(row[n] for n in names) for row in table.rows.values()))
         self._states.append((event.ts, held))
+        self.past.append((event.ts, {table.life: replace(table) for table in self.tables.values()}))
 
     # --- rows ---
 
@@ -368,6 +389,8 @@ class Source:
         """CREATE TABLE, or CREATE TABLE LIKE."""
         if table.name in self.tables or table.name.schema not in self.databases:
             raise Refused(str(table.name))
+        self._created += 1
+        table.life = self._created
         self.tables[table.name] = table
         head = f"CREATE TABLE {quoted(table.name.table)}"
         tail = f"LIKE {quoted(like.schema)}.{quoted(like.table)}" if like else table.definition
@@ -407,11 +430,15 @@ class Source:
         uniques = tuple(table.uniques.items())
         self.ddl(sql, SchemaNote(table.name, table.columns, table.primary, sql, kind, "", table.id, uniques))
 
-    def alter(self, table: Table, clause: str, kind: int, after: Table) -> None:
-        """ALTER TABLE: `after` is the table as the clause leaves it; refuses what its own rows contradict."""
+    def alter(self, table: Table, clause: str, kind: int, after: Table, *changes: ColumnChange) -> None:
+        """ALTER TABLE: `after` is the table as the clause leaves it; refuses what its own rows contradict.
+
+        `changes` say what it does to the columns.
+        """
         after.check(after.rows)
         self.tables[table.name] = after
         self.changed(after, f"ALTER TABLE {quoted(table.name.table)} {clause}", kind)
+        self.column_changes.append((self.log[-1].ts, table.life, changes))
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> None:
         """RENAME TABLE: one pair after the other; every pair makes a file of its own."""

@@ -12,10 +12,11 @@ else it has a name of its own in the lake, `name__2`, and says which it has in t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 
 from cdc_assets.errors import TableHeld
+from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -34,7 +35,7 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["ColumnLife", "bare", "column_lives", "emptied", "lasting", "with_kept"]
+__all__ = ["bare", "column_lives", "emptied", "first_lives", "lasting", "with_kept"]
 
 
 def bare(schema: TableSchema) -> TableSchema:
@@ -185,14 +186,12 @@ def _in_order(changes: Sequence[SchemaChange], order: tuple[str, ...]) -> list[S
 # --- when the source had which column ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnLife:
-    """A column of the lake that the source had as `source`, from `since` to before `until` (positions, None: still)."""
-
-    column: str
-    source: str
-    since: Tso
-    until: Tso | None = None
+def first_lives(schema: TableSchema, at: Tso) -> tuple[ColumnLife, ...]:
+    """Return the lives of the columns of a table that begins at a position."""
+    return tuple(
+        ColumnLife(column.name, column.origin or column.name, min(at, column.kept or at), column.kept or None)
+        for column in schema.stored
+    )
 
 
 def column_lives(

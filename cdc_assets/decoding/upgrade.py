@@ -28,7 +28,7 @@ from cdc_assets.model.schema_changes import (
     SetDefault,
 )
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.types.conversions import convert, narrows, needs_conversion
+from cdc_assets.types.conversions import convert_past, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text, values, widens
 
 __all__ = ["changes_columns_only", "default_array", "evolve_rows", "upgraded"]
@@ -59,12 +59,15 @@ def _never_fails(old: Column, new: Column) -> bool:
     return widens(old, new) and not needs_conversion(old, new) and not narrows(old, new)
 
 
-def evolve_rows(rows: pa.Table, changes: Iterable[SchemaChange], after: TableSchema) -> pa.Table:
+def evolve_rows(
+    rows: pa.Table, changes: Iterable[SchemaChange], after: TableSchema, present: pa.Array | None = None
+) -> pa.Table:
     """Return the rows as they read after `changes`, in the column order of `after`.
 
     Columns that are not the table's (`_cdc_…`) stay in front as they are. Raises TableHeld for a value that TiDB in
-    strict mode does not convert.
+    strict mode does not convert; of rows that are not `present`, if that is given, it is NULL.
     """
+    every = pa.repeat(pa.scalar(True), rows.num_rows) if present is None else present
     changes = tuple(changes)
     renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
     drops = {change.name for change in changes if isinstance(change, DropColumn)}
@@ -78,7 +81,7 @@ def evolve_rows(rows: pa.Table, changes: Iterable[SchemaChange], after: TableSch
                 rows = rows.append_column(pa.field(column.name, arrow_type(column)), values)
             case RetypeColumn(old, new, timezone) if new.name in rows.column_names:
                 place = rows.column_names.index(new.name)
-                values = convert(rows.column(new.name).combine_chunks(), old, new, timezone)[0]
+                values = convert_past(rows.column(new.name), every, old, new, timezone)
                 rows = rows.set_column(place, pa.field(new.name, arrow_type(new)), values)
     meta = [name for name in rows.column_names if name not in own]
     return rows.select([*meta, *own])

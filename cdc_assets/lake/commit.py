@@ -33,6 +33,8 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from cdc_assets.lake.staging.tasks import DataFileWritten
+
 __all__ = [
     "CommitTarget",
     "DdlStep",
@@ -109,7 +111,7 @@ def publish(
     label: Label,
     *,
     rows: Callable[[], None] | None = None,
-    files: Mapping[str, int] | None = None,
+    files: Sequence[DataFileWritten] = (),
     delta: RowDelta | None = None,
     schema: Callable[[Any], None] | None = None,
     properties: Mapping[str, str | None] | None = None,
@@ -118,16 +120,15 @@ def publish(
 ) -> None:
     """Commit rows, schema, properties and label at once. Raises TableMoved, with nothing done, if the table moved.
 
-    `rows` writes to the table in the step's session; `files` are data files of the table that are already written, with
-    their bytes, and `delta` what else is; `schema` is called with the transaction; `properties` that are None are
-    removed. `mark` are properties beside the label on the snapshot. Main's snapshot afterwards has the table's new
-    columns.
+    `rows` writes to the table in the step's session; `files` are data files of the table that are already written, and
+    `delta` what else is; `schema` is called with the transaction; `properties` that are None are removed. `mark` are
+    properties beside the label on the snapshot. Main's snapshot afterwards has the table's new columns.
     """
     said = {**label.properties(), **(mark or {})}
     if rows is None:
         staged, work = None, target.session.iceberg.transaction(target.table)
     else:
-        mark_aside = _staged(target, said, rows)
+        mark_aside = _staged(target, {} if files else said, rows)
         work = target.table.newTransaction()  # reads the table's newest state
         staged = _snapshot_of(work, mark_aside)
     refuse_moved(target, work.table())
@@ -139,9 +140,9 @@ def publish(
         _set_properties(work, properties)
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
-    if staged is None or (before and columns_of(work.table()) != before):
+    if staged is None or files or (before and columns_of(work.table()) != before):
         # Rows that were written aside have the old columns, and a reader as of a snapshot gets that snapshot's columns.
-        _mark(target, work, said, files or {}, delta, delete_all)
+        _mark(target, work, said, files, delta, delete_all)
     work.commitTransaction()
 
 
@@ -174,7 +175,7 @@ def _mark(
     target: CommitTarget,
     work: Any,
     said: Mapping[str, str],
-    files: Mapping[str, int],
+    files: Sequence[DataFileWritten],
     delta: RowDelta | None,
     delete_all: bool,
 ) -> None:
@@ -193,20 +194,22 @@ def _mark(
         snapshot = work.newFastAppend()
     if files:
         target.session.statements.append(f"APPEND {counted(len(files), 'data file')} TO {target.name}")
-    for location, size in files.items():
-        snapshot.appendFile(data_file(target, work.table(), location, size))
+    for file in files:
+        snapshot.appendFile(data_file(target, work.table(), file))
     for key, value in said.items():
         snapshot.set(key, value)
     snapshot.commit()
 
 
-def data_file(target: CommitTarget, table: Any, location: str, size: int) -> Any:
+def data_file(target: CommitTarget, table: Any, written: DataFileWritten) -> Any:
     """Describe a Parquet file as Iceberg describes its own: counts and bounds from the file's footer."""
     java = target.session.iceberg.java
-    file = table.io().newInputFile(location, size)
+    file = table.io().newInputFile(written.location, written.file_bytes)
     config = java("org.apache.iceberg.MetricsConfig").forTable(table)
     metrics = java("org.apache.iceberg.parquet.ParquetUtil").fileMetrics(file, config)
     builder = java("org.apache.iceberg.DataFiles").builder(table.spec()).withInputFile(file).withFormat("parquet")
+    if written.partition:
+        builder = builder.withPartitionPath(written.partition)
     return builder.withMetrics(metrics).build()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.label import Label
@@ -36,29 +35,24 @@ def commit_stage(
 
     Raises TableMoved if the table is not the one for which the window was staged.
     """
-    if batch.schema_id is None:
-        alike = AlikeKeys()
-        delta = None if target.empty or not staged.rows else row_delta_of(target, step, batch, io)
-        if delta is not None:
-            publish(target, label, delta=delta, properties=_filled(step), mark=mark)
-            return alike, 0
-        if staged.rows:
-            spark = target.session.spark
-            alike = writer_of(step).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
-        passed: list[int] = []
-        rows = (lambda: passed.append(_write(target, step, batch, io))) if staged.rows else None
-        publish(target, label, rows=rows, properties=_filled(step), mark=mark)
-        return alike, sum(passed)
-    if not (target.empty or kind_of(step).APPENDS) or target.schema_id != batch.schema_id:
+    if batch.files and ((batch.empty and not target.empty) or target.schema_id != batch.schema_id):
         raise TableMoved(
             f"{step.life} is no longer as it was when its rows were written: another writer committed first. Plan "
             "again.",
             table=str(step.life),
         )
-    files = dict(zip(batch.parts, batch.sizes, strict=True))
-    mark = {**mark, STAGED: name_of(staged.path)}
-    publish(target, label, files=files, mark=mark, properties=_filled(step))
-    return AlikeKeys(), 0
+    alike, passed = AlikeKeys(), list[int]()
+    delta = None if target.empty or not batch.parts else row_delta_of(target, step, batch, io)
+    if delta is not None:
+        publish(target, label, delta=delta, properties=_filled(step), mark=mark)
+        return alike, 0
+    if batch.parts:
+        spark = target.session.spark
+        alike = writer_of(step).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
+    rows = (lambda: passed.append(_write(target, step, batch, io))) if batch.parts else None
+    mark = {**mark, STAGED: name_of(staged.path)} if batch.files else mark
+    publish(target, label, rows=rows, files=batch.files, mark=mark, properties=_filled(step))
+    return alike, sum(passed)
 
 
 def _filled(step: ApplyRows) -> Mapping[str, None]:

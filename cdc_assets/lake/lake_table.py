@@ -10,6 +10,7 @@ before it expires snapshots).
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.incomplete-reason (a sentence on messages that were gone)
+               cdc.columns (of history tables: when the source had which column, JSON)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
 """
 
@@ -20,7 +21,7 @@ import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
+from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Filling, Gap, Lack, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BASE",
     "CHANGEFEED",
+    "COLUMNS",
     "GAP",
     "IDENTITY",
     "KEY",
@@ -51,7 +54,9 @@ __all__ = [
     "LakeTable",
     "OwnedTable",
     "format_base",
+    "format_lives",
     "landing_of",
+    "parse_lives",
     "read_file",
     "read_model",
     "read_owned",
@@ -62,6 +67,8 @@ __all__ = [
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
 GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason")
 """Properties of an incomplete table only."""
+COLUMNS = "cdc.columns"
+"""Property of a history table: the lives of its columns (JSON: column, source, since, until)."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
 
@@ -196,6 +203,16 @@ def format_base(base: Base | None) -> dict[str, str]:
     return dict(zip(BASE, (str(base.at), json.dumps(fields, ensure_ascii=False)), strict=True))
 
 
+def format_lives(lives: Iterable[ColumnLife]) -> dict[str, str]:
+    """Return the property that says when the source had which column of a history table."""
+    return {COLUMNS: json.dumps([asdict(life) for life in lives], ensure_ascii=False)}
+
+
+def parse_lives(properties: Mapping[str, str]) -> tuple[ColumnLife, ...]:
+    """Return what `format_lives` wrote, nothing for a mirror."""
+    return tuple(ColumnLife(**life) for life in json.loads(properties.get(COLUMNS, "[]")))
+
+
 def _parse_gap(properties: Mapping[str, str]) -> Gap | None:
     if GAP[1] not in properties:
         return None
@@ -255,10 +272,12 @@ def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> i
     )
 
 
-def landing_of(metadata: TableMetadata) -> FirstLoad | None:
+def landing_of(metadata: TableMetadata, empty: bool = True) -> FirstLoad | None:
     """Return where data files of a table go, None if only Iceberg's own writer may write them."""
-    properties = metadata.properties
-    plain = properties.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
+    properties, fields = metadata.properties, metadata.spec().fields
+    partition = metadata.schema().find_column_name(fields[0].source_id) or "" if len(fields) == 1 else ""
+    known = not fields or str(fields[0].transform) == "bucket[1]"
+    plain = properties.get("write.format.default", "parquet") == "parquet" and known and len(fields) < 2
     if not plain or properties.get("write.object-storage.enabled", "false") == "true":
         return None
     from cdc_assets.lake.staging.tasks import FirstLoad
@@ -268,4 +287,4 @@ def landing_of(metadata: TableMetadata) -> FirstLoad | None:
         for field in metadata.schema().fields
     }
     directory = properties.get("write.data.path") or f"{metadata.location}/data"
-    return FirstLoad(directory.rstrip("/"), metadata.current_schema_id, columns)
+    return FirstLoad(directory.rstrip("/"), metadata.current_schema_id, columns, empty, partition)

@@ -35,7 +35,7 @@ from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.lake.commit import CommitTarget, RowDelta, data_file
 from cdc_assets.lake.staging.stage import Batch, name_of
 from cdc_assets.lake.staging.storage import storage
-from cdc_assets.lake.staging.tasks import FirstLoad, table_rows
+from cdc_assets.lake.staging.tasks import DataFileWritten, FirstLoad, table_rows
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain
@@ -266,7 +266,7 @@ def _written(
         sink = pa.BufferOutputStream()
         pq.write_table(table_rows(entering, step, table), sink, compression="zstd", store_decimal_as_integer=True)
         size = _write(io, f"{place}.parquet", sink.getvalue())
-        added.append(data_file(target, target.table, f"{place}.parquet", size))
+        added.append(data_file(target, target.table, DataFileWritten(f"{place}.parquet", size)))
     vectors = _write_vectors(target, io, f"{place}.puffin", hiding) if hiding else []
     replaced = [file.vector for file, _ in hiding if file.vector is not None]
     target.session.statements.append(

@@ -14,15 +14,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.ddl.kept_columns import column_lives, first_lives
+from cdc_assets.decoding.kinds import own_columns, partition_column
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake.column_names import refuse_names
@@ -36,7 +38,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base
+from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base, format_lives, parse_lives
 from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
@@ -52,13 +54,12 @@ from cdc_assets.model.schema_changes import (
     SchemaChange,
 )
 from cdc_assets.model.steps import ChangeTable, CreateTable
-from cdc_assets.types.conversions import convert, narrows, needs_conversion
+from cdc_assets.types.conversions import convert_past, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdc_assets.decoding.own_columns import OwnColumn
 
 __all__ = ["change", "create", "gap_properties", "schema_json"]
 
@@ -85,12 +86,17 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         IDENTITY: format_identity(step.life),
         NAME: format_name(step.name),
         KEY: json.dumps(step.schema.key),
+        **(format_lives(first_lives(step.schema, step.at)) if step.life.kind else {}),
         **gap_properties(step.gap),
         **format_base(step.base),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind)))
     builder = session.iceberg.builder(identifier, schema).withLocation(place)
+    partition = partition_column(step.life.kind)
+    if partition:  # of one bucket: NULL is in none, so it has a partition of its own
+        spec = session.iceberg.java("org.apache.iceberg.PartitionSpec").builderFor(schema).bucket(partition, 1)
+        builder = builder.withPartitionSpec(spec.build())
     return builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
 
 
@@ -173,13 +179,7 @@ def change(target: CommitTarget, step: ChangeTable, label: Label, rows: MovedRow
     if rows is None and some and not all_rows and not target.empty:
         refuse_undated(_rows(target), some, step)
     if needs_rewrite(step) or _cuts_values(target, step):
-        if moved is not None:
-            raise TableHeld(
-                f"{step.life}: the DDL of version {step.at} changes the types of columns and removes rows, which a "
-                "history table cannot do in one step. Rebuild it.",
-                table=str(step.life),
-            )
-        _rewrite(target, step, label)
+        _rewrite(target, step, label, rows)
         return
     for one in step.changes:
         if isinstance(one, RetypeColumn) and one.approximate:
@@ -189,9 +189,18 @@ def change(target: CommitTarget, step: ChangeTable, label: Label, rows: MovedRow
         label,
         rows=moved if rows is not None else (lambda: delete_where(target, some)) if some and not all_rows else None,
         schema=lambda work: _alter(target, work, step),
-        properties={KEY: json.dumps(step.schema.key)},
+        properties=_described(target, step),
         delete_all=all_rows and rows is None,
     )
+
+
+def _described(target: CommitTarget, step: ChangeTable) -> dict[str, str]:
+    """Return what a table's properties say of its columns after a DDL."""
+    described = {KEY: json.dumps(step.schema.key)}
+    if step.life.kind:
+        lives = parse_lives(dict(target.table.properties()))
+        described |= format_lives(column_lives(lives, step.schema, step.changes, step.at))
+    return described
 
 
 def _rows(target: CommitTarget) -> DataFrame:
@@ -214,9 +223,10 @@ def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
 
     Raises TableHeld for a value that does not fit.
     """
-    if target.empty or _empties(step):
+    present = partition_column(step.life.kind)
+    if target.empty or _empties(step) or (step.life.kind and not present):
         return False
-    rows = _rows(target)
+    rows = _rows(target).where(f"{present} IS NULL") if present else _rows(target)
     sources = [source for source in _sources(step, rows.columns) if source.retype is not None]
     if not sources:
         return False
@@ -230,10 +240,10 @@ def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
 def _comparer(sources: tuple[_Source, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            same = True
+            same, everything = True, pa.repeat(pa.scalar(True), batch.num_rows)
             for place, source in enumerate(sources):
                 before = batch.column(place).cast(arrow_type(source.column))
-                same = same and _retyped(batch.column(place), source).equals(before)
+                same = same and _column(batch, replace(source, position=place), everything).equals(before)
             yield pa.RecordBatch.from_arrays([pa.array([not same])], names=["cut"])
 
     return run
@@ -389,18 +399,25 @@ class _Source:
     default: object = None
 
 
-def _rewrite(target: CommitTarget, step: ChangeTable, label: Label) -> None:
+def _rewrite(target: CommitTarget, step: ChangeTable, label: Label, moved: MovedRows | None) -> None:
     """Rewrite the rows as the step found them: later commits of another writer must not be converted twice."""
     rows = _rows(target)
+    if moved is not None:
+        rows = history_writer(step.life.kind).rewritten(target, step, moved, rows)
     names = rows.columns
     sources = list(_sources(step, names))
     for one in step.changes:
         if isinstance(one, DeleteRows) and not step.life.kind:
             gone = "true" if one.predicate is None else sql_condition(target, one.predicate)
             rows = rows.where(f"NOT coalesce({gone}, false)")
-    converted = _converted(rows, sources, names, own_columns(step.life.kind))
+    converted = _converted(rows, sources, names, step.life.kind)
     writer = converted.writeTo(target.name).using("iceberg").tableProperty("location", target.table.location())
-    writer = writer.tableProperty(KEY, json.dumps(step.schema.key)).tableProperty("format-version", "3")
+    writer = writer.tableProperty("format-version", "3")
+    for name, value in _described(target, step).items():
+        writer = writer.tableProperty(name, value)
+    partition = partition_column(step.life.kind)
+    if partition:
+        writer = writer.partitionedBy(sql.partitioning.bucket(1, partition))
     for key, value in label.properties().items():
         writer = writer.option(f"snapshot-property.{key}", value)
     columns = _columns_text((source.column for source in sources), step.life.kind)
@@ -452,16 +469,15 @@ def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
         yield _Source(column, names.index(was), retype if turns else None)
 
 
-def _converted(
-    rows: DataFrame, sources: Sequence[_Source], names: Sequence[str], own: Sequence[OwnColumn]
-) -> DataFrame:
+def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str], kind: str) -> DataFrame:
     """Return the rows in the new columns. They are passed to Python by position, so that any name works."""
     places = [f"c{position}" for position in range(len(names))]
     renamed = rows.select(*[sql.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)])
     fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
+    own = own_columns(kind)
     passing = {column.name: names.index(column.name) for column in own}
     fields += [f"{column.name} {column.spark}" for column in own]
-    out = renamed.mapInArrow(alike(_converter(tuple(sources), passing)), ", ".join(fields))
+    out = renamed.mapInArrow(alike(_converter(tuple(sources), passing, kind)), ", ".join(fields))
     aliases = [
         sql.col(f"c{position}").alias(source.column.name, metadata={"comment": column_doc(source.column)})
         for position, source in enumerate(sources)
@@ -470,11 +486,12 @@ def _converted(
 
 
 def _converter(
-    sources: tuple[_Source, ...], passing: Mapping[str, int]
+    sources: tuple[_Source, ...], passing: Mapping[str, int], kind: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            arrays = [_column(batch, source) for source in sources]
+            present = _present(batch, passing, kind)
+            arrays = [_column(batch, source, present) for source in sources]
             fields = [f"c{position}" for position in range(len(sources))]
             own = [batch.column(place) for place in passing.values()]
             yield pa.RecordBatch.from_arrays([*arrays, *own], names=[*fields, *passing])
@@ -482,17 +499,20 @@ def _converter(
     return run
 
 
-def _column(batch: pa.RecordBatch, source: _Source) -> pa.Array:
+def _present(batch: pa.RecordBatch, own: Mapping[str, int], kind: str) -> pa.Array:
+    """Mark the rows that the source has now; those of a history table may all be of the past."""
+    column = partition_column(kind)
+    return pc.is_null(batch.column(own[column])) if column else pa.repeat(pa.scalar(not kind), batch.num_rows)
+
+
+def _column(batch: pa.RecordBatch, source: _Source, present: pa.Array) -> pa.Array:
     if source.position is None:
         return default_array(source.column, source.default, batch.num_rows)
     array = batch.column(source.position)
-    return _retyped(array, source) if source.retype is not None else array.cast(arrow_type(source.column))
-
-
-def _retyped(array: pa.Array, source: _Source) -> pa.Array:
-    assert source.retype is not None
+    if source.retype is None:
+        return array.cast(arrow_type(source.column))
     old = source.retype.old
-    return convert(array.cast(arrow_type(old)), old, source.column, source.retype.timezone)[0]
+    return convert_past(array.cast(arrow_type(old)), present, old, source.column, source.retype.timezone)
 
 
 def _guess_comment(one: RetypeColumn) -> str:

@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as sql
+
+from cdc_assets.decoding.kinds import partition_column
+from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake import schema, table_renames
@@ -22,7 +26,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, snapshot_below
+from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
@@ -235,6 +239,8 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
 
     Raises TableHeld while a mirror has not seen the DDL: its rows may still be due.
     """
+    if not isinstance(step, history_writer(step.life.kind).ASKS):
+        return MovedRows()
     if isinstance(step, ChangeTable):
         deletes = [one for one in step.changes if isinstance(one, DeleteRows)]
         predicates = [one.predicate for one in deletes if one.predicate is not None]
@@ -261,7 +267,7 @@ def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFr
     """Return a mirror's rows as they were before a DDL, None where there is no mirror or no snapshot of then."""
     table = bench.state.tables().get(mirror)
     if table is None:
-        return None
+        return _states_before(bench, step, replace(mirror, kind=step.life.kind), work)
     if table.label.ddl < step.at:
         raise TableHeld(
             f"{step.life} waits for {mirror}, which has not reached the DDL of version {step.at}: its rows of then are "
@@ -274,6 +280,22 @@ def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFr
         return None
     name = work.session.name(table.identifier)
     return work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
+
+
+def _states_before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:
+    """Return the rows of a table without a mirror, as its states tell: those of right before a DDL."""
+    table = bench.state.tables().get(life)
+    if table is None or partition_column(life.kind) != END_TS:
+        return None
+    if table.label.progress.tso < step.at:
+        raise TableHeld(
+            f"{step.life} waits for {life}, which has not reached the DDL of version {step.at}.", table=str(step.life)
+        )
+    rows = work.session.spark.read.table(work.session.name(table.identifier))
+    rows = rows.where(f"{START_TS} < {step.at} AND ({END_TS} IS NULL OR {END_TS} >= {step.at})")
+    lives = parse_lives(bench.state.file(table.metadata_location).properties)
+    names = {one.column: one.source for one in lives if one.since < step.at and (one.until or step.at) >= step.at}
+    return rows.select(*(sql.col(quoted(name)).alias(of) for name, of in names.items()), COMMIT_TS)
 
 
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:

@@ -46,7 +46,7 @@ def _place(bench: Workbench, step: ApplyRows) -> stage.WindowPlace:
     table = bench.state.last(step.life)  # what has changed since is found out when the window is committed
     kind, landing = kind_of(step), None
     if kind.APPENDS or (kind.LANDS and table.empty):
-        landing = landing_of(read_model(bench.state.catalog, table.metadata_location))
+        landing = landing_of(read_model(bench.state.catalog, table.metadata_location), table.empty)
     if landing is not None and not landing.takes(step):
         landing = None
     return stage.WindowPlace(step, *bench.storage(table), landing)
@@ -95,8 +95,8 @@ def _forget(bench: Workbench, life: Life, staged: StagedWindow) -> None:
         io = bench.io_at(staged.path)
         batch = stage.read_manifest(io, staged.path) if staged.path else Batch()
         lost = lake_table is not None and not bench.state.has_mark(lake_table, STAGED, stage.name_of(staged.path))
-        if batch.schema_id is not None and lost:
-            stage.remove_files(io, batch.parts)
+        if batch.files and lost:
+            stage.remove_files(io, [file.location for file in batch.files])
         discard_window(bench, staged)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 
-__all__ = ["HISTORY_KINDS", "HistoryRule", "own_name"]
+__all__ = ["HISTORY_KINDS", "ColumnLife", "HistoryRule", "own_name"]
 
 HISTORY_KINDS = ("log", "scd2")
 """Kinds of history tables, each a module of `decoding.kinds` and a writer: every change, every state."""
@@ -36,6 +37,16 @@ class HistoryRule:
     def suffix(self, kind: str) -> str:
         """Return the end of the name of a table's history table of that kind."""
         return self.suffixes.get(kind, f"__{kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLife:
+    """A column of the lake that the source had as `source`, from `since` to before `until` (positions, None: still)."""
+
+    column: str
+    source: str
+    since: Tso
+    until: Tso | None = None
 
 
 def own_name(name: TableId, suffix: str) -> TableId:

@@ -8,9 +8,10 @@ from itertools import count
 
 import pyarrow as pa
 
-from cdc_assets.ddl.kept_columns import ColumnLife, column_lives, lasting
+from cdc_assets.ddl.kept_columns import column_lives, lasting
 from cdc_assets.decoding.split import in_shape
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
+from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,

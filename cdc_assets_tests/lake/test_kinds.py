@@ -28,7 +28,9 @@ def test_kinds_and_writers_have_equal_names(name: str) -> None:
     assert name == kind.NAME
     history = name in HISTORY_KINDS
     assert set(kind.__all__) == _names(kinds.TableKind) | (_names(kinds.HistoryKind) if history else set())
-    assert writer.__all__ == (["alike_keys", "moved", "write"] if history else ["alike_keys", "write"])
+    assert writer.__all__ == (
+        ["ASKS", "alike_keys", "moved", "rewritten", "write"] if history else ["alike_keys", "write"]
+    )
 
 
 def _names(protocol: type) -> set[str]:

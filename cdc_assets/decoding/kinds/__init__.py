@@ -3,6 +3,7 @@
     keyed       one row per key: the last change of a key counts
     multiset    a table without key: how many equal rows enter or leave
     log         a table beside one of these: every change
+    scd2        a table beside one with a key: every state
 
 A kind is a module here, with the names of `TableKind`, and a module of the same name in `lake/writers`, which takes its
 changes in.
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_assets.decoding.kinds import keyed, log, multiset
+from cdc_assets.decoding.kinds import keyed, log, multiset, scd2
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.decoding.split import Split
 from cdc_assets.model.reports import Report
@@ -23,7 +24,7 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["DeliveryNumbers", "HistoryKind", "TableKind", "history_kind", "kind_of", "own_columns"]
+__all__ = ["DeliveryNumbers", "HistoryKind", "TableKind", "history_kind", "kind_of", "own_columns", "partition_column"]
 
 
 class DeliveryNumbers(Protocol):
@@ -49,7 +50,7 @@ class TableKind(Protocol):
     """The rows that enter an empty table are data files of it, as they are."""
 
     APPENDS: bool
-    """All changes are rows of the table, whatever it has: they are always data files of it."""
+    """What enters a table is data files of it, as it is, whatever rows the table has."""
 
     PLACES: bool
     """Changes have PLACE, and one whose input does not tell inserts from updates is an Op.UPDATE."""
@@ -81,6 +82,12 @@ class TableKind(Protocol):
     def finished(self, changes: pa.Table, step: ApplyRows) -> pa.Table:
         """Return what a table takes in of reduced changes, when nothing more is reduced with them."""
 
+    def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+        """Return which finished changes are rows of the table as they are, and which are to be staged.
+
+        That is asked where LANDS, for a table that is `empty`, or APPENDS.
+        """
+
     def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
         """Return what a table takes in of records that fit now, of a window's reduced changes.
 
@@ -100,11 +107,14 @@ class TableKind(Protocol):
 class HistoryKind(TableKind, Protocol):
     """What kinds of tables have that stand beside a mirror."""
 
+    PARTITION: str
+    """The column by whose being NULL files are kept apart, "" for none."""
+
     def refuses(self, schema: TableSchema) -> str:
         """Return why a table of these columns cannot have one, a sentence; "" if it can."""
 
 
-_HISTORY: Mapping[str, HistoryKind] = {"log": log}
+_HISTORY: Mapping[str, HistoryKind] = {"log": log, "scd2": scd2}
 
 
 def history_kind(name: str) -> HistoryKind:
@@ -122,3 +132,8 @@ def kind_of(step: ApplyRows) -> TableKind:
 def own_columns(kind: str) -> tuple[OwnColumn, ...]:
     """Return the columns that tables of a history kind ("": mirrors) have after those of the source."""
     return _HISTORY[kind].OWN if kind else (LAST_CHANGE,)
+
+
+def partition_column(kind: str) -> str:
+    """Return the column by whose being NULL a table of a history kind ("": mirrors) is partitioned, "" for none."""
+    return _HISTORY[kind].PARTITION if kind else ""

@@ -36,6 +36,7 @@ __all__ = [
     "OWN",
     "PLACES",
     "STAGED",
+    "apart",
     "bounds",
     "count_directions",
     "deliveries",
@@ -91,6 +92,11 @@ def shares(schema: TableSchema) -> bool:
 def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
     """Return the changes as they are."""
     return changes
+
+
+def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that enter: an empty table has none that leave."""
+    return changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))), changes.slice(0, 0)
 
 
 def count_directions(changes: pa.Table) -> tuple[int, int]:

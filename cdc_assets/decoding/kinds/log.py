@@ -36,8 +36,10 @@ __all__ = [
     "LANDS",
     "NAME",
     "OWN",
+    "PARTITION",
     "PLACES",
     "STAGED",
+    "apart",
     "bounds",
     "count_directions",
     "deliveries",
@@ -54,6 +56,7 @@ CHANGE_TYPE, COMMIT_TIME = "_change_type", "_cdc_commit_time"
 ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 
 NAME = "log"
+PARTITION = ""
 EQUAL_ROWS = LANDS = APPENDS = PLACES = True
 OWN: tuple[OwnColumn, ...] = (
     OwnColumn(CHANGE_TYPE, pa.string(), "INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE or TRUNCATE"),
@@ -134,6 +137,11 @@ def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
     changes = changes.append_column(ABSENT, _absent(changes, schema))
     changes = changes.append_column(PARTITIONS, pa.nulls(changes.num_rows, pa.list_(pa.string())))
     return changes.take(order.to_arrow())
+
+
+def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+    """Return all changes: each is a row of the log."""
+    return changes, changes.slice(0, 0)
 
 
 def _absent(changes: pa.Table, schema: TableSchema) -> pa.ChunkedArray:

@@ -27,6 +27,7 @@ __all__ = [
     "OWN",
     "PLACES",
     "STAGED",
+    "apart",
     "bounds",
     "count_directions",
     "deliveries",
@@ -86,6 +87,11 @@ def shares(schema: TableSchema) -> bool:
 def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
     """Return the changes as they are."""
     return changes
+
+
+def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+    """Return no rows: some of them stand for several, or are to be removed."""
+    return changes.slice(0, 0), changes
 
 
 def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:

@@ -39,12 +39,14 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import (
+    DataFileWritten,
     FirstLoad,
     Part,
     Ranges,
     StagePlace,
     attempts,
     gather,
+    name_of,
     part_reader,
     scatter,
     write_window,
@@ -142,19 +144,19 @@ def _loaded_bytes(step: ApplyRows, reader: SplitReader) -> int:
 class Batch:
     """A staged window: `entering` and `leaving` count reduced changes, `ranges` bounds integer key columns.
 
-    `parts` are locations of Parquet files with `sizes` in bytes; with `schema_id` they are data files of the table,
-    written for that schema of it. `patches` says whether some changes leave columns as they were, `bases` whether they
-    do so under another key. `rejects` are the
-    names in the stage of Parquet files of records for the quarantine.
+    `parts` are locations of Parquet files, `files` data files of the table, written for its schema of `schema_id` while
+    it was `empty` or not. `patches` says whether some changes leave columns as they were, `bases` whether they do so
+    under another key. `rejects` are the names in the stage of Parquet files of records for the quarantine.
     """
 
     parts: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
+    files: tuple[DataFileWritten, ...] = ()
     entering: int = 0
     leaving: int = 0
     ranges: Ranges = field(default_factory=dict)
     rejects: tuple[str, ...] = ()
     schema_id: int | None = None
+    empty: bool = False
     patches: bool = False
     bases: bool = False
 
@@ -238,17 +240,17 @@ def _staged(places: Places, write: Callable[[], Sequence[Sequence[Part]]]) -> li
 
 def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> StagedWindow:
     report = merge_reports([part.report for part in parts], seconds)
-    written = [part for part in parts if part.name]
     batch = Batch(
-        tuple(part.name for part in written),
-        tuple(part.file_bytes for part in written),
+        tuple(part.name for part in parts if part.name),
+        tuple(file for part in parts for file in part.files),
         sum(part.entering for part in parts),
         sum(part.leaving for part in parts),
-        _bounds([part.ranges or {} for part in written]),
+        _bounds([part.ranges or {} for part in parts if part.name or part.files]),
         tuple(part.rejects for part in parts if part.rejects),
         place.landing.schema_id if place.landing is not None else None,
-        any(part.patches for part in written),
-        any(part.bases for part in written),
+        place.landing is not None and place.landing.empty,
+        any(part.patches for part in parts),
+        any(part.bases for part in parts),
     )
     rows = batch.entering + batch.leaving
     if report.failed or (not rows and not batch.rejects):
@@ -322,7 +324,7 @@ def _on_executors(spark: SparkSession, places: Places, count: int, work: Work) -
     """Run tasks 0 … count-1 on the executors; raises the error of one of them."""
     parts = run_tasks(spark, count, attempts(places, work))
     for part in (part for some in parts for part in some):
-        for name in (part.name, *part.buckets):
+        for name in (part.name, *part.buckets, *(file.location for file in part.files)):
             refuse_unshared(name)
     return parts
 
@@ -391,7 +393,8 @@ def read_manifest(io: Mapping[str, str], path: str) -> Batch:
     with system.open_input_stream(f"{place}/_stage.json") as source:
         fields = json.loads(source.readall())
     ranges = {name: (int(low), int(high)) for name, (low, high) in fields["ranges"].items()}
-    lists = {name: tuple(fields[name]) for name in ("parts", "sizes", "rejects")}
+    lists: dict[str, Any] = {name: tuple(fields[name]) for name in ("parts", "rejects")}
+    lists["files"] = tuple(DataFileWritten(*file) for file in fields["files"])
     return Batch(**{**fields, **lists, "ranges": ranges})
 
 
@@ -399,11 +402,6 @@ def rejects_of(io: Mapping[str, str], staged: StagedWindow) -> list[str]:
     """Return the files of a stage that have the records for the quarantine."""
     names = read_manifest(io, staged.path).rejects if staged.report.quarantined else ()
     return [f"{staged.path}/{name}" for name in names]
-
-
-def name_of(path: str) -> str:
-    """Return a stage's own name, the prefix of the data files that were written with it."""
-    return path.rsplit("/", 1)[-1]
 
 
 def discard(io: Mapping[str, str], path: str) -> None:
@@ -428,7 +426,7 @@ def _forget(place: StagePlace) -> None:
     if place.landing is None:
         return
     system, directory = storage(place.io, place.landing.directory)
-    mark = place.part_path(0).rsplit("/", 1)[-1].rpartition("-")[0]
+    mark = f"cdc-{name_of(place.path)}-"
     with suppress(OSError):
         for info in system.get_file_info(pafs.FileSelector(directory, allow_not_found=True)):
             if info.base_name.startswith(mark):

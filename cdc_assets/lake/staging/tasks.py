@@ -13,14 +13,14 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.kinds import kind_of, own_columns
+from cdc_assets.decoding.kinds import kind_of, own_columns, partition_column
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
@@ -33,12 +33,14 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
 __all__ = [
+    "DataFileWritten",
     "FirstLoad",
     "Part",
     "Ranges",
     "StagePlace",
     "attempts",
     "gather",
+    "name_of",
     "part_reader",
     "scatter",
     "table_rows",
@@ -48,23 +50,33 @@ Ranges = Mapping[str, tuple[int, int]]
 
 _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""How a path spells that a partition's value is NULL."""
 _BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
 """Options for changes that the next task reads: encoding them as Parquet took a quarter of a large load."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstLoad:
-    """The directory of a table's data files, and its columns: name -> (Iceberg's type, field id, list element's id)."""
+    """The directory of a table's data files, and its columns: name -> (Iceberg's type, field id, list element's id).
+
+    `empty` says that it has no rows. The files of a table that is partitioned by whether a column is NULL are kept
+    apart by that: `partition` is the column.
+    """
 
     directory: str
     schema_id: int
     columns: Mapping[str, tuple[str, int, int | None]]
+    empty: bool = True
+    partition: str = ""
 
     def takes(self, step: ApplyRows) -> bool:
-        """Return whether the table has exactly the columns of a step's schema, and the lake's own."""
+        """Return whether the table has exactly the columns of a step's schema, and the lake's own, and its files."""
         own = {column.name: column.iceberg for column in own_columns(step.life.kind)}
         wanted = {column.name: iceberg_type(column) for column in step.schema.stored} | own
-        return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
+        return self.partition == partition_column(step.life.kind) and wanted == {
+            name: kind for name, (kind, _, _) in self.columns.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +94,33 @@ class StagePlace:
     attempt: str = ""
 
     def part_path(self, number: int) -> str:
-        """Return the location of a part: data files are named after the stage, `cdc-<seconds>-<uuid>-<number>`."""
-        name = f"{number:05d}{self.attempt}.parquet"
-        if self.landing is None:
-            return f"{self.path}/part-{name}"
-        return f"{self.landing.directory}/cdc-{self.path.rsplit('/', 1)[-1]}-{name}"
+        """Return the location of a part of the stage."""
+        return f"{self.path}/part-{number:05d}{self.attempt}.parquet"
+
+    def data_path(self, landing: FirstLoad, number: int, partition: str = "") -> str:
+        """Return the location of a data file, named after the stage: `cdc-<seconds>-<uuid>-<number>`."""
+        return f"{landing.directory}/cdc-{name_of(self.path)}-{number:05d}{self.attempt}{partition}.parquet"
+
+
+class DataFileWritten(NamedTuple):
+    """A data file of a table that no snapshot has yet; `partition` is its partition as Iceberg's paths have it."""
+
+    location: str
+    file_bytes: int
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """The result of one task. `name` is the location of its file, `buckets` those by the key's hash, "" for none.
 
-    `moves` says that changes have to be reduced together with all others of the window.
+    `files` are the data files of the table that it wrote. `moves` says that changes have to be reduced together with
+    all others of the window.
     """
 
     report: Report
     name: str = ""
-    file_bytes: int = 0
+    files: tuple[DataFileWritten, ...] = ()
     entering: int = 0
     leaving: int = 0
     ranges: Ranges | None = None
@@ -107,6 +129,11 @@ class Part:
     patches: bool = False
     bases: bool = False
     moves: bool = False
+
+
+def name_of(path: str) -> str:
+    """Return a stage's own name, the prefix of the data files that were written with it."""
+    return path.rsplit("/", 1)[-1]
 
 
 def attempts(
@@ -167,29 +194,43 @@ def _write_rejects(place: StagePlace, window: Window, number: int) -> str:
 
 def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
     kind = kind_of(place.step)
-    if has_patches(changes) and not kind.APPENDS:
+    if has_patches(changes) and UNCHANGED in kind.STAGED:
         changes, passed = _with_rows(changes, place)
         report = replace(report, passed_over=report.passed_over + passed)
     changes = kind.finished(changes, place.step) if changes.num_rows else changes
     entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
-    if not (entering if place.landing is not None else changes.num_rows):
-        return Part(report, rejects=rejects, leaving=leaving)
-    name = place.part_path(number)
-    if place.landing is None:
-        written = _write(place, name, _by_position(changes, place.step))
-    else:
-        rows = table_rows(changes, place.step, place.landing)
-        each = max(1, rows.nbytes // max(1, rows.num_rows))
+    staged, name, files = changes, "", tuple[DataFileWritten, ...]()
+    if place.landing is not None and changes.num_rows:
+        rows, staged = kind.apart(changes, place.step, place.landing.empty)
+        files = tuple(_write_files(place, place.landing, rows, number)) if rows.num_rows else ()
+    if staged.num_rows:
+        name = place.part_path(number)
+        _write(place, name, _by_position(staged, place.step))
+    ranges = kind.bounds(changes, place.step.schema) if name or files else None
+    patches, bases = has_patches(staged), has_bases(staged)
+    return Part(report, name, files, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
+
+
+def _write_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, number: int) -> Iterator[DataFileWritten]:
+    """Write rows as data files of their table, one for each partition."""
+    parts = {"": rows}
+    if landing.partition:
+        null = pc.is_null(rows.column(landing.partition))
+        parts = {_NULL_PARTITION: rows.filter(null), "0": rows.filter(pc.invert(null))}
+    for value, part in parts.items():
+        if not part.num_rows:
+            continue
+        part = table_rows(part, place.step, landing)
+        each = max(1, part.nbytes // part.num_rows)
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
-        written = _write(place, name, rows, store_decimal_as_integer=True, **options)
-    ranges = kind.bounds(changes, place.step.schema)
-    patches, bases = has_patches(changes), has_bases(changes)
-    return Part(report, name, written, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
+        location = place.data_path(landing, number, "-0" if value == "0" else "")
+        written = _write(place, location, part, store_decimal_as_integer=True, **options)
+        yield DataFileWritten(location, written, f"{landing.partition}_bucket={value}" if landing.partition else "")
 
 
 def _with_rows(changes: pa.Table, place: StagePlace) -> tuple[pa.Table, int]:
     """Settle patches of which is known by now that their row is not there; an empty table has none."""
-    if place.landing is not None:
+    if place.landing is not None and place.landing.empty:
         rowless = pc.is_valid(changes.column(UNCHANGED))
     elif BASE in changes.column_names:
         rowless = without_base(changes)
@@ -230,9 +271,7 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
 
 
 def table_rows(changes: pa.Table, step: ApplyRows, landing: FirstLoad) -> pa.Table:
-    """The inserted rows in the table's own form: its columns by their field ids, then the lake's own."""
-    if not kind_of(step).APPENDS and pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
-        changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
+    """Rows in the table's own form: its columns by their field ids, then the lake's own."""
     arrays, fields = [], []
     names = [column.name for column in step.schema.stored]
     for name in (*names, *(column.name for column in own_columns(step.life.kind))):

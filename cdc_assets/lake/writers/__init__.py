@@ -3,6 +3,7 @@
 keyed       MERGE by key
 multiset    equal rows are inserted and deleted by count
 log         changes are appended
+scd2        MERGE by key: a change ends one state and begins another
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.lake.writers import keyed, log, multiset
+from cdc_assets.lake.writers import keyed, log, multiset, scd2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,11 +44,18 @@ class Writer(Protocol):
 class HistoryWriter(Writer, Protocol):
     """The interface of the modules for history tables."""
 
+    @property
+    def ASKS(self) -> tuple[type, ...]:  # noqa: N802  # a constant of each module
+        """The steps for which they ask what the mirrors had before a DDL."""
+
     def moved(self, target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
         """Return what writes the effect of a DDL on rows, in the step's session; None if there is nothing to write."""
 
+    def rewritten(self, target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
+        """Return the rows of the `table` with that effect, where all of them are written anew."""
 
-_HISTORY: dict[str, HistoryWriter] = {"log": log}
+
+_HISTORY: dict[str, HistoryWriter] = {"log": log, "scd2": scd2}
 WRITERS: dict[str, Writer] = {"keyed": keyed, "multiset": multiset, **_HISTORY}
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, overwrite
+from cdc_assets.lake.key_matching import key_equality, key_form, place_of, text_literal
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.types.collations import is_plain, spark_normal_form
-from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,15 +50,15 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
 
     Nothing is read for a table whose keys compare byte for byte, or if no key of the window is new.
     """
-    columns = [(schema.column(name), f"t.{quoted(name)}", _place(schema, name)) for name in schema.key]
-    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if _key_form(column, ours) != ours]
+    columns = [(schema.column(name), f"t.{quoted(name)}", place_of(schema, name)) for name in schema.key]
+    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_form(column, ours) != ours]
     if not differ or target.empty:
         return AlikeKeys()
     new = changes().where(f"{OP} = {int(Op.INSERT)}")
     if new.head() is None:
         return AlikeKeys()
     new.createOrReplaceTempView("new_keys")
-    on = " AND ".join(_key_equality(column, theirs) for column, _, theirs in columns)
+    on = " AND ".join(key_equality(column, theirs) for column, _, theirs in columns)
     places = ", ".join(theirs for _, _, theirs in columns)
     found = target.session.spark.sql(
         f"SELECT count(*), min(struct({places})) FROM {target.name} t JOIN new_keys s ON {on} "
@@ -76,10 +74,10 @@ def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -
     one, is not its: that had left before, and leaves where the change is passed over.
     """
     changes.createOrReplaceTempView("moved")
-    on = " AND ".join(_key_equality(schema.column(name), f"s.{BASE}.k{at}", "b") for at, name in enumerate(schema.key))
+    on = " AND ".join(key_equality(schema.column(name), f"s.{BASE}.k{at}", "b") for at, name in enumerate(schema.key))
     values = [
-        f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {_text(column.name)}) THEN b.{quoted(column.name)} "
-        f"ELSE s.c{at} END AS c{at}"
+        f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {text_literal(column.name)}) "
+        f"THEN b.{quoted(column.name)} ELSE s.c{at} END AS c{at}"
         for at, column in enumerate(schema.stored)
     ]
     made = f"(b.{_FOUND} OR s.{OP} = {int(Op.INSERT)})"
@@ -94,8 +92,8 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     """Count patches whose row is not there, and that are passed over then; raises TableHeld for those that are not."""
     schema = step.schema
     changes.where(f"{UNCHANGED} IS NOT NULL AND {OP} <> {int(Op.INSERT)}").createOrReplaceTempView("patches")
-    on = " AND ".join(_key_equality(schema.column(name), _place(schema, name)) for name in schema.key)
-    key = ", ".join(_place(schema, name) for name in schema.key)
+    on = " AND ".join(key_equality(schema.column(name), place_of(schema, name)) for name in schema.key)
+    key = ", ".join(place_of(schema, name) for name in schema.key)
     base = f"s.{BASE} IS NOT NULL OR " if batch.bases else ""
     there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {target.name} t WHERE {on})"
     found = target.session.spark.sql(
@@ -118,12 +116,12 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
     changes.createOrReplaceTempView("changes")
     columns = [column.name for column in schema.stored]
     places = {name: f"s.c{position}" for position, name in enumerate(columns)}
-    on = [_key_equality(schema.column(name), places[name]) for name in schema.key]
+    on = [key_equality(schema.column(name), places[name]) for name in schema.key]
     on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     values = dict(places)
     if batch.patches:
         for name in set(columns) - set(schema.key):
-            same = f"coalesce(array_contains(s.{UNCHANGED}, {_text(name)}), false)"
+            same = f"coalesce(array_contains(s.{UNCHANGED}, {text_literal(name)}), false)"
             values[name] = f"CASE WHEN {same} THEN t.{quoted(name)} ELSE {places[name]} END"
     left = f" OR (s.{OP} = {int(Op.PATCH)} AND s.{BASE} IS NOT NULL)" if batch.bases else ""
     sets = ", ".join(f"t.{quoted(name)} = {values[name]}" for name in columns)
@@ -134,25 +132,3 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
         f"WHEN NOT MATCHED AND s.{OP} IN {_MAKE_ROWS} THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
         f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
     )
-
-
-def _text(name: str) -> str:
-    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _place(schema: TableSchema, name: str) -> str:
-    return f"s.c{[column.name for column in schema.stored].index(name)}"
-
-
-def _key_equality(column: Column, place: str, table: str = "t") -> str:
-    ours, theirs = _key_form(column, f"{table}.{quoted(column.name)}"), _key_form(column, place)
-    return f"{ours} {'<=>' if column.nullable else '='} {theirs}"
-
-
-def _key_form(column: Column, place: str) -> str:
-    """Return the SQL expression by which a key column's values are equal: its collation's normal form."""
-    collation = column.compares_by
-    if not collation or is_plain(collation) or not pa.types.is_string(arrow_type(column)):
-        return place
-    return str(spark_normal_form(place, collation))

@@ -13,6 +13,7 @@ from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ChangeTable, DropTable, ExchangePartition, RecoverTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from cdc_assets.lake.staging.stage import Batch
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["alike_keys", "moved", "write"]
+__all__ = ["ASKS", "alike_keys", "moved", "rewritten", "write"]
+
+
+ASKS = (ChangeTable, DropTable, RecoverTable, ExchangePartition)
 
 
 def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
@@ -38,6 +42,17 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
 
 def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
     """Append what a DDL does to rows: those that leave as DELETE, those that come as INSERT; else one TRUNCATE."""
+    every = _of_ddl(target, step, rows)
+    return None if every is None else lambda: _append(target, every, "the rows that the DDL moves")
+
+
+def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
+    """Return the changes of the log, and those that the DDL makes."""
+    every = _of_ddl(target, step, rows)
+    return table if every is None else table.unionByName(_shaped(every, table))
+
+
+def _of_ddl(target: CommitTarget, step: DdlStep, rows: MovedRows) -> DataFrame | None:
     sides = ((rows.leaving, "DELETE"), (rows.entering, "INSERT"))
     found = [
         frame.select(*(_column(name) for name in frame.columns if name != COMMIT_TS), *_own(step, word))
@@ -48,8 +63,7 @@ def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], 
         found.append(target.session.spark.range(1).select(*_own(step, "TRUNCATE", rows.partitions)))
     if not found:
         return None
-    every = found[0] if len(found) == 1 else found[0].unionByName(found[1], allowMissingColumns=True)
-    return lambda: _append(target, every, "the rows that the DDL moves")
+    return found[0] if len(found) == 1 else found[0].unionByName(found[1], allowMissingColumns=True)
 
 
 def _own(step: DdlStep, word: str, partitions: Sequence[str] = ()) -> list[Column]:
@@ -73,11 +87,15 @@ def _column(name: str) -> Column:
 
 
 def _append(target: CommitTarget, rows: DataFrame, what: str) -> None:
-    """Append rows by the names of their columns; those that are not among them are NULL."""
+    """Append rows by the names of their columns."""
     target.session.statements.append(f"INSERT INTO {target.name} SELECT … FROM {what}")
-    fields = target.session.spark.read.table(target.name).schema.fields
+    _shaped(rows, target.session.spark.read.table(target.name)).writeTo(target.name).append()
+
+
+def _shaped(rows: DataFrame, table: DataFrame) -> DataFrame:
+    """Return rows with the columns of a table, by name; those that are not among them are NULL."""
     columns = [
         (_column(one.name) if one.name in rows.columns else sql.lit(None)).cast(one.dataType).alias(one.name)
-        for one in fields
+        for one in table.schema.fields
     ]
-    rows.select(*columns).writeTo(target.name).append()
+    return rows.select(*columns)

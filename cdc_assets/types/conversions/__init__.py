@@ -2,6 +2,7 @@
 
     change (old column, new column, zone) ──▶ needs_conversion, narrows   is there anything to do
                                           ──▶ convert                     the new values, or a held table
+                                          ──▶ convert_past                the same for values that are gone, too
 
     change      which types a change leads from and to
     numbers     integers, decimals and floats
@@ -35,7 +36,7 @@ from cdc_assets.types.conversions.described import convert_described, is_describ
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, FLOATING, INTEGER, MEMBERS
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
-__all__ = ["convert", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
+__all__ = ["convert", "convert_past", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
 
 Notes = Mapping[str, int]
 
@@ -173,6 +174,35 @@ def convert(
     distinct = array.unique()
     turned = pa.array(_turned(_plain_values(distinct), Change(old, new, timezone)), kind)
     return turned.take(pc.index_in(array, distinct)), {}
+
+
+def convert_past(
+    array: pa.Array | pa.ChunkedArray, present: pa.Array, old: Column, new: Column, timezone: str = "UTC"
+) -> pa.Array:
+    """Turn the lake values of `old` into those of `new` in a table that has values of the past too.
+
+    Those that are `present` the source has converted. One of the past it had no more, so that the new type need not
+    take it: what it does not take is NULL. Raises TableHeld as `convert` does, but for such values.
+    """
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    try:
+        return convert(whole, old, new, timezone)[0]
+    except TableHeld:
+        now = convert(whole.filter(present), old, new, timezone)[0]
+    distinct = whole.unique()
+    turned = pa.chunked_array([_or_null(distinct.slice(n, 1), old, new, timezone) for n in range(len(distinct))])
+    past = turned.combine_chunks().take(pc.index_in(whole, distinct))
+    return pc.replace_with_mask(past, present, now)
+
+
+def _or_null(value: pa.Array, old: Column, new: Column, timezone: str) -> pa.Array:
+    """Return a value as the new type has it, NULL if it is none of its values."""
+    try:
+        return convert(value, old, new, timezone)[0]
+    except TableHeld as error:
+        if not isinstance(error.__cause__, (ValueError, ArithmeticError)) and value.null_count == 0:
+            raise
+        return pa.nulls(1, arrow_type(new))
 
 
 def _plain_values(array: pa.Array) -> list[Any]:

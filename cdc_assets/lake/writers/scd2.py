@@ -1,0 +1,310 @@
+"""The states of rows: one MERGE ends those that are open and adds those that begin.
+
+The table has two partitions (`PARTITION` of the kind): the states that are open, and those that have ended, whose files
+no window reads. A state that would have no length, since something else happened at the position at which it began, is
+removed.
+
+    write     the states of a window's changes
+    moved     what a DDL does to states: those of rows that go end there, those of rows that come begin
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as sql
+
+from cdc_assets.decoding.moved import BASE
+from cdc_assets.decoding.patches import lost_row
+from cdc_assets.decoding.states import END_AT, END_TS, FIRST, LANDED, START_AT, START_TS, tracked
+from cdc_assets.decoding.upgrade import default_array
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
+from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows, overwrite, refuse_undated, sql_condition
+from cdc_assets.lake.key_matching import key_equality, place_of, text_literal
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.spark.session import quoted
+from cdc_assets.model.reports import AlikeKeys
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey
+from cdc_assets.model.steps import ChangeTable, DropTable, ExchangePartition, RecoverTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdc_assets.lake.staging.stage import Batch
+    from cdc_assets.model.steps import ApplyRows
+    from cdc_assets.model.tso import Tso
+
+__all__ = ["ASKS", "alike_keys", "moved", "rewritten", "write"]
+
+ASKS = (ExchangePartition,)
+
+_FOUND, _SAME, _ENDS = "_cdc_found", "_cdc_same", "_cdc_ends"
+_FEW = 500_000
+"""Up to so many changes are sent to every task, and the table's rows stay where they are read."""
+_OPEN = f"{END_TS} IS NULL"
+_MOMENTS = (START_AT, END_AT, START_TS, END_TS)
+
+
+def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+    """Return none: the mirror counts them."""
+    return AlikeKeys()
+
+
+def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+    """End the open state of each key of the changes where their first begins, and add those that they make.
+
+    Returns how many changes were passed over because the row that they leave columns of is not there; raises TableHeld
+    for one that says that it is.
+    """
+    schema, track = step.schema, tracked(step)
+    names = [column.name for column in schema.stored]
+    passed = 0
+    if batch.patches or (track is not None and not target.empty):
+        changes = _beside_open(target, changes, schema, track or ()).persist()
+    else:
+        changes = changes.withColumn(_SAME, sql.lit(False))
+    try:
+        if batch.patches:
+            passed = _without_row(changes, step)
+            changes = changes.where(f"NOT ({_is_passed_over()})")
+        if target.empty:
+            columns = [sql.col(f"c{at}").alias(name) for at, name in enumerate(names)]
+            entering = changes.where(f"{OP} > 0 AND NOT {LANDED}").select(*columns, COMMIT_TS, *_MOMENTS)
+            overwrite(target, entering, f"INSERT OVERWRITE {target.name} SELECT … FROM changes")
+        else:
+            _merge(target, changes, step, batch)
+    finally:
+        changes.unpersist()
+    return passed
+
+
+def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
+    """MERGE the states: a change that is the first of its key stands twice, once for the state that it ends.
+
+    `ranges` of the batch bounds integer key columns over all changes: literals, by which Iceberg skips files. Where all
+    states that begin are data files, only the ends are left, whose keys need no sorting with all rows of the table.
+    """
+    schema, ends_only = step.schema, batch.schema_id is not None and not batch.patches and tracked(step) is None
+    few = batch.entering + batch.leaving <= _FEW
+    (changes.hint("broadcast") if ends_only and few else changes).createOrReplaceTempView("changes")
+    names = [column.name for column in schema.stored]
+    places = [f"c{at}" for at in range(len(names))]
+    on = [f"s.{_ENDS}", f"t.{_OPEN}"]
+    on += [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
+    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
+    all_places = [*places, COMMIT_TS, *_MOMENTS]
+    columns = [*map(quoted, names), COMMIT_TS, *_MOMENTS]
+    goes_on = ", ".join(
+        f"t.{column} = s.{place}"
+        for column, place in zip(columns, all_places, strict=True)
+        if place not in (START_AT, START_TS)
+    )
+    listed = ", ".join([OP, _SAME, *all_places])
+    source, begins = f"SELECT true AS {_ENDS}, {listed} FROM changes WHERE {FIRST}", ""
+    if not ends_only:
+        source += f" UNION ALL SELECT false, {listed} FROM changes WHERE {OP} > 0 AND NOT {LANDED} AND NOT {_SAME}"
+        values = ", ".join(f"s.{place}" for place in all_places)
+        begins = f"WHEN NOT MATCHED AND NOT s.{_ENDS} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
+    target.session.sql(
+        f"MERGE INTO {target.name} t USING ({source}) s ON {' AND '.join(on)} "
+        f"WHEN MATCHED AND s.{_SAME} THEN UPDATE SET {goes_on} "
+        f"WHEN MATCHED AND t.{START_TS} >= s.{START_TS} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET t.{END_TS} = s.{START_TS}, t.{END_AT} = s.{START_AT} {begins}"
+    )
+
+
+# --- changes that need the state before them --------------------------------------------------------------------------
+
+
+def _beside_open(target: CommitTarget, changes: DataFrame, schema: TableSchema, track: Sequence[str]) -> DataFrame:
+    """Give changes what they leave out of the open states of their rows; FOUND and SAME say what is there.
+
+    A row that had another key has its state under that (BASE).
+    """
+    moves = BASE in changes.columns
+    changes.createOrReplaceTempView("staged")
+    on = []
+    for at, name in enumerate(schema.key):
+        place = place_of(schema, name)
+        on.append(
+            key_equality(schema.column(name), f"CASE WHEN s.{BASE} IS NULL THEN {place} ELSE s.{BASE}.k{at} END", "b")
+            if moves
+            else key_equality(schema.column(name), place, "b")
+        )
+    values = {
+        column.name: f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {text_literal(column.name)}) "
+        f"THEN b.{quoted(column.name)} ELSE s.c{at} END"
+        for at, column in enumerate(schema.stored)
+    }
+    equal = [f"coalesce(b.{_FOUND}, false) AND s.{FIRST} AND s.{OP} > 0", *([f"s.{BASE} IS NULL"] if moves else [])]
+    equal += [f"b.{quoted(name)} <=> {values[name]}" for name in track]
+    same = " AND ".join(equal) if track else "false"
+    listed = [f"{value} AS c{at}" for at, value in enumerate(values.values())]
+    others = [f"s.{name}" for name in changes.columns if not name.startswith("c")]
+    none = "" if target.empty else f"WHERE {_OPEN}"
+    return target.session.spark.sql(
+        f"SELECT {', '.join(others)}, {', '.join(listed)}, coalesce(b.{_FOUND}, false) AS {_FOUND}, "
+        f"({same}) AS {_SAME} FROM staged s LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name} {none}) b "
+        f"ON {' AND '.join(on)}"
+    )
+
+
+def _is_passed_over() -> str:
+    return f"{UNCHANGED} IS NOT NULL AND {OP} = {int(Op.PATCH)} AND NOT {_FOUND}"
+
+
+def _without_row(changes: DataFrame, step: ApplyRows) -> int:
+    """Count the changes whose row is not there, and that are passed over; raises TableHeld for those that are not."""
+    key = [place_of(step.schema, name).removeprefix("s.") for name in step.schema.key]
+    lost = changes.where(f"{UNCHANGED} IS NOT NULL AND NOT {_FOUND} AND {OP} <> {int(Op.INSERT)}")
+    passed = 0
+    for op, count, first in lost.groupBy(OP).agg(sql.count("*"), sql.min(sql.struct(*key))).collect():
+        if op == int(Op.UPDATE):
+            raise lost_row(str(step.life), count, tuple(first))
+        passed += count
+    return passed
+
+
+# --- DDL --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """What a DDL at a position does: open states end where a condition holds, and others begin with some rows."""
+
+    at: Tso
+    ends: str
+    begins: DataFrame | None = None
+
+
+def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
+    """End and begin states at a DDL: those of rows that go and come, and all where rows get another key.
+
+    Raises TableHeld where rows come that no table of the lake has.
+    """
+    change = _change(target, step, rows)
+    if change is None or (target.empty and change.begins is None):
+        return None
+    return lambda: _write_change(target, change)
+
+
+def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
+    """Return the states with those that end and begin at a DDL."""
+    change = _change(target, step, rows)
+    if change is None:
+        return table
+    ends = sql.expr(f"{_OPEN} AND ({change.ends})")
+    kept = table.where(f"NOT ({_OPEN} AND ({change.ends}) AND {START_TS} >= {change.at})")
+    values = {END_TS: sql.lit(change.at), END_AT: sql.timestamp_millis(sql.lit(change.at >> 18))}
+    columns = [
+        sql.when(ends, values[name]).otherwise(sql.col(name)).alias(name) if name in values else sql.col(quoted(name))
+        for name in table.columns
+    ]
+    kept = kept.select(*columns)
+    return kept if change.begins is None else kept.unionByName(_beginning(change, table))
+
+
+def _beginning(change: StateChange, table: DataFrame) -> DataFrame:
+    """Return the rows with which states begin, with the columns of the table."""
+    assert change.begins is not None
+    own = {START_TS: sql.lit(change.at), START_AT: sql.timestamp_millis(sql.lit(change.at >> 18))}
+    own |= {END_TS: sql.lit(None), END_AT: sql.lit(None)}
+    there = {name: sql.col(quoted(name)) for name in change.begins.columns}
+    return change.begins.select(
+        *(
+            {**there, **own}.get(field.name, sql.lit(None)).cast(field.dataType).alias(field.name)
+            for field in table.schema.fields
+        )
+    )
+
+
+def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange | None:
+    match step:
+        case ChangeTable():
+            return _altered(target, step)
+        case DropTable():
+            return StateChange(step.at, "true")
+        case RecoverTable():
+            return StateChange(step.at, "false", _dropped(target))
+        case ExchangePartition():
+            if rows.entering is None:
+                raise TableHeld(
+                    f"{step.life}: the rows that come into it from {step.other} are not in the lake as they were. "
+                    "Rebuild it.",
+                    table=str(step.life),
+                )
+            if step.partitioned:
+                refuse_undated(target.session.spark.read.table(target.name).where(_OPEN), [step.predicate], step)
+            of = {column.origin or column.name: column.name for column in step.schema.stored if not column.kept}
+            entering = rows.entering.select(
+                *(sql.col(quoted(name)).alias(of.get(name, name)) for name in rows.entering.columns)
+            )
+            return StateChange(step.at, sql_condition(target, step.predicate) if step.partitioned else "true", entering)
+
+
+def _altered(target: CommitTarget, step: ChangeTable) -> StateChange | None:
+    """Return what an ALTER does to states; a column that comes back has its default in all rows from here on."""
+    deletes = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
+    gone = " OR ".join("true" if one is None else f"({sql_condition(target, one)})" for one in deletes) or "false"
+    open_ = target.session.spark.read.table(target.name).where(_OPEN)
+    refuse_undated(open_, [one for one in deletes if one is not None], step)
+    kinds = {field.name.lower(): (field.name, field.dataType.simpleString()) for field in open_.schema.fields}
+    defaults: dict[str, str] = {}
+    for change in step.changes:
+        if isinstance(change, ContinueColumn):
+            name, kind = kinds[change.column.name.lower()]
+            defaults[name] = _literal(default_array(change.column, change.default, 1)[0].as_py(), kind)
+    differs = " OR ".join(f"NOT ({quoted(name)} <=> {value})" for name, value in defaults.items())
+    anew = "true" if any(isinstance(one, Rekey) for one in step.changes) else differs
+    if not anew:
+        return StateChange(step.at, gone) if deletes else None
+    living = open_.where(f"NOT ({gone}) AND ({anew})")
+    for name, value in defaults.items():
+        living = living.withColumn(name, sql.expr(value))
+    return StateChange(step.at, f"({gone}) OR ({anew})", living)
+
+
+def _literal(value: Any, kind: str) -> str:
+    """Return a value of a Spark type as Spark SQL writes it."""
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    return f"CAST({text_literal(value.isoformat() if hasattr(value, 'isoformat') else str(value))} AS {kind})"
+
+
+def _dropped(target: CommitTarget) -> DataFrame:
+    """Return the states that ended when the table was dropped, which its newest label names."""
+    snapshot, label = target.table.currentSnapshot(), None
+    while snapshot is not None and label is None:
+        label = Label.parse(dict(snapshot.summary()))
+        snapshot = target.table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+    at = label.ddl if label is not None else -1
+    return target.session.spark.read.table(target.name).where(f"{END_TS} = {at}")
+
+
+def _write_change(target: CommitTarget, change: StateChange) -> None:
+    table = target.session.spark.read.table(target.name)
+    names = table.columns
+    places = [f"c{place}" for place in range(len(names))]
+    nulls = ", ".join(
+        f"CAST(NULL AS {field.dataType.simpleString()}) AS {place}"
+        for place, field in zip(places, table.schema.fields, strict=True)
+    )
+    source, begins = f"SELECT true AS {_ENDS}, {nulls}", ""
+    if change.begins is not None:
+        _beginning(change, table).toDF(*places).createOrReplaceTempView("beginning")
+        source += f" UNION ALL SELECT false, {', '.join(places)} FROM beginning"
+        values = ", ".join(f"s.{place}" for place in places)
+        begins = f"WHEN NOT MATCHED AND NOT s.{_ENDS} THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
+    target.session.sql(
+        f"MERGE INTO {target.name} t USING ({source}) s "
+        f"ON CASE WHEN t.{_OPEN} AND ({change.ends}) THEN true END = s.{_ENDS} "
+        f"WHEN MATCHED AND t.{START_TS} >= {change.at} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET t.{END_TS} = {change.at}, t.{END_AT} = timestamp_millis({change.at >> 18}) "
+        f"{begins}"
+    )

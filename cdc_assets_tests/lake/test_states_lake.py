@@ -1,0 +1,91 @@
+"""States of generated histories on Spark and Iceberg, by checkpoint with upkeep in between, and in one go.
+
+A history that fails is named by its number, as in `test_histories_lake`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.lake import Lake
+from cdc_assets.ledger import Ledger
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.pipeline.test_histories import Feed
+from cdc_assets_tests.pipeline.test_states_of_histories import STATES, faults
+
+__all__ = ["tomls"]
+
+pytestmark = pytest.mark.timeout(900)
+
+CHOSEN = (13,)
+
+
+def check(number: int, spark: SparkSession, directory: Path, tomls: Mapping[str, Path]) -> None:
+    trial = Trial(number)
+    source = trial.source
+    publications = trial.publications(source)
+    print(f"{trial.style}\n{source.script}")  # what pytest shows of a history that fails
+    lakes = [
+        Lake(LakeSettings.from_warehouse(directory / name), "default", lambda: spark) for name in ("often", "once")
+    ]
+    often, once = (Feed(trial.style, tomls[trial.style.rendering], lake, history=STATES) for lake in lakes)
+    try:
+        for publication, tidies in zip(publications, trial.tidies(len(publications)), strict=True):
+            assert [*faults(often, source, publication)] == [], publication.checkpoint
+            assert not tidies or tidy(often) == []
+        assert [*faults(once, source, publications[-1])] == [], "in one go"
+    finally:
+        for feed in (often, once):
+            feed.lake.close()
+            feed.close()
+
+
+def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: SparkSession, tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    day = 86_400_000 << 18
+    changes = [
+        ("I", FIRST + 1, 1, "a"),
+        ("I", FIRST + 2, 2, "b"),
+        ("U", FIRST + day, 1, "c"),
+        ("D", FIRST + day, 2, "b"),
+    ]
+    feed.rows("shop.orders", FIRST, changes)
+    feed.publish(FIRST + 2 * day)
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    given = feed.settings(history={"shop.*": "scd2"})
+    assert Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test").complete
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
+    (block,) = (one for one in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "__START_AT" in one)
+    with lake.workbench.sessions.step() as session:
+        session.spark.sql(f"USE {session.catalog}")
+        found = [
+            [tuple(row)[:2] for row in session.spark.sql(statement).collect()]
+            for statement in block.strip().split(";")
+            if statement
+        ]
+    assert found == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
+    lake.close()
+
+
+@pytest.mark.parametrize("number", CHOSEN)
+def test_the_states_of_a_generated_history_are_those_of_the_source(
+    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
+) -> None:
+    check(number, spark, tmp_path, tomls)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_states_of_many_generated_histories_are_those_of_the_source(
+    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
+) -> None:
+    check(number, spark, tmp_path, tomls)

@@ -1,0 +1,134 @@
+"""Tables of states beside their mirrors, or alone: what a changefeed of one table makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+SECOND = 1000 << 18
+"""A second, as a TSO."""
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> LittleFeed:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 10, 1, "a"), ("I", FIRST + 11, 2, "b"), ("U", FIRST + 12, 1, "c")])
+    feed.publish(FIRST + 20)
+    return feed
+
+
+def applied(feed: LittleFeed, lake: MemoryLake, history: object = "scd2", **settings: Any) -> Outcome:
+    given = feed.settings(history={"shop.*": history}, **settings)
+    return Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test")
+
+
+def states(lake: MemoryLake, column: str = "v", name: str = "orders__scd2") -> list[tuple[Any, ...]]:
+    """Key, value, start and end of each state, by key and start."""
+    rows = lake.read(TableId("shop", name)).to_pylist()
+    ends = [None if row["_cdc_end_ts"] is None else row["_cdc_end_ts"] - FIRST for row in rows]
+    found = [(row["id"], row[column], row["_cdc_start_ts"] - FIRST, end) for row, end in zip(rows, ends, strict=True)]
+    return sorted(found, key=lambda state: (state[0], state[2]))
+
+
+def test_a_state_lasts_from_its_change_to_the_next(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    applied(orders, lake)
+    assert states(lake) == [(1, "a", 10, 12), (1, "c", 12, None), (2, "b", 11, None)]
+    orders.rows("shop.orders", FIRST, [("D", FIRST + SECOND, 1, "c"), ("I", FIRST + 3 * SECOND, 1, "d")])
+    orders.publish(FIRST + 4 * SECOND)
+    applied(orders, lake)
+    assert states(lake)[1:3] == [(1, "c", 12, SECOND), (1, "d", 3 * SECOND, None)]
+    (gone,) = (row for row in lake.read(TableId("shop", "orders__scd2")).to_pylist() if row["v"] == "c")
+    assert (gone["__END_AT"] - gone["__START_AT"]).total_seconds() == 1
+
+
+def test_only_changes_of_tracked_columns_begin_a_state(tmp_path: Path) -> None:
+    feed, lake, other = LittleFeed(tmp_path), MemoryLake(), MemoryLake()
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 10, 1, "a"), ("U", FIRST + 11, 1, "a"), ("U", FIRST + 12, 1, "b")])
+    feed.publish(FIRST + 20)
+    for rules in ({"kinds": ["scd2"], "track": ["V"]}, {"kinds": ["scd2"], "track_except": ["id"]}):
+        lake = MemoryLake()
+        applied(feed, lake, rules)
+        assert states(lake) == [(1, "a", 10, 12), (1, "b", 12, None)]
+    feed.rows("shop.orders", FIRST, [("U", FIRST + 31, 1, "b"), ("U", FIRST + 32, 1, "c")])
+    feed.publish(FIRST + 40)
+    applied(feed, lake, rules)
+    assert states(lake) == [(1, "a", 10, 12), (1, "b", 12, 32), (1, "c", 32, None)]
+    applied(feed, other, {"kinds": ["scd2"], "track_except": ["v"]})
+    assert states(other) == [(1, "c", 10, None)]
+
+
+def test_a_column_to_track_that_is_not_there_holds_the_states_alone(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    outcome = applied(orders, lake, {"kinds": ["scd2"], "track": ["w"]})
+    held = {str(table.name): table.reason for table in outcome.tables if table.state == "held"}
+    assert list(held) == ["shop.orders__scd2"]
+    assert 'tracks the column "w"' in held["shop.orders__scd2"]
+    assert lake.read(TableId("shop", "orders")).num_rows == 2
+
+
+def test_a_table_without_key_has_no_states_and_says_so(tmp_path: Path) -> None:
+    feed, lake = LittleFeed(tmp_path), MemoryLake()
+    feed.create("shop.orders", keyed=False)
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 10, 1, "a")])
+    feed.publish(FIRST + 20)
+    outcome = applied(feed, lake)
+    (held,) = (table for table in outcome.tables if table.state == "held")
+    assert (str(held.name), "no key" in held.reason) == ("shop.orders__scd2", True)
+    assert lake.read(TableId("shop", "orders")).num_rows == 1
+
+
+def test_rows_that_go_without_row_events_end_at_the_ddl(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    orders.ddl("shop.orders", FIRST + 30, "TRUNCATE TABLE `orders`", 11)
+    orders.rows("shop.orders", FIRST, [("I", FIRST + 31, 2, "d")])
+    orders.ddl("shop.orders", FIRST + 50, "DROP TABLE `orders`", 4, columns=False)
+    orders.publish(FIRST + 40)
+    applied(orders, lake)
+    assert states(lake) == [(1, "a", 10, 12), (1, "c", 12, 30), (2, "b", 11, 30), (2, "d", 31, None)]
+    orders.publish(FIRST + 60)
+    applied(orders, lake)
+    (table,) = (table for life, table in lake.tables.items() if life.kind)
+    assert table.name is None
+    assert table.rows.column("_cdc_end_ts").null_count == 0
+
+
+def test_a_dropped_column_stays_and_one_that_comes_back_begins_new_states(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    wide, plain = "ALTER TABLE `orders` ADD COLUMN `w` INT DEFAULT 7", "ALTER TABLE `orders` DROP COLUMN `w`"
+    orders.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    applied(orders, lake)
+    orders.publish(FIRST + 40)
+    applied(orders, lake)
+    assert states(lake, "w") == [(1, None, 10, 12), (1, None, 12, None), (2, None, 11, None)]
+    orders.ddl("shop.orders", FIRST + 50, plain, 6)
+    orders.publish(FIRST + 60)
+    applied(orders, lake)
+    assert lake.read(TableId("shop", "orders__scd2")).column_names[:3] == ["id", "v", "w"]
+    orders.ddl("shop.orders", FIRST + 70, wide, 5, wide=True)
+    orders.publish(FIRST + 80)
+    applied(orders, lake)
+    (table,) = (table for life, table in lake.tables.items() if life.kind)
+    lives = [(life.since - FIRST, life.until and life.until - FIRST) for life in table.lives if life.column == "w"]
+    assert lives == [(30, 50), (70, None)]
+
+
+def test_states_stand_without_a_mirror(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    outcome = applied(orders, lake, {"kinds": ["scd2"], "mirror": False})
+    assert [str(table.name) for table in outcome.tables] == ["shop.orders__scd2"]
+    orders.rows("shop.orders", FIRST, [("U", FIRST + 31, 2, "d")])
+    orders.publish(FIRST + 40)
+    applied(orders, lake, {"kinds": ["scd2"], "mirror": False})
+    assert states(lake)[2:] == [(2, "b", 11, 31), (2, "d", 31, None)]
