@@ -432,7 +432,7 @@ def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> tuple[pa.Table
     kind, passed, table = kind_of(step), 0, str(step.life)
     changes = kind.finished(changes, step)
     if kind.NAME == "scd2":
-        return states_after(rows, changes, step.schema, table, tracked(step))
+        return states_after(rows, changes, step.schema, table, tracked(step), None if step.files else step.lo)
     if has_patches(changes) and not step.life.kind:
         changes, passed = _patched(rows, changes, step.schema, table)
     return _WRITERS[kind.NAME](rows, changes, step.schema, table), passed
@@ -543,13 +543,22 @@ def _logged(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, ente
 
 
 def states_after(
-    rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str, track: Sequence[str] | None = None
+    rows: pa.Table,
+    changes: pa.Table,
+    schema: TableSchema,
+    table: str,
+    track: Sequence[str] | None = None,
+    again: Tso | None = None,
 ) -> tuple[pa.Table, int]:
     """Return the states of rows after finished changes, and how many of these are passed over.
+
+    `again` is the position from which on these are all changes of their keys: other states from then on are none.
 
     The states that are open end where the first change of their key begins; one whose tracked values do not change goes
     on with the others.
     """
+    if again is not None:
+        rows = _as_at(rows, set(_keys(changes, schema)), schema, again)
     open_ = rows.filter(pc.is_null(rows.column(END_TS)))
     passed = 0
     if has_patches(changes):
@@ -569,6 +578,17 @@ def states_after(
         if op > 0:
             left.append(change)
     return pa.Table.from_pylist([*left, *before.values()], rows.schema), passed
+
+
+def _as_at(rows: pa.Table, keys: Collection[object], schema: TableSchema, at: Tso) -> pa.Table:
+    """The states of these keys as they were at a position, and all others."""
+    found = []
+    for key, row in zip(_keys(rows, schema), rows.to_pylist(), strict=True):
+        if key in keys and row[START_TS] > at:
+            continue
+        lasts = key in keys and (row[END_TS] or at + 1) > at
+        found.append({**row, END_TS: None, END_AT: None} if lasts else row)
+    return pa.Table.from_pylist(found, rows.schema)
 
 
 State = dict[str, object]

@@ -79,6 +79,7 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
         settings=ValueSettings(settings.source_options.wire, tuple(pipeline.lake.settings_changes())),
+        rules=settings.history_rules,
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )
     return len(pipeline.lake.replay(planned, pipeline.source.reader).bad)

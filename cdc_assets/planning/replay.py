@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.decoding.replay import Replay
 from cdc_assets.errors import InputError, TableHeld
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.schema_changes import Rekey
+from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
 from cdc_assets.model.table_history import TableHistory
@@ -35,6 +37,7 @@ def plan_replay(
     releases: Releases | None = None,
     new_collations: bool = True,
     settings: ValueSettings | None = None,
+    rules: Sequence[HistoryRule] = (),
 ) -> Replay:
     """Plan the replay of one table's open records. `read_before` are the statistics of the table's files.
 
@@ -57,6 +60,7 @@ def plan_replay(
         releases=releases,
         new_collations=new_collations,
         settings=settings,
+        rules=rules,
     )
     table = _living(planned, life, lo)
     if settings is not None:
@@ -64,7 +68,8 @@ def plan_replay(
             raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
     steps = _carried(planned, table, applied)
     targets, positions = _targets(rows), applied.positions if not commit_ts else None
-    frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions)
+    rule = next((one.history for one in steps if isinstance(one, ApplyRows)), None)
+    frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions, history=rule)
     return Replay(frame, steps, targets, _changed_since(targets, before, listing))
 
 
@@ -144,8 +149,14 @@ def _refuse_changes(life: Life, steps: Sequence[ApplyRows | ChangeTable], schema
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     unordered = any(step.positions is not None for step in windows)
     for step in changes:
-        if not schema.key or unordered or any(isinstance(change, Rekey) for change in step.changes):
+        ends = life.kind and history_kind(life.kind).PARTITION and any(map(_moves_rows, step.changes))
+        if not schema.key or unordered or ends or any(isinstance(change, Rekey) for change in step.changes):
             raise _not_carried(life, step.at)
+
+
+def _moves_rows(change: SchemaChange) -> bool:
+    """Return whether a change ends states, which those of a replay would have to end at as well."""
+    return isinstance(change, (DeleteRows, ContinueColumn))
 
 
 def _not_carried(life: Life, at: Tso) -> TableHeld:

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
@@ -73,6 +75,30 @@ def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: Spar
             if statement
         ]
     assert found == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
+    lake.close()
+
+
+def test_a_replayed_record_is_the_state_that_it_was_between_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    feed, lake = LittleFeed(tmp_path), Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    feed.create("shop.orders")
+    broken = [("I", FIRST + 10, 1, "a"), ("U", FIRST + 11, 1, "b" * 50), ("U", FIRST + 12, 1, "c")]
+    path = feed.rows("shop.orders", FIRST, broken)
+    feed.publish(FIRST + 20)
+    rule = {"kinds": ["scd2"], "mirror": False}
+    given = feed.settings(history={"shop.*": rule}, quarantine=True)
+    pipeline = Pipeline(given, given.open_source(), lake, Ledger("sqlite://"))
+    pipeline.apply("test")
+    feed.rows("shop.orders", FIRST, [("U", FIRST + 31, 1, "d"), ("I", FIRST + 32, 2, "x")])
+    feed.publish(FIRST + 40)
+    pipeline.apply("test")
+    path.write_bytes(path.read_bytes().replace(b"b" * 50, b"b"))
+    assert [(one.left, one.reason) for one in replay(pipeline, "shop.orders")] == [(0, "")]
+    rows = lake.read(TableId("shop", "orders__scd2")).sort_by("_cdc_start_ts").to_pylist()
+    found = [(row["id"], row["v"], row["_cdc_start_ts"] - FIRST, row["_cdc_end_ts"]) for row in rows]
+    ends = [None if end is None else end - FIRST for *_, end in found]
+    assert [(*one[:3], end) for one, end in zip(found, ends, strict=True)] == [
+        *[(1, "a", 10, 11), (1, "b", 11, 12), (1, "c", 12, 31), (1, "d", 31, None), (2, "x", 32, None)]
+    ]
     lake.close()
 
 

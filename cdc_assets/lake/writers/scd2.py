@@ -64,7 +64,7 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
     names = [column.name for column in schema.stored]
     passed = 0
     if batch.patches or (track is not None and not target.empty):
-        changes = _beside_open(target, changes, schema, track or ()).persist()
+        changes = _beside_open(target, changes, step, track or ()).persist()
     else:
         changes = changes.withColumn(_SAME, sql.lit(False))
     try:
@@ -93,7 +93,7 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
     (changes.hint("broadcast") if ends_only and few else changes).createOrReplaceTempView("changes")
     names = [column.name for column in schema.stored]
     places = [f"c{at}" for at in range(len(names))]
-    on = [f"s.{_ENDS}", f"t.{_OPEN}"]
+    on = [f"s.{_ENDS}", _later(step) if _repeats(step) else f"t.{_OPEN}"]
     on += [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
     on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     all_places = [*places, COMMIT_TS, *_MOMENTS]
@@ -109,10 +109,11 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
         source += f" UNION ALL SELECT false, {listed} FROM changes WHERE {OP} > 0 AND NOT {LANDED} AND NOT {_SAME}"
         values = ", ".join(f"s.{place}" for place in all_places)
         begins = f"WHEN NOT MATCHED AND NOT s.{_ENDS} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
+    gone = f" OR t.{START_TS} > {step.lo}" if _repeats(step) else ""
     target.session.sql(
         f"MERGE INTO {target.name} t USING ({source}) s ON {' AND '.join(on)} "
-        f"WHEN MATCHED AND s.{_SAME} THEN UPDATE SET {goes_on} "
-        f"WHEN MATCHED AND t.{START_TS} >= s.{START_TS} THEN DELETE "
+        f"WHEN MATCHED AND s.{_SAME}{f' AND t.{START_TS} <= {step.lo}' if gone else ''} THEN UPDATE SET {goes_on} "
+        f"WHEN MATCHED AND (t.{START_TS} >= s.{START_TS}{gone}) THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET t.{END_TS} = s.{START_TS}, t.{END_AT} = s.{START_AT} {begins}"
     )
 
@@ -120,12 +121,22 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
 # --- changes that need the state before them --------------------------------------------------------------------------
 
 
-def _beside_open(target: CommitTarget, changes: DataFrame, schema: TableSchema, track: Sequence[str]) -> DataFrame:
+def _repeats(step: ApplyRows) -> bool:
+    """Return whether changes are read again from `lo` on: what the lake has of their keys from then on is replaced."""
+    return not step.files
+
+
+def _later(step: ApplyRows) -> str:
+    """Return the condition of states that last beyond the beginning of what is read again."""
+    return f"(t.{_OPEN} OR t.{END_TS} > {step.lo})"
+
+
+def _beside_open(target: CommitTarget, changes: DataFrame, step: ApplyRows, track: Sequence[str]) -> DataFrame:
     """Give changes what they leave out of the open states of their rows; FOUND and SAME say what is there.
 
     A row that had another key has its state under that (BASE).
     """
-    moves = BASE in changes.columns
+    schema, moves = step.schema, BASE in changes.columns
     changes.createOrReplaceTempView("staged")
     on = []
     for at, name in enumerate(schema.key):
@@ -145,7 +156,8 @@ def _beside_open(target: CommitTarget, changes: DataFrame, schema: TableSchema, 
     same = " AND ".join(equal) if track else "false"
     listed = [f"{value} AS c{at}" for at, value in enumerate(values.values())]
     others = [f"s.{name}" for name in changes.columns if not name.startswith("c")]
-    none = "" if target.empty else f"WHERE {_OPEN}"
+    open_ = f"{START_TS} <= {step.lo} AND ({_OPEN} OR {END_TS} > {step.lo})" if _repeats(step) else _OPEN
+    none = "" if target.empty else f"WHERE {open_}"
     return target.session.spark.sql(
         f"SELECT {', '.join(others)}, {', '.join(listed)}, coalesce(b.{_FOUND}, false) AS {_FOUND}, "
         f"({same}) AS {_SAME} FROM staged s LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name} {none}) b "
