@@ -57,6 +57,10 @@ class DumpSettings(Model):
         return tz if tz is None else known_zone(tz)
 
 
+_COMPARED_BYTES = 4 << 20
+"""Of a table that is compared few bytes are read again for a row that differs."""
+
+
 class ServerAddress(Model):
     """A server that has the tables, `mysql://user@host:4000`; its password is from the environment, `{env: NAME}`."""
 
@@ -77,7 +81,7 @@ class ServerAddress(Model):
 
         Its tables are asked for anew each time. Raises BadSettings for an unset variable and a URI of no server.
         """
-        return connect_server(self.uri.get_secret_value(), self.secret, at, tables, anew=True)
+        return connect_server(self.uri.get_secret_value(), self.secret, at, tables, _COMPARED_BYTES)
 
     @property
     def secret(self) -> str:

@@ -184,14 +184,16 @@ def connect_dump(opener: Opener, options: DumpOptions, stated: Tso | None = None
     return source
 
 
-def connect_server(uri: str, password: str, at: Tso, patterns: Sequence[str] = (), anew: bool = False) -> InitialSource:
+def connect_server(
+    uri: str, password: str, at: Tso, patterns: Sequence[str] = (), range_bytes: int = 0
+) -> InitialSource:
     """Open a server of the MySQL protocol to read the tables with these names (`shop.*`), () for all, at a TSO.
 
-    A TSO of 0 stands for the present. With `anew` its tables are asked for again whenever they are wanted. Raises
-    BadSettings for a URI that is not that of a server.
+    A TSO of 0 stands for the present. With `range_bytes` its tables are asked for whenever they are wanted, and cut
+    into ranges of about so many bytes. Raises BadSettings for a URI that is not that of a server.
     """
     source: InitialSource = import_module("cdc_assets.sources.mysql_protocol.initial").connect(
-        uri, password, at, patterns, anew
+        uri, password, at, patterns, range_bytes
     )
     return source
 

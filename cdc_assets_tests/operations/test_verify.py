@@ -130,7 +130,7 @@ def tidb(mariadb: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Applied]
 
 
 def read_by(server: Server, *databases: str) -> Callable[[Tso], InitialSource]:
-    return lambda at: connect_server(server.uri, PASSWORD, at, [f"{one}.*" for one in databases], anew=True)
+    return lambda at: connect_server(server.uri, PASSWORD, at, [f"{one}.*" for one in databases], range_bytes=4 << 20)
 
 
 @pytest.mark.parametrize("config", some("A_all_types/canal-ext", "D_keys/csv-ts"))

@@ -165,3 +165,16 @@ def test_without_regions_to_ask_for_a_small_table_is_read_at_once(answering: Cal
     too_old = pymysql.err.ProgrammingError(1064, "You have an error in your SQL syntax")
     answering(**ranges(TABLESAMPLE=too_old, tidb_rowid=[]))
     assert clauses() == [" ORDER BY `_tidb_rowid`"]
+
+
+def test_finer_ranges_than_regions_are_steps_of_an_integer_key(answering: Callable[..., Tidb]) -> None:
+    create = [(b"orders", b"CREATE TABLE `orders` (`b` int NOT NULL, PRIMARY KEY (`b`) %s)" % CLUSTERED)]
+    no_row_id = pymysql.err.OperationalError(1054, "Unknown column '_tidb_rowid' in 'field list'")
+    size = [(b"orders", b"InnoDB", b"10", b"Compact", b"100", b"10", b"3000")]
+    given = {"SHOW_CREATE_TABLE": create, "SHOW_TABLE_STATUS": size, "MIN": [(b"1", b"90")]}
+    tidb = answering(**ranges(tidb_rowid=no_row_id, **given))
+    (table,) = connect_server("mysql://u@h", "", AT, range_bytes=1000).dump().tables
+    assert [file.query.partition(" WHERE ")[2].partition(" ORDER")[0] for file in table.files] == [
+        "`b` < 31", "(`b` >= 31) AND (`b` < 61)", "`b` >= 61",
+    ]  # fmt: skip
+    assert not any("TABLESAMPLE" in sql for sql in tidb.said)

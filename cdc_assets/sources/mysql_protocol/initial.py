@@ -13,6 +13,7 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import parse_address
+from cdc_assets.sources.mysql_protocol.ranges import RANGE_BYTES
 from cdc_assets.sources.mysql_protocol.rows import ServerReader
 from cdc_assets.sources.mysql_protocol.session import session
 from cdc_assets.sources.mysql_protocol.tables import read_tables, sizes
@@ -24,12 +25,12 @@ __all__ = ["Server", "connect"]
 class Server:
     """A server that is read at a TSO; `patterns` (`shop.*`) are the tables to read, () for all.
 
-    With `anew` its tables are asked for whenever they are wanted.
+    With `range_bytes` its tables are asked for whenever they are wanted, and cut into ranges of about so many bytes.
     """
 
     reader: ServerReader
     patterns: tuple[str, ...] = ()
-    anew: bool = False
+    range_bytes: int = 0
 
     @property
     def at(self) -> Tso:
@@ -47,7 +48,7 @@ class Server:
         Raises StorageUnavailable, BadSettings, MalformedDump where no table is wanted, and BucketMissing where the
         server has garbage-collected what was there.
         """
-        return _read(self) if self.anew else _tables(self)
+        return _read(self) if self.range_bytes else _tables(self)
 
     def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
         """Return a range as it is."""
@@ -88,9 +89,9 @@ def _tables(server: Server) -> Dump:
 
 def _read(server: Server) -> Dump:
     with session(server.reader.address, server.at) as opened:
-        return read_tables(opened, server.at, server.wants)
+        return read_tables(opened, server.at, server.wants, server.range_bytes or RANGE_BYTES)
 
 
-def connect(uri: str, password: str, at: Tso, patterns: Sequence[str], anew: bool) -> Server:
+def connect(uri: str, password: str, at: Tso, patterns: Sequence[str], range_bytes: int) -> Server:
     """Open a server; connects to nothing yet. Raises BadSettings for a URI that is not that of a server."""
-    return Server(ServerReader(parse_address(uri, password), at), tuple(patterns), anew)
+    return Server(ServerReader(parse_address(uri, password), at), tuple(patterns), range_bytes)

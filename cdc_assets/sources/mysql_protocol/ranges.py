@@ -1,6 +1,6 @@
 """A table cut by its key, for tasks: conditions of which every row of the table meets exactly one.
 
-    regions     on TiDB: the first row of every region is a border (TABLESAMPLE)
+    regions     on TiDB: the first row of every region is a border (TABLESAMPLE), unless finer ranges are wanted
     equal steps between the least and the greatest value of an integer
     seek        by the key, so many rows at a time
 
@@ -107,7 +107,8 @@ def _comparable(handle: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def _borders(session: Session, name: str, columns: Sequence[Column], size: Size, range_bytes: int) -> list[Border]:
-    if session.is_tidb:
+    fine = range_bytes < RANGE_BYTES and columns[0].type in _INTEGERS
+    if session.is_tidb and not fine:
         with suppress(InputError):
             sample = f"SELECT {_names(columns)} FROM {name} TABLESAMPLE REGIONS() ORDER BY {_names(columns)}"
             return _distinct(session.query(sample)[1:], columns)

@@ -23,8 +23,8 @@ _QUIET = (
 )
 
 
-def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool]) -> Dump:
-    """Return the tables of a server that are wanted, each with a file for every range of its key.
+def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], range_bytes: int) -> Dump:
+    """Return the tables of a server that are wanted, each with a file for every range of its key, of about that size.
 
     Raises MalformedDump where there is none, BadSettings where the user may not see the one database of the address.
     """
@@ -40,7 +40,7 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool]) ->
             continue
         if table.schema not in known:
             known[table.schema] = sizes(session, table.schema)
-        found = _table(session, table, known[table.schema].get(table.table, Size()))
+        found = _table(session, table, known[table.schema].get(table.table, Size()), range_bytes)
         if isinstance(found, DumpTable):
             tables.append(found)
         else:
@@ -72,14 +72,14 @@ def _listed(session: Session) -> Iterator[tuple[TableId, str]]:
             yield TableId(database, name), kind.upper()
 
 
-def _table(session: Session, table: TableId, size: Size) -> DumpTable | str:
+def _table(session: Session, table: TableId, size: Size, range_bytes: int) -> DumpTable | str:
     """Return a table, or the sentence that says why it cannot be taken."""
     name = f"{identifier(table.schema)}.{identifier(table.table)}"
     try:
         query = _text(session.query(f"SHOW CREATE TABLE {name}")[0][1])
         schema = created(query, timezone="UTC", shown=True)
         found = DumpTable(table, schema, (), query)
-        return replace(found, files=cut(session, found, size))
+        return replace(found, files=cut(session, found, size, range_bytes))
     except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
         return f"its CREATE TABLE cannot be read ({problem}). Take a dump of it, or leave it out"
     except InputError as problem:
