@@ -173,7 +173,7 @@ def test_finer_ranges_than_regions_are_steps_of_an_integer_key(answering: Callab
     size = [(b"orders", b"InnoDB", b"10", b"Compact", b"100", b"10", b"3000")]
     given = {"SHOW_CREATE_TABLE": create, "SHOW_TABLE_STATUS": size, "MIN": [(b"1", b"90")]}
     tidb = answering(**ranges(tidb_rowid=no_row_id, **given))
-    (table,) = connect_server("mysql://u@h", "", AT, range_bytes=1000).dump().tables
+    (table,) = connect_server("mysql://u@h", "", AT, range_bytes=3000).dump().tables
     assert [file.query.partition(" WHERE ")[2].partition(" ORDER")[0] for file in table.files] == [
         "`b` < 31", "(`b` >= 31) AND (`b` < 61)", "`b` >= 61",
     ]  # fmt: skip
