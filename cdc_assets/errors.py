@@ -12,6 +12,7 @@
     │   ├── MalformedDump        a dump that is not finished or has no TSO
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
     │   ├── TableHeld            a change that cannot be carried out faithfully
+    │   ├── ExtractRefused       a range of which changes are missing
     │   ├── CutRefused           tables that are not at one position
     │   └── RebuildRefused       a table whose whole history is not available, or cannot be applied
     └── SetupError           a setting, a URI or an installation to be corrected
@@ -32,6 +33,7 @@ __all__ = [
     "BucketMissing",
     "CdcError",
     "CutRefused",
+    "ExtractRefused",
     "InputError",
     "JavaMissing",
     "LakeUnavailable",
@@ -114,6 +116,10 @@ class TableHeld(InputError):
 
 class CutRefused(InputError):
     """Tables are held, incomplete or behind, so no state of all tables at one position can be named."""
+
+
+class ExtractRefused(InputError):
+    """Changes of a range are not there, or not to be told from others."""
 
 
 class RebuildRefused(InputError):

@@ -10,13 +10,18 @@ import pyarrow as pa
 
 from cdc_assets.formats import COMMIT_TS
 
-__all__ = ["contents_of", "plain_values"]
+__all__ = ["contents_of", "plain_values", "rows_of"]
 
 
 def contents_of(rows: pa.Table) -> tuple[tuple[str, ...], Counter[tuple[Any, ...]]]:
     """Return the columns of a lake's table, and its rows."""
     rows = rows.drop_columns([COMMIT_TS])
-    return tuple(rows.column_names), Counter(zip(*map(plain_values, rows.columns), strict=True))
+    return tuple(rows.column_names), Counter(rows_of(rows))
+
+
+def rows_of(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """Return rows in their order, in the oracle's words."""
+    return list(zip(*map(plain_values, rows.columns), strict=True))
 
 
 def plain_values(values: pa.ChunkedArray) -> list[Any]:

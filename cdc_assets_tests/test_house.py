@@ -81,6 +81,8 @@ NAMED_ELSEWHERE = {
     "sources/topics/source.py": "the splits of topics are frames that it makes itself",
     "sources/topics/topic_options.py": "the same",
     "model/progress.py": "a table may be complete by a dump",
+    "cli/cuts.py": "extracts are written as CSV, too",
+    "operations/extract.py": "the same, and they are what a log would have",
     "model/kinds.py": "the setting history names kinds",
     "settings/history.py": "the same",
     "sources/dumpling/metadata.py": "a log is the binlog of MySQL there",

@@ -3,7 +3,7 @@
 Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplete or cannot be reached; 2 wrong usage
 or setup.
 
-    cuts       commands about the past: cuts of all tables, tables as of a time
+    cuts       commands about the past: cuts of all tables, tables as of a moment, changes between two
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
     options    options and printing that the commands share
@@ -26,7 +26,7 @@ from typing import Any
 import click
 
 from cdc_assets.cli import proof, upkeep
-from cdc_assets.cli.cuts import as_of, cut, show_cuts
+from cdc_assets.cli.cuts import as_of, cut, extract, show_cuts
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
@@ -495,5 +495,15 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing, proof.explain, proof.verify, cut, as_of):
+for command in (
+    upkeep.maintain,
+    upkeep.purge,
+    upkeep.rebuild,
+    landing,
+    proof.explain,
+    proof.verify,
+    cut,
+    as_of,
+    extract,
+):
     commands.add_command(command)

@@ -1,4 +1,4 @@
-"""Commands about the past: cuts of all tables."""
+"""Commands about the past: cuts of all tables, tables as of a moment, changes between two."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from cdc_assets.cli.options import (
     lake_and_names,
     lake_of,
     lake_options,
+    pairs,
     show_grid,
     show_json,
     target_of,
@@ -29,8 +30,9 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.model.cuts import Cut
 
-__all__ = ["as_of", "cut", "show_cuts"]
+__all__ = ["as_of", "cut", "extract", "show_cuts"]
 
+FORMAT_NAMES = ("parquet", "jsonl", "csv")
 ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 
 
@@ -119,6 +121,55 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
                     click.echo(f"{one.read[name]}{'' if name == 'pyiceberg' else ';'}")
         click.echo(f"\nas of {state.at} ({state.time})")
     return DONE if all(state.exact for state in states) else HELD
+
+
+@click.command()
+@click.argument("table")
+@click.option("--from", "since", required=True, metavar="MOMENT", help="Changes after this TSO, time or cut.")
+@click.option("--to", "until", required=True, metavar="MOMENT", help="Changes up to this TSO, time or cut.")
+@click.option("--net", is_flag=True, help="One row a key: its last image, or that it is gone.")
+@click.option("--out", required=True, metavar="URI", help="A directory or a bucket's prefix without files.")
+@click.option("--format", "kind", type=click.Choice(FORMAT_NAMES), default="parquet", show_default=True)
+@click.option("--out-option", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec for --out.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def extract(
+    as_json: bool,
+    debug: bool,
+    table: str,
+    since: str,
+    until: str,
+    net: bool,
+    out: str,
+    kind: str,
+    out_option: tuple[str, ...],
+    **given: Any,
+) -> int:
+    """Write the changes of TABLE after one moment and up to another: from its log, or decoded again from the feed.
+
+    TABLE is a present name or an identity. Nothing of the lake or the feed is changed; no Spark is started.
+    """
+    from cdc_assets.operations.extract import extract as run
+    from cdc_assets.operations.extract import write_extract
+    from cdc_assets.operations.moments import parse_moment
+    from cdc_assets.operations.opening import open_pipeline
+
+    target = target_of(given)
+    lake = lake_of(target)
+    if len(target.changefeeds) != 1:
+        raise BadSettings("An extract concerns one changefeed. Name it with --changefeed NAME.")
+    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        cuts = {one.name: one.at for one in pipeline.lake.cuts()}
+        found = run(pipeline, table, parse_moment(since, cuts), parse_moment(until, cuts), net=net)
+    names = write_extract(found, out, kind, pairs(out_option, "--out-option"))
+    if as_json:
+        show_json({**found.description(), "files": names})
+    else:
+        rows = counted(found.changes.num_rows, "row" if net else "change")
+        click.echo(f"{found.table}: {rows} after {found.since} and through {found.until}, from the {found.source}")
+        click.echo(f"written: {', '.join(names)}")
+    return DONE
 
 
 def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 compression   compressed bytes -> their contents, piece by piece
 drivers       options of fsspec's drivers
+output        files written to a new place, each as a whole
 storage       bytes and names from the storage
 storage_uri   addresses of storage with parameters
 """

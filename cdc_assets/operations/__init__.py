@@ -6,6 +6,7 @@ complete       say that tables had no rows before their changefeed began
 cuts           one state of all tables at a position: made, listed, removed
 decide_landed  what people decide about messages of topics
 explain        where a row comes from
+extract        changes of a table between two positions, written to files
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 landings       what is landed of topics

@@ -294,6 +294,12 @@ class ChangefeedSettings(Model):
         complete = (*self.initial.complete, *patterns)
         return self.model_copy(update={"initial": self.initial.model_copy(update={"complete": complete})})
 
+    def with_history(self, history: Mapping[str, Any]) -> ChangefeedSettings:
+        """Return the settings with these history tables and no others."""
+        copy = self.model_copy(update={"history": dict(history)})
+        copy._history = history_rules(history)
+        return copy
+
     def lag_target_of(self, table: TableId) -> int | None:
         """Return how many seconds a table may be behind: its first pattern of `lag_targets`, or the common target."""
         fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))

@@ -90,6 +90,31 @@ def test_a_moment_is_a_tso_a_time_or_a_cut(text: str, position: int) -> None:
     assert parse_moment(text, {"report": 7}) == position
 
 
+def test_the_extracts_of_the_page_are_written_and_a_filled_directory_is_refused(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    run("cut", "--name", "month-start", "--settings", str(shop.file))
+    shop.rows("shop.orders", FIRST, [("I", FIRST + 12, 2, "two"), ("U", FIRST + 14, 2, "three")])
+    later = FIRST + (3_600_000 << 18)
+    shop.publish(later)
+    run("cut", "--name", "month-end", "--settings", str(shop.file))
+    lines = re.findall(r"^cdc-assets (extract .*)$", PAGE, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        command = line.replace("changefeeds.yaml", str(shop.file)).replace("./", f"{tmp_path}/")
+        found = run(*shlex.split(command))
+        assert found.returncode == 0, found.stderr
+        again = run(*shlex.split(command))
+        assert (again.returncode, "has files already" in again.stderr) == (2, True)
+    hour, net = (json.loads((tmp_path / name / "extract.json").read_text()) for name in ("hour", "net"))
+    assert (hour["rows"], hour["net"], hour["source"]) == (3, False, "feed")
+    assert (net["rows"], net["from"]) == (1, FIRST + 9)
+    (row,) = [json.loads(line) for line in (tmp_path / "net" / "changes.jsonl").read_text().splitlines()]
+    assert (row["id"], row["v"], row["_cdc_position"]) == (2, "three", FIRST + 14)
+    early = ["extract", "shop.orders", "--from", "month-end", "--to", "2100-01-01", "--out", str(tmp_path / "other")]
+    beyond = run(*early, "--settings", str(shop.file))
+    assert (beyond.returncode, "the feed is complete through" in beyond.stderr) == (1, True)
+
+
 def test_json_of_cuts_and_of_tables_names_them(run: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     made = json.loads(run("cut", "--name", "one", "--json", "--settings", str(shop.file)).stdout)

@@ -1,0 +1,51 @@
+"""Files written to a new place, in any store: each is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.io.storage import Opener
+from cdc_assets.io.storage_uri import opener
+
+__all__ = ["Output", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A directory, or the prefix of a bucket, that gets files."""
+
+    place: Opener
+
+    def refuse_filled(self) -> None:
+        """Raise BadSettings where there is a file already."""
+        try:
+            there = next(iter(self.place.entries()), None)
+        except FileNotFoundError:
+            return
+        if there is not None:
+            raise BadSettings(
+                f"{self.place.uri} has files already, such as {there[0]}: what is written there must be all that is "
+                "there. Give another place, or empty it."
+            )
+
+    def put(self, file: Path, name: str) -> None:
+        """Copy a finished local file; a copy that is cut short is never there under the name."""
+        target = f"{self.place.prefix}/{name}"
+        if self.place.protocol == "file":
+            os.makedirs(self.place.prefix, exist_ok=True)
+            beside = f"{self.place.prefix}/.{name}.part"
+            shutil.copyfile(file, beside)
+            os.replace(beside, target)
+            return
+        self.place.attempt(lambda: self.place.file_system.put_file(str(file), target))
+
+
+def output(uri: str, options: Mapping[str, Any]) -> Output:
+    """Return the place that a URI names; `options` are fsspec's, in clear text. Raises BadSettings."""
+    return Output(opener(uri, options, "--out"))

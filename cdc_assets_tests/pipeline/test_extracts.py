@@ -1,0 +1,232 @@
+"""Extracts: what a table's changes of a range lead to is what the source held at its end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, note, settings
+from pyarrow import csv
+
+from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
+from cdc_assets.operations.extract import FORMATS, extract, write_extract
+from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.histories import history
+from cdc_assets_tests.lake_contents import rows_of
+from cdc_assets_tests.little_feed import FIRST
+from cdc_assets_tests.pipeline.test_cuts import Shop, tomls  # noqa: F401  # a fixture
+from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed
+from cdc_assets_tests.source import Source, Table, normal
+from cdc_assets_tests.writer import Style, publications
+
+LEAVES = ("DELETE", "UPDATE_BEFORE")
+
+
+def applied(changes: pa.Table, columns: Sequence[str], identity: Any) -> Counter[tuple[Any, ...]]:
+    """Apply changes to an empty table: by the identity of its rows, or as equal ones."""
+    found: dict[Any, Counter[tuple[Any, ...]]] = {}
+    words = changes.column("_change_type").to_pylist()
+    for word, row in zip(words, rows_of(changes.select(columns)), strict=True):
+        if word == "TRUNCATE":
+            found.clear()
+            continue
+        place = None if identity is None else identity(dict(zip(columns, row, strict=True)))
+        there = found.setdefault(place, Counter())
+        if place is not None:
+            there.clear()
+        there[row] += -1 if word in LEAVES and place is None else word not in LEAVES
+    return +sum(found.values(), Counter())
+
+
+def identity_of(table: Table) -> Any:
+    """How the source tells rows apart: by the key's normal form, None for a table without."""
+    if not table.keyed:
+        return None
+    keys = [table.primary, *(one for one in table.uniques.values() if all(not table.column(c).nullable for c in one))]
+    key = next(one for one in keys if one)
+    return lambda row: tuple(normal(row[name], table.column(name)) for name in key)
+
+
+def check_extracts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> int:  # noqa: F811
+    source, picks, checked = history(steps, style.old_values), Picks(raw), 0
+    note(f"{style}\n{source.script}")
+    feed = Feed(style, tomls[style.rendering])
+    with closing(feed):
+        for publication in publications(source, style, Picks(raw)):
+            feed.publish(publication)
+        end = publication.shown
+        events = [event.ts for event in source.log if event.ts < end]
+        for name, table in source.tables.items():
+            middle = events[picks(len(events))] if events else 0
+            checked += check_table(feed, source, str(name), table, middle, end)
+    return checked
+
+
+def check_table(feed: Feed, source: Source, name: str, table: Table, middle: int, end: int) -> int:
+    """An extract of the whole history leads to the source's rows, and one of a part is that part of it."""
+    try:
+        whole = extract(feed.pipeline, name, 0, end)
+    except ExtractRefused:
+        return 0  # rows came by EXCHANGE PARTITION or RECOVER
+    words = list(zip(*(whole.changes.column(n).to_pylist() for n in ("_change_type", "_cdc_partitions")), strict=True))
+    if any(word == "TRUNCATE" and partitions for word, partitions in words):
+        return 0  # no change says which rows went
+    columns, rows = source.contents(end)[table.name]
+    assert applied(whole.changes, columns, identity_of(table)) == rows
+    part = extract(feed.pipeline, name, middle, end) if middle else whole
+    later = whole.changes.filter(pc.greater(whole.changes.column("_cdc_position"), part.since))
+    assert sorted(map(repr, part.changes.to_pylist())) == sorted(map(repr, later.to_pylist()))
+    if table.keyed and not words.count(("TRUNCATE", None)):
+        net = extract(feed.pipeline, name, 0, end, net=True)
+        assert applied(net.changes, columns, identity_of(table)) == rows
+        keys = [
+            identity_of(table)(dict(zip(columns, row, strict=True))) for row in rows_of(net.changes.select(columns))
+        ]
+        assert len(set(keys)) == len(keys)
+    return 1
+
+
+@settings(CHECKS, max_examples=8, derandomize=True, database=None)
+@given(steps=STEPS, style=STYLES, raw=PICKS)
+def test_the_changes_of_a_generated_history_lead_to_its_rows(
+    tomls: Mapping[str, Path],  # noqa: F811
+    steps: list[tuple[str, bytes]],
+    style: Style,
+    raw: bytes,
+) -> None:
+    check_extracts(steps, style, raw, tomls)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@settings(CHECKS, max_examples=2000)
+@given(steps=STEPS, style=STYLES, raw=PICKS)
+def test_the_changes_of_thousands_of_generated_histories_lead_to_their_rows(
+    tomls: Mapping[str, Path],  # noqa: F811
+    steps: list[tuple[str, bytes]],
+    style: Style,
+    raw: bytes,
+) -> None:
+    check_extracts(steps, style, raw, tomls)
+
+
+# --- one table --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    shop = Shop(tmp_path)
+    shop.rows(
+        "shop.orders", FIRST, [("U", FIRST + 12, 1, "two"), ("I", FIRST + 14, 2, "new"), ("D", FIRST + 16, 2, "new")]
+    )
+    shop.rows("shop.orders", FIRST, [("U", FIRST + 12, 1, "two"), ("I", FIRST + 18, 3, "last")])
+    shop.publish(FIRST + 20)
+    return shop
+
+
+def words(changes: pa.Table) -> list[tuple[Any, ...]]:
+    rows = changes.to_pylist()
+    return [(row["_cdc_position"] - FIRST, row["_change_type"], row["id"], row["v"]) for row in rows]
+
+
+def test_changes_of_a_range_come_once_in_order_whether_they_are_applied_or_not(shop: Shop) -> None:
+    expected = [
+        (12, "UPDATE_AFTER", 1, "two"),
+        (14, "INSERT", 2, "new"),
+        (16, "DELETE", 2, "new"),
+        (18, "INSERT", 3, "last"),
+    ]
+    assert words(extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20).changes) == expected
+    shop.pipeline.apply()
+    assert words(extract(shop.pipeline, "shop.orders", FIRST + 12, FIRST + 18).changes) == expected[1:]
+    net = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20, net=True)
+    assert words(net.changes) == [expected[0], expected[2], expected[3]]
+    assert extract(shop.pipeline, "shop.orders", FIRST + 19, FIRST + 20).changes.num_rows == 0
+
+
+def test_a_ddl_in_the_range_gives_earlier_changes_the_columns_of_its_end(shop: Shop) -> None:
+    shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    shop.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11, wide=True)
+    shop.publish(FIRST + 50)
+    found = extract(shop.pipeline, "shop.orders", FIRST + 17, FIRST + 50).changes
+    assert [(row["_change_type"], row["id"], row["w"]) for row in found.to_pylist()] == [
+        ("INSERT", 3, None),
+        ("TRUNCATE", None, None),
+    ]
+    before = extract(shop.pipeline, "shop.orders", FIRST + 17, FIRST + 29).changes
+    assert "w" not in before.column_names
+
+
+def test_what_is_not_covered_is_refused_with_what_is(shop: Shop, tmp_path: Path) -> None:
+    with pytest.raises(ExtractRefused, match=f"the feed is complete through {FIRST + 20}"):
+        extract(shop.pipeline, "shop.orders", FIRST, FIRST + 21)
+    with pytest.raises(BadSettings, match="give an end behind the beginning"):
+        extract(shop.pipeline, "shop.orders", FIRST + 5, FIRST + 5)
+    with pytest.raises(BadSettings, match=r"no table is called shop\.nothing; known are shop\.items, shop\.orders"):
+        extract(shop.pipeline, "shop.nothing", FIRST, FIRST + 20)
+    shop.pipeline.apply()
+    min((shop.bucket / "shop" / "orders").rglob("CDC*.csv")).unlink()
+    with pytest.raises(ExtractRefused, match=f"changes through {FIRST + 1} .*left the feed"):
+        extract(shop.pipeline, "shop.orders", FIRST, FIRST + 20)
+    assert len(words(extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20).changes)) == 4
+    shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` FROBNICATE", 99)
+    shop.publish(FIRST + 40)
+    with pytest.raises(ExtractRefused, match=f"held at {FIRST + 30}, within the range"):
+        extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 40)
+    assert extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 29).changes.num_rows == 4
+
+
+def test_a_record_that_does_not_fit_is_named_and_nothing_is_returned(shop: Shop) -> None:
+    shop.rows("shop.orders", FIRST, [("I", FIRST + 22, "no number", "x")])
+    shop.publish(FIRST + 30)
+    with pytest.raises(MalformedData, match=r"CDC00000000000000000004\.csv line 1"):
+        extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 30)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+def test_each_format_is_read_back_with_its_rows(shop: Shop, tmp_path: Path, kind: str, place: str) -> None:
+    import fsspec
+
+    found = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    uri = str(tmp_path / "out") if place == "directory" else f"memory://extracts-{kind}/out"
+    assert write_extract(found, uri, kind, {}) == (f"changes.{kind}", "extract.json")
+    if place == "bucket":
+        fsspec.filesystem("memory").get(f"/extracts-{kind}/out/", str(tmp_path / "out"), recursive=True)
+    about = json.loads((tmp_path / "out" / "extract.json").read_text())
+    assert (about["rows"], about["from"], about["to"], about["key"]) == (4, FIRST + 10, FIRST + 20, ["id"])
+    file = tmp_path / "out" / f"changes.{kind}"
+    if kind == "parquet":
+        rows = pq.read_table(file).to_pylist()
+    elif kind == "jsonl":
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+    else:
+        rows = csv.read_csv(file).to_pylist()
+    assert [(row["_change_type"], row["id"]) for row in rows] == [
+        (word, key) for _, word, key, _ in words(found.changes)
+    ]
+    with pytest.raises(BadSettings, match="has files already, such as "):
+        write_extract(found, uri, kind, {})
+
+
+def test_an_extract_that_is_stopped_half_way_does_not_look_like_a_whole_one(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+
+    def cut_short(source: Path, target: str) -> None:
+        Path(target).write_bytes(source.read_bytes()[:10])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.copyfile", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        write_extract(found, str(tmp_path / "out"), "jsonl", {})
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".changes.jsonl.part"]
