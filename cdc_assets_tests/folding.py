@@ -50,11 +50,11 @@ def folded(
 
 
 def fold_differences(lake: MemoryLake) -> list[str]:
-    """Return which logs of a lake do not lead to the rows of their mirror."""
+    """Return which logs of a lake do not lead to the rows of their mirror, if that is as far."""
     found = []
     for life, log in lake.tables.items():
         mirror = lake.tables.get(life.source)
-        if life.kind != "log" or mirror is None:
+        if life.kind != "log" or mirror is None or mirror.progress < log.progress:  # a held mirror is behind
             continue
         rows = mirror.rows if mirror.name is not None else None
         found += differences(str(life), log.rows, log.schema, rows, log.continued)

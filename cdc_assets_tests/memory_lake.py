@@ -68,6 +68,7 @@ class _Table:
     settings: Mapping[str, str] = field(default_factory=dict)
     tags: dict[str, tuple[int, Tso, pa.Table]] = field(default_factory=dict)
     """Tagged snapshots: a number, the label and the rows."""
+    since: Tso | None = None
     continued: set[str] = field(default_factory=set)
     """Columns that came back: changes from before that have what they held then."""
     lives: tuple[ColumnLife, ...] = ()
@@ -100,6 +101,7 @@ class MemoryLake:
                 table.settings,
                 table.schema.key,
                 frozenset(table.tags),
+                table.since,
             )
             for life, table in self.tables.items()
         }
@@ -109,10 +111,9 @@ class MemoryLake:
             case CreateTable(life, _, name, schema):
                 there = self.applied().get(life)
                 if there is None or (there.unfilled and there.base != step.base):
-                    made = _Table(
-                        schema, _empty(schema, life.kind), step.progress, step.ddl, name, gap=step.gap, base=step.base
-                    )
-                    made.lives = first_lives(schema, step.at)
+                    rows = _empty(schema, life.kind)
+                    made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
+                    made.lives, made.since = first_lives(schema, step.at), step.begun
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]

@@ -103,11 +103,24 @@ def _dml_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinitio
 
 
 class _Work(NamedTuple):
-    """What the ops hand on: the partition's last window, what is staged of it, and when its checkpoint was written."""
+    """What the ops hand on: the partition's last window, what is staged of it, and when its checkpoint was written.
 
-    step: ApplyRows
-    staged: StagedWindow
+    Of a table with history tables that read the same, it is one window for each of them, the mirror's first.
+    """
+
+    steps: tuple[ApplyRows, ...]
+    windows: tuple[StagedWindow, ...]
     published: float
+
+    @property
+    def step(self) -> ApplyRows:
+        """The first of the windows."""
+        return self.steps[0]
+
+    @property
+    def staged(self) -> StagedWindow:
+        """What is staged of it."""
+        return self.windows[0]
 
 
 def _decode_op(source: ConfiguredFeed) -> dg.OpDefinition:
@@ -122,7 +135,11 @@ def _decode_op(source: ConfiguredFeed) -> dg.OpDefinition:
                 outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before))
                 _log_lake_tables(context, source, pipeline, outcome)
                 _raise_unless_applied(context, source, pipeline, outcome, {step.life for step in before})
-            return _Work(last, pipeline.stage(last), pipeline.published) if last is not None else None
+            if not last:
+                return None
+            windows = pipeline.stage_all(last)
+            windows += [pipeline.stage(step) for step in last[len(windows) :]]
+            return _Work(last, tuple(windows), pipeline.published)
 
     return decode
 
@@ -148,6 +165,8 @@ def _apply_op(source: ConfiguredFeed) -> dg.OpDefinition:
         """Write the staged window in one commit, or nothing if a check failed."""
         with source.pipeline(s3, pyspark, fuse=False) as pipeline:
             if work is not None and work.staged.report.failed:
+                for window in work.windows[1:]:
+                    pipeline.lake.discard(window)
                 _report(context, source, pipeline, pipeline.refuse(work.step, work.staged, context.run_id))
                 yield _checked(work, passed=False)
                 return
@@ -167,11 +186,15 @@ def _checked(work: _Work | None, *, passed: bool) -> dg.AssetCheckResult:
 def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, work: _Work) -> None:
     """Commit a staged window; where its table has moved meanwhile, plan the partition anew and apply that."""
     pipeline.published = work.published
+    windows = list(zip(work.steps, work.windows, strict=True))
     try:
-        pipeline.commit(work.step, work.staged, context.run_id)
+        while windows:
+            pipeline.commit(*windows[0], context.run_id)
+            windows.pop(0)
     except TableMoved as moved:  # the table is no longer where the staged window begins
         context.log.info(str(moved))
-        pipeline.lake.discard(work.staged)
+        for _, window in windows:
+            pipeline.lake.discard(window)
         key = parse_partition_key(context.partition_key)
         concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
         _raise_unless_applied(context, source, pipeline, again, concerned)
@@ -249,13 +272,16 @@ def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
     return [step for step in plan.steps if step in wanted]
 
 
-def _split(pipeline: Pipeline, key: PartitionKey) -> tuple[list[Step], ApplyRows | None]:
+def _split(pipeline: Pipeline, key: PartitionKey) -> tuple[list[Step], tuple[ApplyRows, ...]]:
     """Split the partition's steps: the last window is staged for the check, the steps before it are applied."""
     _, plan = pipeline.plan()
-    steps = _needed(plan, key, Phase.ROWS)
-    if steps and isinstance(steps[-1], ApplyRows) and steps[-1].life in life_of(plan, key):
-        return steps[:-1], steps[-1]
-    return steps, None
+    steps, last = _needed(plan, key, Phase.ROWS), list[ApplyRows]()
+    while steps and isinstance(step := steps[-1], ApplyRows) and step.life in life_of(plan, key):
+        if last and not step.reads_like(last[0]):
+            break
+        last.insert(0, step)
+        steps = steps[:-1]
+    return steps, tuple(last)
 
 
 def _still(plan: Plan, wanted: list[Step]) -> list[Step]:

@@ -28,8 +28,10 @@ from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resou
 from cdc_assets.defs.sensor import checkpoint_sensor
 from cdc_assets.defs.verify import verify_job, verify_schedule
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.status import known_tables
+from cdc_assets.planning.kinds import source_of
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings
 
 __all__ = ["build_changefeed_defs", "build_defs"]
@@ -148,16 +150,19 @@ def _lake_tables(source: ConfiguredFeed, tables: Iterable[TableId]) -> Iterator[
 def _lake_spec(source: ConfiguredFeed, table: TableId) -> dg.AssetSpec:
     target = source.changefeed.lag_target_of(table)
     namespace = source.changefeed.namespace_of(table.schema)
+    beside = source_of(source.changefeed.history_rules, table)
     return dg.AssetSpec(
         lake_key(source.changefeed, table),
         deps=[asset_key(source.changefeed.name, "dml")],
         group_name=source.group,
-        kinds={"iceberg", "table"},
+        kinds={"iceberg", "table"} if beside is None else {"iceberg", "table", beside[1]},
         owners=list(source.changefeed.owners),
         metadata={
             "dagster/table_name": f"{namespace}.{table.table}",
             **({"lag_target_seconds": target} if target is not None else {}),
         },
         description=f"{table} as in the source, through the time in `applied_time`, with the additional column "
-        "`_cdc_commit_ts`. Any Iceberg reader can query it.",
+        "`_cdc_commit_ts`. Any Iceberg reader can query it."
+        if beside is None
+        else f"{HISTORY_KINDS[beside[1]]} of {beside[0]}, through the time in `applied_time` (docs/history.md).",
     )

@@ -11,12 +11,13 @@ from typing import Any
 
 import dagster as dg
 
+from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.window import sentence, way_to_fit
 from cdc_assets.defs.dumps import base_metadata
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.cuts import Cut
@@ -66,7 +67,7 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
         event = next(event for event in plan.history.lives[life].events if event.at == key.version)
         found["query"] = sql_text([event.file.query]) if event.file.query else "no DDL text"
         found["action"] = event.journal_action
-        found["columns"] = _columns(event.after, lake=False)
+        found["columns"] = _columns(event.after)
         found["schema_file"] = event.file.path
         found |= base_metadata(plan, life, key)
     for file in plan.history.other_files:  # of a database or a view
@@ -154,7 +155,7 @@ def lake_table(
     through = table.label.progress.tso
     schema = _schema_at(history, table.label.ddl)
     metadata: dict[str, Any] = {
-        "dagster/column_schema": _columns(schema, lake=True),
+        "dagster/column_schema": _columns(schema, own_columns(life.kind)),
         "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),
@@ -168,6 +169,8 @@ def lake_table(
     fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
     if fidelity:
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
+    if table.since is not None:
+        metadata["begins_at_ts"], metadata["begins_at_time"] = str(table.since), tso_time(table.since)
     if table.gap is not None:
         metadata["incomplete_since"] = str(table.gap.since)
         metadata["incomplete"] = gap_text(table.gap, life, table.base)
@@ -206,8 +209,8 @@ def _schema_at(history: TableHistory, ddl: Tso) -> TableSchema:
     return next((event.after for event in reversed(history.events) if event.at <= ddl), history.events[0].after)
 
 
-def _columns(schema: TableSchema, lake: bool) -> dg.TableSchemaMetadataValue:
-    """Return columns with source types and comments; for the `lake` with lake types, and with the commit-ts."""
+def _columns(schema: TableSchema, own: Sequence[OwnColumn] = ()) -> dg.TableSchemaMetadataValue:
+    """Return columns with source types and comments; for the lake with its types, and with its `own` columns."""
     columns = [
         dg.TableColumn(
             column.name or " ",
@@ -219,13 +222,12 @@ def _columns(schema: TableSchema, lake: bool) -> dg.TableSchemaMetadataValue:
             ),
             constraints=dg.TableColumnConstraints(nullable=column.nullable, unique=schema.key == (column.name,)),
         )
-        for column in (schema.stored if lake else schema.columns)
+        for column in (schema.stored if own else schema.columns)
         if not column.hidden
     ]
-    if lake:
-        columns.append(
-            dg.TableColumn(COMMIT_TS, "BIGINT", description="TSO of the row's last change; lake type bigint")
-        )
+    columns += [
+        dg.TableColumn(one.name, one.spark.upper(), description=f"{one.doc}; lake type {one.spark}") for one in own
+    ]
     return dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "IDENTITY",
     "KEY",
     "NAME",
+    "SINCE",
     "LakeTable",
     "OwnedTable",
     "format_base",
@@ -65,6 +66,8 @@ __all__ = [
 ]
 
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
+SINCE = "_cdc_since"
+"""Property of a history table that begins later than what its source table had."""
 GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason")
 """Properties of an incomplete table only."""
 COLUMNS = "cdc.columns"
@@ -98,12 +101,13 @@ class LakeTable:
     base: Base | None = None
     key: tuple[str, ...] | None = None
     tags: Mapping[str, int] = field(default_factory=dict)
+    since: Tso | None = None
 
     @property
     def applied(self) -> AppliedState:
         """The part that planning needs."""
         label = self.label
-        shown = (self.gap, self.base, label.settings, self.key, frozenset(self.tags))
+        shown = (self.gap, self.base, label.settings, self.key, frozenset(self.tags), self.since)
         return AppliedState(label.progress, label.ddl, self.name, label.positions, *shown)
 
 
@@ -189,6 +193,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
         key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
+        since=int(file.properties[SINCE]) if SINCE in file.properties else None,
         tags=file.tags,
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.formats import POSITION
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
 from cdc_assets.lake.label import Label, fallback
@@ -251,6 +252,9 @@ def _compact(session: StepSession, table: Any, settings: MaintenanceSettings) ->
         "max-concurrent-file-group-rewrites": "2",
     }
     action = _actions(session).rewriteDataFiles(table)
+    if table.schema().findField(POSITION) is not None:  # a log stays in the order of its changes
+        order = session.iceberg.java("org.apache.iceberg.SortOrder").builderFor(table.schema()).asc(POSITION)
+        action = action.sort(order.build())
     for key, value in options.items():
         action = action.option(key, value)
     action.execute()

@@ -38,7 +38,17 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base, format_lives, parse_lives
+from cdc_assets.lake.lake_table import (
+    CHANGEFEED,
+    GAP,
+    IDENTITY,
+    KEY,
+    NAME,
+    SINCE,
+    format_base,
+    format_lives,
+    parse_lives,
+)
 from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
@@ -89,6 +99,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         **(format_lives(first_lives(step.schema, step.at)) if step.life.kind else {}),
         **gap_properties(step.gap),
         **format_base(step.base),
+        **({} if step.begun is None else {SINCE: str(step.begun)}),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind)))

@@ -72,8 +72,10 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
         return _tag(bench, step, started)
     with bench.on(step.life) as work:
         ddl = step.ddl if isinstance(step, ChangeTable) else step.at
-        if ddl > work.label.ddl:
-            _refuse_passed(bench, step, work)
+        own_name = isinstance(step, RenameTable) and step.life.kind and work.lake_table.name != step.to
+        if ddl > work.label.ddl or own_name:  # a history table's name may be the settings' to change
+            if not own_name:
+                _refuse_passed(bench, step, work)
             label = work.label.through_ddl(step.at, ddl)
             if isinstance(step, ChangeTable):
                 emptied = DeleteRows(None) in step.changes

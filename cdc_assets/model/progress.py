@@ -70,6 +70,8 @@ class AppliedState:
     """The columns by which its rows were told apart, None if that is not recorded."""
     tags: frozenset[str] = frozenset()
     """The names of its tagged snapshots."""
+    since: Tso | None = None
+    """The position at which a history table begins that was switched on later than what is left of the input."""
 
     @property
     def unfilled(self) -> bool:

@@ -4,6 +4,7 @@ completeness   incomplete tables, recorded in the lake
 cuts           decided cuts, made or withdrawn at the end of a run
 imports        dumps before a feed: checks before their tables are planned
 journal        a run's records in the ledger
+missing_files  files that were there and are gone
 outcome        how a run left each table, by its plan, its steps and the lake's progress
 pipeline       the spine
 planner        the plan of what is to be done

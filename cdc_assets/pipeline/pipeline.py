@@ -444,6 +444,13 @@ def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[F
                 "applied to them. Name them again and they go on from there, or drop them.",
                 f"through {state.progress.tso}",
             )
+    for life, state in applied.items():
+        if state.since is not None and state.name is not None and life in planned.history.lives:
+            sentence = (
+                "history tables begin later than their source tables: the input from before was gone when they were "
+                "switched on. What was there before is not in them."
+            )
+            yield Finding("history-since", Severity.WARNING, str(state.name), sentence, f"from {state.since}")
     for pattern in planned.unmatched:
         sentence = "patterns of the setting history fit the name of no table. Correct them, or take them out."
         yield Finding("history-unmatched", Severity.WARNING, "", sentence, pattern)

@@ -27,6 +27,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
+from cdc_assets.pipeline.missing_files import missing_files
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
@@ -161,6 +162,10 @@ class Planner:
             row = earliest_row(self.source, self.settings.source_options.wire, listing, planned.history)
             planned_with = partial(planned_with, begun=min((ts for ts in (row, self._start) if ts), default=None))
             planned = planned_with(holds=holds)
+        begins = self._begins(listing, planned)
+        if begins:
+            planned_with = partial(planned_with, begins=begins)
+            planned = planned_with(holds=holds)
         claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
         unfit = {claim: reason for claim in claims if (reason := _unfit(claim[1]))}
         refused = {**self.lake.refused_names(claims.keys() - unfit.keys()), **unfit}
@@ -168,6 +173,28 @@ class Planner:
             refusing = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
             planned = planned_with(holds=lambda history: (*holds(history), *refusing))
         return planned
+
+    def _begins(self, listing: Listing, planned: Plan) -> dict[Life, AppliedState]:
+        """Return the history tables that were switched on when input from before was gone, and where they begin.
+
+        That is where their source table stands, by its mirror or another history table.
+        """
+        applied, name = planned.applied, self.settings.name
+        standing = {life.source: state for life, state in applied.items() if state.progress.phase is Phase.ROWS}
+        lives = planned.history.lives
+        fresh = [life for life in lives if life.kind and life not in applied and life.source in standing]
+        if not fresh or planned.feed is None or self.from_nothing:
+            return {}
+        entries, paths = self.ledger.files(name), {path for path, _, _ in self.ledger.schema_files(name)}
+        gone = {hold.life for hold in expired_holds(planned.history, listing.gone, applied)}
+        return {
+            life: standing[life.source]
+            for life in fresh
+            if life in gone
+            or (brought := lives[life].brought) is not None
+            and brought.lost
+            or any(missing_files(self.source, listing, planned.feed, (life.source,), entries, paths))
+        }
 
     def _listed(self, whole: bool = False) -> Listing:
         """List the feed, without settled files unless it is to be whole; record schema files that are new."""

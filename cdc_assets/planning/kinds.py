@@ -21,7 +21,7 @@ from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import Event, History, TableHistory
 from cdc_assets.model.tso import Tso
 
-__all__ = ["KindsOfTables", "rule_of", "with_kinds"]
+__all__ = ["KindsOfTables", "rule_of", "source_of", "with_kinds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,12 @@ def with_kinds(
         rule = rule_of(rules, table.last_name or life.born_as)
         if rule is None or rule.mirror:
             lives[life] = table
+        state = applied.get(life)
+        gone = state is not None and state.name is None
         for kind in rule.kinds if rule is not None else ():
             assert rule is not None
+            if gone and replace(life, kind=kind) not in applied:
+                continue
             twin = _beside(table, kind, rule.suffix(kind))
             lives[twin.life] = twin
             of[twin.life] = rule
@@ -70,6 +74,17 @@ def with_kinds(
     names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
     unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
     return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, idle, unmatched)
+
+
+def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str] | None:
+    """Return of which table a name is a history table's, and its kind; None where it is no such name."""
+    for rule in rules:
+        for kind in rule.kinds:
+            suffix = rule.suffix(kind)
+            base = TableId(name.schema, name.table.removesuffix(suffix))
+            if base != name and rule_of(rules, base) == rule:
+                return base, kind
+    return None
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -24,7 +24,7 @@ from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Prog
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import Evolution, SchemaChange
+from cdc_assets.model.schema_changes import DeleteRows, Evolution, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -613,12 +613,23 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     return replace(own, columns=tuple(columns))
 
 
+def _moves_rows(event: Event) -> bool:
+    deletes = any(isinstance(change, DeleteRows) for change in event.changes)
+    return deletes or isinstance(event, (Dropped, Recovered, Exchanged))
+
+
 def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[Life, frozenset[Tso]]:
-    """Return by table the versions of exchanges that its partner still has to apply: its older rows are needed."""
+    """Return by table the versions of DDL that others still have to apply by its older rows.
+
+    These are exchanges with its partner, and DDL that moves rows, which history tables have from their mirrors.
+    """
     found: dict[Life, set[Tso]] = {}
     for life, table in planned.history.lives.items():
         seen = applied[life].ddl if life in applied else -1
-        for version, other in table.exchanges:
-            if version > seen:
-                found.setdefault(other, set()).add(version)
+        needed = [(version, other) for version, other in table.exchanges if version > seen]
+        if life.kind and life in applied:
+            moving = (event.at for event in table.events if event.at > seen and _moves_rows(event))
+            needed += [(version, life.source) for version in moving]
+        for version, other in needed:
+            found.setdefault(other, set()).add(version)
     return {life: frozenset(versions) for life, versions in found.items()}

@@ -39,11 +39,12 @@ class Location:
         directory: Path,
         instance: dg.DagsterInstance,
         policies: dict[str, str] | None = None,
+        **more: Any,
     ) -> None:
         self.config = config
         self.bucket = directory / "bucket"
         shutil.copytree(config.bucket(), self.bucket)
-        self.settings = config.settings(self.bucket, name=NAME, policies=policies or {})
+        self.settings = config.settings(self.bucket, name=NAME, policies=policies or {}, **more)
         self.lake = LakeSettings.from_warehouse(directory / "lake")
         self.instance = instance
         self.defs = build_changefeed_defs(self.settings, self.lake)
@@ -102,6 +103,24 @@ def test_partitions_in_reverse_order_end_equal_and_earlier_ones_find_their_work_
         assert location.materialize(key).success
     assert location.differences() == []
     assert location.materialized("dml") == set(keys)
+
+
+def test_history_tables_are_assets_of_their_own_that_partitions_of_their_source_bring_with_it(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    location = Location(Case("I_update_keys_clustered").config("csv-cf4"), tmp_path, instance, history={"*.*": "log"})
+    for key in location.add_partitions():
+        assert location.materialize(key).success
+    assert location.differences() == []
+    defs = build_changefeed_defs(location.settings, location.lake)
+    specs = {spec.key.path[-1]: spec for spec in defs.resolve_all_asset_specs()}
+    logs = [name for name in specs if name.endswith("__log")]
+    assert len(logs) == len(location.config.case.expected())
+    assert all("Every change of a row" in str(specs[name].description) for name in logs)
+    event = instance.get_latest_materialization_event(specs[logs[0]].key)
+    assert event is not None
+    columns = event.asset_materialization.metadata["dagster/column_schema"].schema.columns  # type: ignore[union-attr]
+    assert "_change_type" in [column.name for column in columns]
 
 
 def test_what_a_partition_needs_first_is_applied_and_logged_with_it(

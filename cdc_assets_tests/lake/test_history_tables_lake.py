@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
+from cdc_assets.lake.swap import Rebuilds
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import ContinueColumn
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.maintenance import maintain
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.folding import differences
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_histories import Feed
 from cdc_assets_tests.pipeline.test_history_tables import LOGS, stopped
 
@@ -74,3 +82,39 @@ def test_the_logs_of_many_generated_histories_lead_to_their_mirrors(
     spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
 ) -> None:
     check(number, spark, tmp_path, tomls)
+
+
+def test_a_log_is_compacted_in_order_rebuilt_alone_and_renamed(spark: SparkSession, tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+
+    def pipeline(**more: Any) -> LakePipeline:
+        settings = feed.settings(maintenance={"small_files": 2}, **more)
+        return LakePipeline(settings, settings.open_source(), lake, ledger)
+
+    ledger = Ledger("sqlite://")
+    for number in range(3):
+        at = FIRST + 10 * number
+        file = feed.rows("shop.orders", FIRST, [("I", at + 9, number, "a"), ("U", at + 8, 0, f"b{number}")])
+        feed.publish(at + 10)
+        pipeline(history={"shop.*": "log"}).apply("test")
+    feed.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11)
+    feed.publish(FIRST + 50)
+    pipeline(history={"shop.*": "log"}).apply("test")
+    log = TableId("shop", "orders__log")
+    before = lake.read(log).sort_by([("_cdc_position", "ascending"), ("id", "ascending")])
+    assert before.column("_change_type").to_pylist()[-3:] == ["DELETE"] * 3
+    done = maintain(pipeline(history={"shop.*": "log"}), time.time_ns() // 1_000_000)
+    assert [str(table.problem) for table in done.tables if table.problem] == []
+    compacted = lake.read(log)
+    positions = compacted.column("_cdc_position").to_pylist()
+    assert positions == sorted(positions)
+    assert lake.state.named(log).data_files == 1
+    rebuild(pipeline(history={"shop.*": "log"}), Rebuilds(lake), ["shop.orders__log"])
+    order = [("_cdc_position", "ascending"), ("id", "ascending")]
+    assert lake.read(log).sort_by(order).equals(before)
+    file.unlink()
+    pipeline(history={"shop.orders": {"kinds": ["log"], "suffix": {"log": "__changes"}}}).apply("test")
+    assert lake.names() == {TableId("shop", "orders"), TableId("shop", "orders__changes")}
+    lake.close()

@@ -16,12 +16,15 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import open_exchanges
 from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.folding import fold_differences
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, feeds, tomls
+from cdc_assets_tests.replay import replay
 from cdc_assets_tests.writer import Publication, Style, publications
 
 __all__ = ["tomls"]
@@ -64,6 +67,27 @@ def test_the_logs_of_thousands_of_generated_histories_lead_to_their_mirrors(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
 ) -> None:
     check_logs(steps, style, raw, tomls)
+
+
+# --- recorded feeds ---------------------------------------------------------------------------------------------------
+
+RECORDED = [config for case in cases() for config in case.configs if config.options.wire.has_commit_ts]
+ALWAYS = {"B_ddl_columns/csv-ts", "D_keys/csv-ts", "E_partitions/csv-ts"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(one, marks=() if str(one) in ALWAYS else pytest.mark.soak, id=str(one)) for one in RECORDED],
+)
+def test_logs_of_recorded_feeds_lead_to_their_mirrors_at_every_checkpoint_and_in_one_go(config: Config) -> None:
+    often, ledger = MemoryLake(), Ledger("sqlite://")
+    for checkpoint in config.replayable:
+        replay(config, checkpoint, often, ledger, history=LOGS)
+        assert fold_differences(often) == [], checkpoint.note
+    once = MemoryLake()
+    replay(config, config.checkpoints[-1], once, history=LOGS)
+    assert fold_differences(once) == []
+    assert sorted(map(str, often.tables)) == sorted(map(str, once.tables))
 
 
 # --- a feed of one table ----------------------------------------------------------------------------------------------
@@ -196,3 +220,49 @@ def test_rows_that_a_ddl_removes_are_deleted_in_the_log(orders: LittleFeed) -> N
     orders.publish(FIRST + 40)
     applied(orders, lake, history={"shop.*": "log"})
     assert sorted(changes(lake)[3:]) == [("DELETE", 30, 1, "c"), ("DELETE", 30, 2, "b")]
+
+
+# --- switched on later ------------------------------------------------------------------------------------------------
+
+
+def later(orders: LittleFeed, lake: MemoryLake, ledger: Ledger, **settings: Any) -> Outcome:
+    given = orders.settings(**settings)
+    return Pipeline(given, given.open_source(), lake, ledger).apply("test")
+
+
+def test_a_kind_that_is_switched_on_later_is_built_from_the_whole_feed(orders: LittleFeed) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    later(orders, lake, ledger)
+    orders.rows("shop.orders", FIRST, [("I", FIRST + 31, 3, "d")])
+    orders.publish(FIRST + 40)
+    outcome = later(orders, lake, ledger, history={"shop.*": "log"})
+    assert len(changes(lake)) == 4
+    assert fold_differences(lake) == []
+    assert not any(one.rule == "history-since" for one in outcome.findings)
+
+
+def test_where_the_input_is_gone_a_kind_begins_at_the_present_label_and_says_so(orders: LittleFeed) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    later(orders, lake, ledger)
+    (orders.bucket / "shop" / "orders" / str(FIRST) / "CDC00000000000000000001.csv").unlink()
+    orders.rows("shop.orders", FIRST, [("I", FIRST + 31, 3, "d")])
+    orders.publish(FIRST + 40)
+    outcome = later(orders, lake, ledger, history={"shop.*": "log"})
+    assert [row[:2] for row in changes(lake)] == [("INSERT", 31)]
+    found = [(one.table, one.detail) for one in outcome.findings if one.rule == "history-since"]
+    assert found == [("shop.orders__log", f"from {FIRST + 20}")]
+
+
+def test_snapshots_that_a_log_needs_for_a_ddl_are_kept_while_it_is_behind(orders: LittleFeed) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    later(orders, lake, ledger, history={"shop.*": "log"})
+    orders.ddl("shop.orders", FIRST + 30, "TRUNCATE TABLE `orders`", 11)
+    orders.publish(FIRST + 40)
+    given = orders.settings(history={"shop.*": "log"})
+    pipeline = Pipeline(given, given.open_source(), lake, ledger)
+    pipeline.apply("test", lambda plan: [step for step in plan.steps if not step.life.kind])
+    _, planned = pipeline.plan()
+    mirror = next(life for life in lake.tables if not life.kind)
+    assert open_exchanges(planned, planned.applied) == {mirror: frozenset({FIRST + 30})}
+    pipeline.apply("test")
+    assert [row[0] for row in changes(lake)[3:]] == ["DELETE", "DELETE"]
