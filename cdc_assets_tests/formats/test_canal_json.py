@@ -340,6 +340,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "two rows": (GOOD.replace(b'"data":[', b'"data":[{"id":"7","name":"good"},'), "exactly one row"),
     "a null row": (GOOD.replace(b'"data":[{"id":"7","name":"good"}]', b'"data":[null]'), "exactly one row"),
     "no commitTs": (encode(data={"id": "7", "name": "good"}, commit_ts=None), "commitTs"),
+    "an extension without commitTs": (
+        GOOD.replace(b'"commitTs"', b'"commit"'),
+        "it has no commitTs, which the TiDB extension gives every record",
+    ),
     "a commitTs that is not a TSO": (GOOD.replace(str(TSO).encode(), b"9223372036854775808"), "not a TSO"),
     "a negative commitTs": (GOOD.replace(str(TSO).encode(), b"-3"), "not a TSO"),
     "a row of which only the key is there": (

@@ -248,11 +248,11 @@ def _require(records: Records, mask: Marks, path: Path, kind: str) -> None:
 
 
 def _require_commit_ts(records: Records) -> None:
-    """Refuse records with the extension but without a sound commit-ts."""
+    """Refuse records with a commit-ts that is none; those without it are told when all are read."""
     given = records.kinds("_tidb") > CellKind.NULL
     _require(records, ~given | records.are_objects("_tidb"), ("_tidb",), "an object")
     commit_ts, whole = records.whole_numbers("_tidb", "commitTs")
-    whole = whole & (commit_ts < _GREATEST_TS)
+    whole = whole & (commit_ts < _GREATEST_TS) | (records.kinds("_tidb", "commitTs") == CellKind.ABSENT)
     records.require(
         ~given | whole, lambda place: f"its commitTs {records.shown(place, '_tidb', 'commitTs')} is not a TSO"
     )
