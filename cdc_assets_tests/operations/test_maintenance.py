@@ -357,7 +357,7 @@ def test_a_window_that_a_compaction_overtook_fails_and_is_right_when_it_is_done_
 ) -> None:
     lake, other = open_lake(), open_lake()
     orders = busy(lake)
-    overtake(monkeypatch, commit, "_staged", lambda: compact_as_another_tool(other, orders))
+    overtake(monkeypatch, commit, "_mark", lambda: compact_as_another_tool(other, orders))
     with pytest.raises(TableMoved):
         newer(orders, lake)
     lake.applied()
