@@ -3,8 +3,9 @@
 On a broker: the greatest mark whose log ends, asked after it was seen, are landed. In an archive nothing proves that a
 partition is complete but its own mark, so it is the least over the partitions of topics that tables live in, and of
 those of which nothing tells what is in them. A topic that all tables have left, dropped or renamed, gets no more
-marks: a partition of it is complete when the mark before that, or the DDL itself, is landed. Neither passes a message
-that cannot be read and names no table, nor a table that was given a name whose topic is not there.
+marks: a partition of it is complete when the mark before that, or the DDL itself, is landed. On a broker the same holds
+for topics that are gone, as what came to them last may have gone too. Neither passes a message that cannot be read and
+names no table, nor a table that was given a name whose topic is not there.
 """
 
 from __future__ import annotations
@@ -60,14 +61,20 @@ def find_fence(
     if by_offset:
         return fence
     there = {partition.topic for partition in landed.next}
+    gone = there - {partition.topic for partition in landed.ends}
     while fence.tso:
         names = names_at(files, fence.tso)
-        least = _absent(fence, names.living.items(), topic_of, landed, proves_ends=proves_ends)
-        if not proves_ends:
-            untitled = (name for name in landed.began if name not in names.living and name not in names.ended)
-            topics = {default, *map(topic_of, (*names.living, *untitled)), *(there - _spoken_of(landed, topic_of))}
-            least = _least_mark(least, landed, dict.fromkeys(topics, 0))
-            least = _least_mark(least, landed, _left(names, topic_of, topics), _ended_in(landed))
+        least = _absent(fence, names.living.items(), topic_of, there)
+        untitled = (name for name in landed.began if name not in names.living and name not in names.ended)
+        lived_in = {*map(topic_of, (*names.living, *untitled))}
+        if proves_ends:
+            topics, why = lived_in & gone, _gone
+            left = {topic: at for topic, at in _left(names, topic_of, lived_in).items() if topic in gone}
+        else:
+            topics, why = {default, *lived_in, *(there - _spoken_of(landed, topic_of))}, _kept_by
+            left = _left(names, topic_of, topics)
+        least = _least_mark(least, landed, dict.fromkeys(topics, 0), (), why)
+        least = _least_mark(least, landed, left, _ended_in(landed), why)
         if least.tso >= fence.tso:
             return fence
         fence = least
@@ -75,34 +82,13 @@ def find_fence(
 
 
 def _absent(
-    fence: Fence,
-    names: Iterable[tuple[TableId, Tso]],
-    topic_of: Callable[[TableId], str],
-    landed: Landed,
-    *,
-    proves_ends: bool,
+    fence: Fence, names: Iterable[tuple[TableId, Tso]], topic_of: Callable[[TableId], str], there: set[str]
 ) -> Fence:
-    """Stop below the DDL that gave a name whose topic is not there; at the last mark of one that was on a broker.
-
-    What came to that one behind its last mark may have gone with it. In an archive its marks count in any case.
-    """
-    dead = landed.dead
-    there = {partition.topic for partition in (landed.ends if proves_ends else landed.next)}
+    """Stop below the DDL that gave a name whose topic is not there."""
     for name, version in names:
         topic = topic_of(name)
-        known = sorted(partition for partition in landed.next if partition.topic == topic)
-        missed = [partition for partition in known if partition not in dead]
-        mark = max(version - 1, min((landed.marks.get(partition, 0) for partition in missed), default=0))
-        if topic in there or mark >= fence.tso or (known and not missed):
-            continue
-        fence = Fence(mark, f"the topic {topic} of {name} is not there; expected it since {version}")
-        if missed:
-            gone = (
-                f"the topic {topic} of {name} is not there any more, and what came to it behind its last mark {mark} "
-                "is not landed; give the login the right to see it, or let a new changefeed bring its tables anew as a "
-                f"feed of its own; if nothing came, `{declare_dead_command(missed[0])}` says so"
-            )
-            fence = Fence(mark, gone)
+        if topic not in there and version - 1 < fence.tso:
+            fence = Fence(version - 1, f"the topic {topic} of {name} is not there; expected it since {version}")
     return fence
 
 
@@ -128,9 +114,13 @@ def _ended_in(landed: Landed) -> set[tuple[Partition, Tso]]:
 
 
 def _least_mark(
-    fence: Fence, landed: Landed, topics: Mapping[str, Tso], ended: Collection[tuple[Partition, Tso]] = ()
+    fence: Fence,
+    landed: Landed,
+    topics: Mapping[str, Tso],
+    ended: Collection[tuple[Partition, Tso]],
+    why: Callable[[Partition, Tso], str],
 ) -> Fence:
-    """Stop at the least mark of some topics' partitions.
+    """Stop at the least mark of some topics' partitions; `why` says what that keeps the fence for.
 
     A topic that tables left at a version, 0 for none, needs a mark before that only, or the DDL that `ended` them.
     """
@@ -141,7 +131,7 @@ def _least_mark(
             continue
         mark = landed.marks.get(partition, 0)
         if mark < fence.tso and not (left and mark >= left - 1):
-            fence = Fence(mark, _kept_by(partition, mark))
+            fence = Fence(mark, why(partition, mark))
     return fence
 
 
@@ -151,6 +141,14 @@ def _unfinished(landed: Landed) -> str:
         f"{partition}: a transaction wrote to it, up to offset {end - 1}, and is not at its end, so that a broker "
         "shows nothing of it yet; look at its producer if it stays open"
         for partition, end in sorted(landed.unfinished.items())
+    )
+
+
+def _gone(partition: Partition, mark: Tso) -> str:
+    return (
+        f"{partition} is not there any more, and what came to it behind its last mark {mark} is not landed; give the "
+        "login the right to see it, or let a new changefeed bring its tables anew as a feed of its own; if nothing "
+        f"came, `{declare_dead_command(partition)}` says so"
     )
 
 
