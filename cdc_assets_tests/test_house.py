@@ -81,6 +81,7 @@ NAMED_ELSEWHERE = {
     "sources/topics/source.py": "the splits of topics are frames that it makes itself",
     "sources/topics/topic_options.py": "the same",
     "model/progress.py": "a table may be complete by a dump",
+    "operations/as_of.py": "states of scd2 are chosen by their intervals",
     "cli/cuts.py": "extracts are written as CSV, too",
     "operations/extract.py": "the same, and they are what a log would have",
     "model/kinds.py": "the setting history names kinds",

@@ -14,6 +14,7 @@ dump ────────────────▶     (what was in the ta
     cuts              an asset with an event for each cut, the job that makes one, and the schedule of regular ones
     dumps             what was in the tables before the changefeed: an asset upstream of `ddl`
     events            the events that a run over many tables logs
+    extracts          the job that writes the changes of a range, and the range of a time window
     failures          reasons of failed runs, from Dagster's event log
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do

@@ -19,6 +19,7 @@ from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.cuts import cut_job, cut_schedules, cut_specs
 from cdc_assets.defs.dumps import dump_spec
+from cdc_assets.defs.extracts import extract_job
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
@@ -81,6 +82,7 @@ def build_changefeed_defs(
             rebuild_job(source, f"{job_name}_rebuild"),
             maintenance,
             cut_job(source, f"{job_name}_cut"),
+            extract_job(source, f"{job_name}_extract"),
             verify,
         ],
         schedules=[

@@ -2,7 +2,8 @@
 
 A snapshot is labelled with the position through which it is applied, so the newest one at or below a moment is the
 closest that a table has. It is exactly the state of then if its label is the moment itself, if it is the table's of a
-cut made then, or if it is the newest one and nothing was due between its label and the moment.
+cut made then, or if it is the newest one and nothing was due between its label and the moment. A table of all states is
+exact at every moment that it covers.
 """
 
 from __future__ import annotations
@@ -31,20 +32,27 @@ __all__ = ["ENGINES", "AsOfTable", "PastState", "as_of"]
 
 
 ENGINES: Mapping[str, tuple[str, str]] = {
-    "spark": ("`", "SELECT * FROM {table} VERSION AS OF {snapshot}"),
-    "trino": ('"', "SELECT * FROM {table} FOR VERSION AS OF {snapshot}"),
-    "duckdb": ('"', "SELECT * FROM {table} AT (VERSION => {snapshot})"),
-    "pyiceberg": ("", "load_catalog({lake!r}).load_table({name!r}).scan(snapshot_id={snapshot}).to_arrow()"),
+    "spark": ("`", "SELECT * FROM {table} VERSION AS OF {snapshot}{where}"),
+    "trino": ('"', "SELECT * FROM {table} FOR VERSION AS OF {snapshot}{where}"),
+    "duckdb": ('"', "SELECT * FROM {table} AT (VERSION => {snapshot}){where}"),
+    "pyiceberg": ("", "load_catalog({lake!r}).load_table({name!r}).scan({filter}snapshot_id={snapshot}).to_arrow()"),
 }
 """How each engine quotes names and reads a snapshot; the lake's catalog has the name that the settings give it."""
 
 
-def _statements(lake: str, name: Identifier, snapshot: int) -> dict[str, str]:
+def _statements(lake: str, name: Identifier, snapshot: int, condition: str = "") -> dict[str, str]:
     def quoted(sign: str) -> str:
         return ".".join(f"{sign}{part.replace(sign, 2 * sign) if sign else part}{sign}" for part in (lake, *name))
 
     return {
-        engine: text.format(table=quoted(sign), lake=lake, name=name, snapshot=snapshot)
+        engine: text.format(
+            table=quoted(sign),
+            lake=lake,
+            name=name,
+            snapshot=snapshot,
+            where=f" WHERE {condition}" if condition else "",
+            filter=f"{condition!r}, " if condition else "",
+        )
         for engine, (sign, text) in ENGINES.items()
     }
 
@@ -169,6 +177,8 @@ def _table(
     best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     if gone:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
+    if table.life.kind == "scd2" and (found := _among_states(state.settings.name, table, at, through)) is not None:
+        return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), True, "", found)
     if best is None:
         begins = min((one.position for one in standing), default=life.version)
         reason = f"its states begin at {begins} ({tso_time(begins)})"
@@ -177,3 +187,12 @@ def _table(
     reason = "" if complete else f"changes after {best.position} ({tso_time(best.position)}) may be missing"
     read = _statements(state.settings.name, table.identifier, best.snapshot_id)
     return AsOfTable(*shown, best.snapshot_id, best.position, tso_time(best.position), complete, reason, read)
+
+
+def _among_states(lake: str, table: LakeTable, at: Tso, through: Tso) -> dict[str, str] | None:
+    """Return the statements that read a table of all states as of a moment, None where it does not cover that."""
+    since = table.life.version if table.since is None else table.since
+    if table.snapshot_id is None or not since <= at <= max(through, table.label.rows_from):
+        return None
+    condition = f"_cdc_start_ts <= {at} AND (_cdc_end_ts IS NULL OR _cdc_end_ts > {at})"
+    return _statements(lake, table.identifier, table.snapshot_id, condition)

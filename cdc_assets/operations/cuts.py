@@ -14,7 +14,9 @@ from cdc_assets.pipeline.cuts import plan_cut
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
 if TYPE_CHECKING:
+    from cdc_assets.model.schema import TableId
     from cdc_assets.model.steps import Step
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
@@ -138,9 +140,14 @@ def _refuse_without(planned: Plan, without: Sequence[str]) -> None:
     """Raise BadSettings for what names no table: it would be left in without a word."""
     every = planned.history.lives.items()
     for text in without:
-        if not any(is_left_out(life, name, [text]) for life, table in every for name, _, _ in table.names):
+        if not any(is_left_out(life, name, [text]) for life, table in every for name in _names(table)):
             known = ", ".join(sorted({str(table.name) for _, table in every if table.name is not None}))
             raise BadSettings(f"no table is called {text}; known are {known or 'none'}. Give a name or a pattern.")
+
+
+def _names(table: TableHistory) -> list[TableId]:
+    """Return all names that a table had; those of a history table are its events'."""
+    return [*(name for name, _, _ in table.names), *(event.name for event in table.events if event.name is not None)]
 
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:

@@ -48,9 +48,15 @@ def due_position(every_seconds: int, checkpoint: Tso, made: Iterable[tuple[str, 
 
 
 def cut_members(history: History, at: Tso) -> dict[Life, TableId]:
-    """Return the tables that exist in the source at a position, with their names then."""
-    named = ((life, table.name_at(at)) for life, table in history.lives.items())
-    return {life: name for life, name in named if name is not None}
+    """Return the tables that exist at a position, with their names then; history tables have names of their own."""
+    found = {}
+    for life, table in history.lives.items():
+        name = table.name_at(at)
+        if name is not None and life.kind:
+            name = next((event.name for event in reversed(table.events) if event.at <= at and event.name), name)
+        if name is not None:
+            found[life] = name
+    return found
 
 
 def blocks(

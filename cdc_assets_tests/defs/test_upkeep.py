@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import equality_result, keeps_up_result
+from cdc_assets.defs.extracts import window_range
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.comparison import EQUAL, TableComparison
@@ -231,3 +233,19 @@ def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(loca
     assert made is not None
     assert tick().skip_message == "no cut is due"
     assert dg.AssetKey([NAME, "cuts"]) in defs.resolve_asset_graph().get_all_asset_keys()
+
+
+def test_the_job_writes_the_changes_of_a_window_and_says_what_is_missing(location: Location, tmp_path: Path) -> None:
+    def extracted(until: str, out: Path) -> dg.ExecuteInProcessResult:
+        given = {"table": "test.update_pk", "since": "0", "until": until, "out": str(out), "format": "jsonl"}
+        defined = location.defs.resolve_job_def(f"{NAME}_extract")
+        config = {"ops": {f"{NAME}_extract_changes": {"config": given}}}
+        return defined.execute_in_process(run_config=config, instance=location.instance, raise_on_error=False)
+
+    start, end = (datetime(2026, 3, 30, hour, tzinfo=timezone.utc) for hour in (22, 23))
+    assert window_range(start, end)[1] == window_range(end, end)[0]
+    through = str(LakeState(location.lake, NAME).named(TableId("test", "update_pk")).label.rows_from)
+    assert extracted(through, tmp_path / "out").success
+    assert (tmp_path / "out" / "changes.jsonl").read_text().count("\n") > 2
+    assert "has files already" in failure_of(extracted(through, tmp_path / "out"))
+    assert "the feed is complete through" in failure_of(extracted("2100-01-01", tmp_path / "other"))

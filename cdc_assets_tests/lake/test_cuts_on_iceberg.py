@@ -324,3 +324,28 @@ def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
     assert [one.table for one in as_of(lake, "default", str(FIRST + 45)).tables] == ["shop.orders"]
     assert {one.table for one in as_of(lake, "default", str(FIRST + 30)).tables} == {"shop.orders", "shop.items"}
     shop.ledger.close()
+
+
+def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Shop) -> None:
+    lake = shop.lake.settings
+    shop.ledger = Ledger(ledger_url(lake))
+    shop.more["history"] = {"shop.orders": "scd2"}
+    shop.add(FIRST + 20, FIRST + 30)
+    shop.add(FIRST + 40, FIRST + 50)
+    shop.pipeline().apply()
+    expected = {
+        FIRST + 10: [(1, "one")],
+        FIRST + 20: [(1, "at 20"), (20, "more")],
+        FIRST + 39: [(1, "at 20"), (20, "more")],
+        FIRST + 40: [(1, "at 40"), (20, "more"), (40, "more")],
+    }
+    for at, rows in expected.items():
+        (found,) = [one for one in as_of(lake, "default", str(at)).tables if one.table == "shop.orders__scd2"]
+        assert (found.exact, found.position) == (True, at)
+        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
+        assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
+        with shop.lake.workbench.sessions.step() as session:
+            catalog = session.name(("x", "y")).split(".")[0].strip("`")
+            statement = found.read["spark"].replace("`lake`", f"`{catalog}`")
+            assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
+    shop.ledger.close()

@@ -157,6 +157,23 @@ def test_no_window_steps_across_a_decided_cut_and_its_table_is_tagged_before_the
     ]
 
 
+def test_history_tables_are_tables_of_a_cut_by_names_of_their_own(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"shop.orders": ["log", "scd2"]})
+    made = make_cut(shop.pipeline, "report")
+    shop.more_rows(FIRST + 12, FIRST + 20)
+    shop.pipeline.apply()
+    assert [str(one.name) for one in made.taken] == [
+        "shop.items",
+        "shop.orders",
+        "shop.orders__log",
+        "shop.orders__scd2",
+    ]
+    for life, table in shop.lake.tables.items():
+        assert table.tags["report"][2].num_rows == 1, life
+    left = make_cut(shop.pipeline, "mirrors", ["shop.*__*"])
+    assert [str(one.name) for one in left.taken] == ["shop.items", "shop.orders"]
+
+
 def test_a_cut_above_the_checkpoint_waits(shop: Shop) -> None:
     shop.lake.keep_decision(CutRequest("later", FIRST + 15))
     assert shop.pipeline.apply().cuts == ()
