@@ -28,6 +28,7 @@ schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
+state_checks         whether states overlap, and differ from the mirror
 chores               what is due for a table's files (no JVM)
 cuts                 the cuts of a changefeed: their list and their tags
 maintenance          files and snapshots kept in shape

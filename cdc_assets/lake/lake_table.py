@@ -10,6 +10,7 @@ before it expires snapshots).
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.incomplete-reason (a sentence on messages that were gone)
+               cdc.keyed-since (of history tables: from when on rows have their present key)
                cdc.columns (of history tables: when the source had which column, JSON)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
 """
@@ -50,6 +51,7 @@ __all__ = [
     "GAP",
     "IDENTITY",
     "KEY",
+    "KEYED_SINCE",
     "NAME",
     "SINCE",
     "LakeTable",
@@ -72,6 +74,8 @@ GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incompl
 """Properties of an incomplete table only."""
 COLUMNS = "cdc.columns"
 """Property of a history table: the lives of its columns (JSON: column, source, since, until)."""
+KEYED_SINCE = "cdc.keyed-since"
+"""Property of a history table: the position from which rows have their present key, where they had another."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
 

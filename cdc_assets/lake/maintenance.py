@@ -25,6 +25,7 @@ from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
+from cdc_assets.lake.state_checks import state_problem
 from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
@@ -165,6 +166,13 @@ class LakeMaintenance:
         if due.expire:
             self._repeated(life, lambda session: _expire(self._load(session, life), due.expire))
         return orphans
+
+    def problem(self, life: Life | None) -> str:
+        """Return what is wrong with a table's rows by themselves, a sentence, "" for nothing."""
+        if life is None or not life.kind:
+            return ""
+        with races(str(life)), self.lake.workbench.sessions.step() as session:
+            return state_problem(self.lake.state, session, life)
 
     def _again(self, life: Life) -> TableFacts:
         """Read one table's facts again."""

@@ -43,6 +43,7 @@ from cdc_assets.lake.lake_table import (
     GAP,
     IDENTITY,
     KEY,
+    KEYED_SINCE,
     NAME,
     SINCE,
     format_base,
@@ -59,6 +60,7 @@ from cdc_assets.model.schema_changes import (
     AddColumn,
     DeleteRows,
     DropColumn,
+    Rekey,
     RenameColumn,
     RetypeColumn,
     SchemaChange,
@@ -211,6 +213,8 @@ def _described(target: CommitTarget, step: ChangeTable) -> dict[str, str]:
     if step.life.kind:
         lives = parse_lives(dict(target.table.properties()))
         described |= format_lives(column_lives(lives, step.schema, step.changes, step.at))
+        if any(isinstance(one, Rekey) for one in step.changes):
+            described[KEYED_SINCE] = str(step.at)
     return described
 
 

@@ -175,6 +175,8 @@ def _maintained(one: TableMaintenance, keeper: LakeMaintenance, now_ms: int) -> 
     started, orphans, problem = time.monotonic(), 0, ""
     try:
         orphans = keeper.carry_out(one.before, one.due, now_ms)
+        if one.due.compact:  # its rows are read anyway
+            problem = keeper.problem(one.before.life)
     except Retryable as error:
         problem = f"{error} It is due again at the next run."
     return replace(one, orphans=orphans, problem=problem, seconds=time.monotonic() - started)

@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
+from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -75,6 +77,18 @@ def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: Spar
             if statement
         ]
     assert found == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
+    life = Life(TableId("shop", "orders"), FIRST, "scd2")
+    assert LakeMaintenance(lake, given.maintenance).problem(life) == ""
+    with lake.workbench.sessions.step() as session:
+        table = session.name(lake.state.find(life).identifier)
+        session.spark.sql(f"UPDATE {table} SET _cdc_end_ts = _cdc_end_ts + 1 WHERE v = 'a'")
+        session.spark.sql(f"DELETE FROM {table} WHERE v = 'c'")
+        session.spark.sql(f"UPDATE {table} SET _cdc_end_ts = NULL WHERE v = 'b'")
+        session.spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE v = 'b'")
+    lake.state.forget_listing()
+    problem = LakeMaintenance(lake, given.maintenance).problem(life)
+    assert "1 of its states overlap" in problem
+    assert "2 of its open states are no rows of shop.orders, of whose rows 1 have no open state" in problem
     lake.close()
 
 
