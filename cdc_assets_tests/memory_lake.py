@@ -114,6 +114,7 @@ class MemoryLake:
                     rows = _empty(schema, life.kind)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = first_lives(schema, step.at), step.begun
+                    made.settings = step.settings
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
@@ -128,7 +129,7 @@ class MemoryLake:
                 table.continued = {renames.get(name, name) for name in table.continued} | back
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes
-                table.settings = {} if emptied else {**table.settings, **step.settings}
+                table.settings = {**({} if emptied else table.settings), **step.settings}
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
                 table = self.tables[life]
                 rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved(step))

@@ -18,7 +18,7 @@ from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
 from cdc_assets_tests.changefeed import sink_options
 
-__all__ = ["AsOf", "compare", "replay"]
+__all__ = ["AsOf", "compare", "pipeline_of", "replay"]
 
 
 class ReadableLake(Protocol):
@@ -40,14 +40,17 @@ class AsOf(StorageSink):
         return self.checkpoint
 
 
-def replay(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None, **more: Any) -> Outcome:
-    """Apply a bucket through a checkpoint; where no copy was recorded, the final bucket as of then.
+def replay(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None, **given: Any) -> Outcome:
+    """Apply a bucket through a checkpoint; where no copy was recorded, the final bucket as of then."""
+    return pipeline_of(config, checkpoint, lake, ledger, **given).apply("test")
 
-    `more` are settings beside the configuration's own.
-    """
-    settings = config.settings(checkpoint.bucket, **more)
-    feed = AsOf(settings, checkpoint.ts)
-    return Pipeline(settings, feed, lake, ledger or Ledger("sqlite://")).apply("test")
+
+def pipeline_of(
+    config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None, **given: Any
+) -> Pipeline:
+    """Return what applies a bucket through a checkpoint, with more settings."""
+    settings = config.settings(checkpoint.bucket, **given)
+    return Pipeline(settings, AsOf(settings, checkpoint.ts), lake, ledger or Ledger("sqlite://"))
 
 
 def compare(config: Config, expected: Path, lake: ReadableLake, outcome: Outcome) -> list[str]:

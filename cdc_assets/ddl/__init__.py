@@ -61,7 +61,7 @@ from cdc_assets.ddl.statement import (
     rename_pairs,
     statement,
 )
-from cdc_assets.ddl.text import Unreadable, first_words, is_statement, quote, statements
+from cdc_assets.ddl.text import Unreadable, concealed, first_words, is_statement, names_in, quote, statements
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
@@ -84,6 +84,7 @@ __all__ = [
     "View",
     "altered",
     "changefeed_options",
+    "concealed",
     "confirm_nulls",
     "create",
     "created",
@@ -100,6 +101,7 @@ __all__ = [
     "key_of",
     "kinds",
     "listed",
+    "names_in",
     "partition_predicate",
     "polars_expr",
     "quote",

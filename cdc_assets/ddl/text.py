@@ -10,7 +10,7 @@ escapes when the first reading leaves a quote open.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -168,6 +168,70 @@ def statements(sql: str) -> tuple[str, ...]:
     if re.sub(r"/\*.*?\*/|(?:--\s|#)[^\n]*", "", sql[start:], flags=re.DOTALL).strip():
         raise Unreadable("its last statement does not end with a semicolon")
     return tuple(one for one in found if one)
+
+
+def names_in(sql: str) -> frozenset[str]:
+    """Return all that may name a column in an expression: names in quotes, and words as they are written."""
+    try:
+        parts = tokens(sql)
+    except Unreadable:
+        return frozenset(re.findall(r"\w+", sql))
+    return frozenset(part.text if part.kind == "name" else part.raw for part in parts if part.kind in ("name", "word"))
+
+
+def concealed(sql: str, names: Collection[str]) -> tuple[str, frozenset[str]]:
+    """Return a statement without values in what it says of columns of these names, folded, and these values.
+
+    Values are texts, bits and numbers behind DEFAULT, in a clause that names such a column. A text that cannot be read
+    may name any.
+    """
+    try:
+        parts = tokens(sql)
+    except Unreadable:
+        quoted = re.findall(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""", sql)
+        found = {(one, one[1:-1]) for one in quoted}
+    else:
+        found = {value for clause in _clauses(parts) if _names(clause, names) for value in _values(clause)}
+    for raw, _ in sorted(found, key=lambda one: -len(one[0])):
+        sql = sql.replace(raw, f"{raw.removesuffix(raw.split()[-1])}'***'" if raw.startswith("DEFAULT ") else "'***'")
+    return sql, frozenset(text for _, text in found)
+
+
+def _clauses(parts: Sequence[Token]) -> Iterator[tuple[Token, ...]]:
+    """Yield what stands between commas, whether these are of an ALTER or between the parentheses of its columns."""
+    clause: list[Token] = []
+    depth = 0
+    for part in parts:
+        depth += part.is_word("(") - part.is_word(")")
+        if part.is_word(",") and depth <= 1 and not _in_arguments(clause):
+            yield tuple(clause)
+            clause = []
+        else:
+            clause.append(part)
+    yield tuple(clause)
+
+
+def _in_arguments(clause: Sequence[Token]) -> bool:
+    """Return whether a clause is within the arguments of a type that it began, such as the members of an ENUM."""
+    opened = [at for at, part in enumerate(clause) if part.is_word("(")]
+    closed = sum(part.is_word(")") for part in clause)
+    if len(opened) <= closed:
+        return False
+    before = clause[opened[-1] - 1] if opened[-1] else None
+    return before is not None and (before.is_word("ENUM") or before.is_word("SET"))
+
+
+def _names(clause: Sequence[Token], names: Collection[str]) -> bool:
+    return any((part.text if part.kind == "name" else part.raw).lower() in names for part in clause)
+
+
+def _values(clause: Sequence[Token]) -> Iterator[tuple[str, str]]:
+    """Yield values as they are written, and as they are."""
+    for before, part in zip(("", *(one.text for one in clause)), clause, strict=False):
+        if part.kind in ("string", "bits", "hex") and part.text:
+            yield part.raw, part.text
+        elif part.kind == "number" and before in ("DEFAULT", "-", "+"):
+            yield f"{before}{' ' if before == 'DEFAULT' else ''}{part.raw}", part.raw
 
 
 def first_words(sql: str) -> tuple[str, ...]:

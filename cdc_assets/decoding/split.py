@@ -33,7 +33,7 @@ from cdc_assets.formats import (
     Wire,
     commit_stamps,
     decode_among,
-    dump_rows,
+    dumped_rows,
     position_column,
     shape_of,
 )
@@ -74,6 +74,7 @@ class Split:
     `reject_count` records of the window that do not fit. `stray` is a row that cannot belong where it lies, and
     `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
     The rows of a `foreign` file are those of another table of its directory, or all in the dump before the feed.
+    `schema` has the columns as `changes` have them; what is not decoded of a `masked` file is shown nowhere.
     """
 
     position: int
@@ -89,6 +90,7 @@ class Split:
     stray: Reject | None = None
     refused: Reject | None = None
     foreign: bool = False
+    masked: bool = False
 
     def through(self, stage: Callable[[Split], Split]) -> Split:
         """Return what a stage makes of the file; one that is foreign or was refused passes as it is."""
@@ -174,7 +176,7 @@ def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]
 
 def _brought(split: Split, reader: SplitReader) -> Iterator[tuple[TableId, Decoded]]:
     """Yield the rows of a dump's split, all of one table."""
-    for block in dump_rows(reader).rows(split.file, split.table, split.schema):
+    for block in dumped_rows(reader, split.file, split.table, split.schema):
         yield split.table, block
 
 
@@ -182,7 +184,10 @@ def _with_block(split: Split, owner: TableId, block: Decoded) -> Split:
     if owner != split.table:
         return replace(split, decoded=block, foreign=True)
     places = pa.repeat(pa.scalar(split.position, pa.int32()), block.changes.num_rows)
-    return replace(split, decoded=block, changes=block.changes.append_column(FILE, places))
+    masked, schema = split.schema.masked, split.schema.in_lake
+    return replace(
+        split, schema=schema, decoded=block, changes=block.changes.append_column(FILE, places), masked=masked
+    )
 
 
 # --- filter -----------------------------------------------------------------------------------------------------------

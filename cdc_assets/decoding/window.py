@@ -42,6 +42,8 @@ from cdc_assets.formats import (
     raw_records,
     record_places,
 )
+from cdc_assets.io.sealing import seal
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -193,12 +195,13 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
     if split.foreign:
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
-        split = _in_whole_file(split, dump_rows(reader), quarantine)
+        split = _in_whole_file(split, dump_rows(reader), quarantine and (step.seal is not None or not split.masked))
     elif split.rejects:
         split = _in_messages(split)
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
-    kept_aside = _with_raw(split) if quarantine and split.rejects else ()
+        lost = replace(lost, raw=b"") if lost is not None and split.masked else lost
+    kept_aside = _with_raw(split, step.seal) if quarantine and split.rejects else ()
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
     first = [reject for reject in (split.stray, *split.rejects[:MAX_REJECTS], lost) if reject is not None]
     last = pc.max(split.changes.column(COMMIT_TS)).as_py()
@@ -253,13 +256,18 @@ def _in_messages(split: Split) -> Split:
     return replace(split, rejects=tuple(replace(one, place=places.get(one.line, "")) for one in split.rejects))
 
 
-def _with_raw(split: Split) -> tuple[Reject, ...]:
-    """Give the records that a check refused their bytes: decoding has gone past them."""
-    if split.file.piece:
+def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
+    """Give the records that a check refused their bytes: decoding has gone past them. Those of masks are sealed."""
+    if split.masked and key is None:
         return split.rejects
-    wanted = {reject.line for reject in split.rejects if not reject.raw}
-    found = raw_records(split.wire, split.data, wanted) if wanted else {}
-    return tuple(r if r.raw else replace(r, raw=found.get(r.line, b"")) for r in split.rejects)
+    rejects = split.rejects
+    if not split.file.piece:
+        wanted = {reject.line for reject in rejects if not reject.raw}
+        found = raw_records(split.wire, split.data, wanted) if wanted else {}
+        rejects = tuple(r if r.raw else replace(r, raw=found.get(r.line, b"")) for r in rejects)
+    if not split.masked or key is None:
+        return rejects
+    return tuple(replace(reject, raw=seal(reject.raw, key) if reject.raw else b"") for reject in rejects)
 
 
 def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:

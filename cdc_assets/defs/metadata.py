@@ -222,7 +222,7 @@ def _columns(schema: TableSchema, own: Sequence[OwnColumn] = ()) -> dg.TableSche
             ),
             constraints=dg.TableColumnConstraints(nullable=column.nullable, unique=schema.key == (column.name,)),
         )
-        for column in (schema.stored if own else schema.columns)
+        for column in (schema.in_lake.stored if own else schema.columns)
         if not column.hidden
     ]
     columns += [
@@ -269,7 +269,7 @@ def column_lineage(history: TableHistory, ddl: Tso, changefeed: str) -> dg.Table
     A changefeed's `ddl` asset is for all of its tables, so a column there is `schema.table.column`.
     """
     upstream = asset_key(changefeed, "ddl")
-    stored = {column.name for column in _schema_at(history, ddl).stored}
+    stored = {column.name for column in _schema_at(history, ddl).in_lake.stored}
     return dg.MetadataValue.column_lineage(
         dg.TableColumnLineage(
             {

@@ -34,11 +34,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
-from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.errors import BadSettings, CdcError, MalformedData
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -74,9 +75,11 @@ __all__ = [
     "decode_among",
     "dump_format",
     "dump_rows",
+    "dumped_rows",
     "extension",
     "file_expansion",
     "has_patches",
+    "masked_blocks",
     "position_column",
     "raw_records",
     "record_beginning",
@@ -269,6 +272,21 @@ class DumpRows(Protocol):
         """Return the split's records with these numbers, where the dump has any bytes of them."""
 
 
+def dumped_rows(reader: SplitReader, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
+    """Yield the rows of a dump's split as `DumpRows.rows` does, as the schema's masks have them."""
+    yield from masked_blocks(dump_rows(reader).rows(file, table, schema), file.name, schema)
+
+
+def masked_blocks(blocks: Iterable[Decoded], path: str, schema: TableSchema) -> Iterator[Decoded]:
+    """Yield rows of a source that is no feed, block by block, as the schema's masks have them.
+
+    Raises MalformedData, with nothing of what stands at `path`, where the source does.
+    """
+    with _concealing(path, [schema]):
+        for block in blocks:
+            yield _masked(block, schema)
+
+
 def dump_rows(reader: SplitReader) -> DumpRows:
     """Return what reads splits of dumps."""
     if not isinstance(reader, DumpRows):
@@ -350,18 +368,94 @@ def has_patches(changes: pa.Table) -> bool:
     return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
 
 
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+_NOT_SHOWN = "what was found is not shown, because values of its table are masked (setting privacy)"
+
+
+def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
+    """Return what a decoder made of a split by the masks of its columns: values, and the records that it refused."""
+    if not schema.masked:
+        return decoded
+    import pyarrow as pa
+
+    from cdc_assets.types.masks import masked_array
+
+    changes = decoded.changes
+    for column in schema.columns:
+        if column.mask is None or column.name not in changes.column_names:
+            continue
+        place = changes.column_names.index(column.name)
+        if column.in_lake is None:
+            changes = _without(changes.remove_column(place), column.name)
+            continue
+        values = masked_array(changes.column(place), column)
+        changes = changes.set_column(place, pa.field(column.name, values.type), values)
+    tail = None if decoded.tail is None else replace(_concealed(decoded.tail), raw=decoded.tail.raw)
+    return replace(decoded, changes=changes, rejects=tuple(map(_concealed, decoded.rejects)), tail=tail)
+
+
+def _without(changes: pa.Table, name: str) -> pa.Table:
+    """Leave a column out of those that a change does not have; a change that has all others is a whole row."""
+    import pyarrow as pa
+
+    if UNCHANGED not in changes.column_names:
+        return changes
+    place = changes.column_names.index(UNCHANGED)
+    lists = [None if row is None else [one for one in row if one != name] for row in changes[UNCHANGED].to_pylist()]
+    kind = changes.schema.field(place)
+    return changes.set_column(place, kind, pa.array([row or None for row in lists], kind.type))
+
+
+def _concealed(reject: Reject) -> Reject:
+    """Return a refused record without its bytes, and without what is said of its values."""
+    column = f' of column "{reject.column}"' if reject.column else ""
+    return replace(reject, raw=b"", reason=f"a value{column} does not fit; {_NOT_SHOWN}")
+
+
+@contextmanager
+def _concealing(path: str, schemas: Iterable[TableSchema]) -> Iterator[None]:
+    """Raise errors that may repeat values of masked columns as MalformedData that says their place alone."""
+    if not any(schema.masked for schema in schemas):
+        yield
+        return
+    try:
+        yield
+        return
+    except (ImportError, MemoryError):
+        raise
+    except MalformedData as error:
+        where = {name: error.where[name] for name in ("line", "column") if error.where.get(name)}
+        shown = "".join(f" {name} {value}" for name, value in where.items())
+    except CdcError:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is, its text may have a value
+        where, shown = {}, f" ({type(error).__name__})"
+    raise MalformedData(
+        f"{path}{shown} cannot be decoded; {_NOT_SHOWN}. Check that the settings are those with which it was written "
+        "(the sink URI, the changefeed TOML, schemas), and that it is as it was written.",
+        path=path,
+        **where,
+    ) from None
+
+
+# --- questions to a format --------------------------------------------------------------------------------------------
+
+
 def _plug(wire: Wire) -> Any:
     return import_module(f"{INNER_FORMATS.get(wire.format) or FORMATS[wire.format]}.decode")
 
 
 def decode(wire: Wire, data: Content, path: str, table: TableId, schema: TableSchema) -> Decoded:
-    """Return the changes in a split, whose rows must name `table` and have the columns of `schema`.
+    """Return the changes in a split by the masks of `schema`, whose columns its rows must have, and the name `table`.
 
-    `path` is for messages. Raises MalformedData where nothing of the file can be trusted: another column count than the
+    Nobody else asks a format for rows, so no value of a masked column is seen by anything but its decoder. `path` is
+    for messages. Raises MalformedData where nothing of the file can be trusted: another column count than the
     schema, another table's rows, options that its bytes contradict.
     """
-    decoded: Decoded = _plug(wire).decode(data, path, table, schema, wire)
-    return decoded
+    with _concealing(path, [schema]):
+        decoded: Decoded = _plug(wire).decode(data, path, table, schema, wire)
+        return _masked(decoded, schema)
 
 
 def decode_among(
@@ -372,13 +466,14 @@ def decode_among(
     Raises MalformedData of the first table where the split is of none of them, or has rows of several.
     """
     first: MalformedData | None = None
-    for table, schema in tables:
-        try:
-            return table, decode(wire, data, path, table, schema)
-        except MalformedData as error:
-            first = first or error
-    assert first is not None
-    raise first
+    with _concealing(path, [schema for _, schema in tables]):
+        for table, schema in tables:
+            try:
+                return table, decode(wire, data, path, table, schema)
+            except MalformedData as error:
+                first = first or error
+        assert first is not None
+        raise first
 
 
 def raw_records(wire: Wire, data: Content, lines: Collection[int] | None) -> dict[int, bytes]:

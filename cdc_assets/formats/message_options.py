@@ -112,7 +112,8 @@ class MessageOptions:
     `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: by
     an id, which is a number (Confluent) or a UUID (Glue), the schema's text. `connector` are the settings of a
     connector that say how its values are written and what its snapshot has, by their own names. `patch_without_row` is
-    the policy of that name: apply, hold or skip, "" for what the protocol does by itself.
+    the policy of that name: apply, hold or skip, "" for what the protocol does by itself. Of a `masked` feed nothing is
+    said of what stands in a message.
     """
 
     protocol: str
@@ -128,6 +129,7 @@ class MessageOptions:
     registry: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     connector: tuple[tuple[str, str], ...] = ()
     patch_without_row: str = ""
+    masked: bool = field(default=False, compare=False)
 
     @property
     def kind(self) -> MessageProtocol:

@@ -5,6 +5,7 @@ exchanges      EXCHANGE PARTITION: one DDL, two lives that exchange rows
 history        schema files -> the life of every table
 imports        tables of a dump
 lives          the tables while schema files are played
+masks          which columns are masked, whatever they are called by then
 policies       what people decided about DDL, ahead by kind or about a single one
 recovery       which table RECOVER and FLASHBACK TABLE restore
 releases       the commands with which a person decides about a single DDL

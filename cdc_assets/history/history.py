@@ -30,11 +30,13 @@ from cdc_assets.history.imports import (
     superseded,
 )
 from cdc_assets.history.lives import Lives
+from cdc_assets.history.masks import with_masks
 from cdc_assets.history.policies import Rules, Zones, utc
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.gaps import MissedMessages
+from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId, TableSchema
@@ -58,6 +60,7 @@ def read_history(
     standing: Mapping[Life, AppliedState] | None = None,
     begun: Tso | None = None,
     missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
+    masks: MaskPolicy | None = None,
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
@@ -68,7 +71,7 @@ def read_history(
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
     is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
-    could be read.
+    could be read. `masks` say which columns are masked.
     """
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
@@ -83,7 +86,8 @@ def read_history(
         return player
 
     history, offered = _with_dumps(choice.chosen, play, there)
-    return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete, missed)
+    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete, missed)
+    return with_masks(history, masks) if masks else history
 
 
 def _with_dumps(

@@ -65,11 +65,11 @@ class Label:
     ) -> Label:
         """Return the label after a step at that TSO that brings a table to the schema version `ddl`.
 
-        A late DDL does not change how far rows are applied. A table that was emptied has no values that were read; else
-        the DDL may have given some to rows that are there, by these settings.
+        A late DDL does not change how far rows are applied. A table that was emptied has no values that were read. The
+        settings are those of values that the DDL gives to rows that are there, and the masks of the columns.
         """
         progress = max(self.progress, Progress(at, Phase.DDL))
-        known = {} if emptied else {**self.settings, **settings}
+        known = {**({} if emptied else self.settings), **settings}
         return replace(self, progress=progress, ddl=max(self.ddl, ddl), settings=known)
 
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:

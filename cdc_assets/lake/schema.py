@@ -116,7 +116,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
 def create(session: StepSession, identifier: Identifier, step: CreateTable, work: Any) -> Any:
     """Create an empty table, begun as `work`, with its first label, in one commit; return its operations."""
     snapshot = work.newFastAppend()
-    for key, value in Label(step.progress, step.ddl).properties().items():
+    for key, value in Label(step.progress, step.ddl, settings=step.settings).properties().items():
         snapshot.set(key, value)
     snapshot.commit()
     work.commitTransaction()

@@ -206,7 +206,8 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
                     table=str(step.life),
                 )
             changed = {KEY: json.dumps(step.schema.key), **schema.gap_properties(step.gap), **format_base(step.base)}
-            publish(work.target, Label(step.progress, step.ddl), properties={**dict.fromkeys(GAP), **changed})
+            label = Label(step.progress, step.ddl, settings=step.settings)
+            publish(work.target, label, properties={**dict.fromkeys(GAP), **changed})
         return bench.result(work, started)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.landing.delivery_starts import open_deliveries
-from cdc_assets.landing.files import LANDED, PART
+from cdc_assets.landing.files import LANDED, OWN_KINDS, PART
 from cdc_assets.model.landed import (
     DeliveryEnd,
     EventKind,
@@ -33,7 +33,7 @@ from cdc_assets.model.schema import TableId
 
 __all__ = ["digest_of", "event_rows", "read_event_rows", "with_events"]
 
-_OFFSETS, _SPLITS = "offsets", "splits"
+_OFFSETS, _SPLITS = OWN_KINDS
 
 ByTopic = dict[str, dict[str, int]]
 

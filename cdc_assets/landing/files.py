@@ -31,19 +31,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.lake.row_groups import RowFiles
+from cdc_assets.io.sealing import has_sealed, seal, seal_text, unseal, unseal_text
+from cdc_assets.lake.row_groups import RowFiles, RowGroups
 from cdc_assets.model.landed import LandedSplit
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 
 __all__ = [
     "GROUP_BYTES",
     "LANDED",
+    "OWN_KINDS",
     "PART",
     "REPEAT",
     "ROW",
     "Files",
     "LandedFiles",
+    "LandedGroups",
     "LandingStore",
     "NewFiles",
     "Place",
@@ -55,9 +59,11 @@ __all__ = [
     "codes_of",
     "cut",
     "runs",
+    "sealed_rows",
     "size_of",
     "split_of",
     "splits_of",
+    "unsealed_rows",
 ]
 
 Numbers = npt.NDArray[np.int64]
@@ -295,15 +301,76 @@ class LandedFiles:
     """Writes files of rows, which are in no snapshot until they are committed: picklable."""
 
     files: RowFiles
+    seal: SealKey | None = None
 
     def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
-        return self.files.write(group.rows for group in groups)
+        return self.files.write(sealed_rows(group.rows, self.seal) for group in groups)
 
     def discard(self, added: NewFiles) -> None:
         """Remove files that will not be committed."""
         self.files.remove(name for name, _ in (*added.rows, *added.events))
 
+
+@dataclass(frozen=True, slots=True)
+class LandedGroups:
+    """Reads row groups of a landing, wherever a task runs: picklable."""
+
+    groups: RowGroups
+    seal: SealKey | None = None
+
+    def __call__(self, location: str, group: int) -> pa.Table:
+        """Return one row group as its messages came.
+
+        Raises InputError if the file does not exist, and BadSettings for sealed messages without the right key.
+        """
+        rows = self.groups(location, group)
+        if self.seal is None and not has_sealed(rows.column("value")):
+            return rows
+        return unsealed_rows(rows, self.seal)
+
+
+def sealed_rows(rows: pa.Table, key: SealKey | None) -> pa.Table:
+    """Return rows of the landing with what their messages say sealed: bytes, headers, and texts of DDL and of reasons.
+
+    Without a key they stay as they are.
+    """
+    return (
+        rows if key is None else _with_contents(rows, lambda data: seal(data, key), lambda text: seal_text(text, key))
+    )
+
+
+def unsealed_rows(rows: pa.Table, key: SealKey | None) -> pa.Table:
+    """Return rows of the landing as their messages came; raises BadSettings for sealed ones without the right key."""
+    return _with_contents(rows, lambda data: unseal(data, key), lambda text: unseal_text(text, key))
+
+
+def _with_contents(rows: pa.Table, of_bytes: Callable[[bytes], bytes], of_text: Callable[[str], str]) -> pa.Table:
+    for name in ("key", "value"):
+        values = [None if one is None else of_bytes(one) for one in rows.column(name).to_pylist()]
+        rows = rows.set_column(rows.column_names.index(name), LANDED.field(name), pa.array(values, pa.binary()))
+    headers = rows.column("headers").to_pylist()
+    if any(headers):
+        made = [
+            None if some is None else [{**one, "value": one["value"] and of_bytes(one["value"])} for one in some]
+            for some in headers
+        ]
+        field = LANDED.field("headers")
+        rows = rows.set_column(rows.column_names.index("headers"), field, pa.array(made, field.type))
+    kinds = rows.column("kind").to_pylist()
+    for name in _TEXTS:
+        texts = rows.column(name).to_pylist()
+        pairs = zip(texts, kinds, strict=True)
+        own = [text if text is None or kind in OWN_KINDS else of_text(text) for text, kind in pairs]
+        if own != texts:
+            rows = rows.set_column(rows.column_names.index(name), LANDED.field(name), pa.array(own, pa.string()))
+    return rows
+
+
+_TEXTS = ("query", "reason", "shape")
+"""Columns of texts that messages have, or that are made of what they have."""
+OWN_KINDS = ("offsets", "splits")
+"""Events that a landing makes itself: how far it is, and what lies where."""
 
 _WAITING = 2
 """Row groups that wait to be written; who reads faster waits for them."""

@@ -14,7 +14,18 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import OwnNamespaces, location
 from cdc_assets.lake.row_groups import Written
-from cdc_assets.landing.files import LANDED, PART, LandedFiles, NewFiles, RowGroup, TableFiles
+from cdc_assets.landing.files import (
+    LANDED,
+    PART,
+    LandedFiles,
+    LandedGroups,
+    NewFiles,
+    RowGroup,
+    TableFiles,
+    sealed_rows,
+    unsealed_rows,
+)
+from cdc_assets.model.masks import SealKey
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["LandingTable"]
@@ -27,9 +38,13 @@ _WRITTEN = "1"
 
 
 class LandingTable:
-    """A changefeed's landing table, which is a LandingStore."""
+    """A changefeed's landing table, which is a LandingStore. With a `seal` it has no message in clear text.
 
-    def __init__(self, settings: LakeSettings, changefeed: str) -> None:
+    Without one events are read as they stand, so that how far it is can be told without any key.
+    """
+
+    def __init__(self, settings: LakeSettings, changefeed: str, seal: SealKey | None = None) -> None:
+        self.seal = seal
         root = str(settings.local_directory or settings.warehouse)
         place = location(root, f"{changefeed}~landing", None)  # no changefeed can be called so
         self.table = GrowingTable(
@@ -58,12 +73,13 @@ class LandingTable:
 
     def read_events(self, files: Sequence[str]) -> pa.Table:
         """Return the events of files, in the order of the files."""
-        return pa.concat_tables([LANDED.empty_table(), *(self.table.read(file).cast(LANDED) for file in files)])
+        events = pa.concat_tables([LANDED.empty_table(), *(self.table.read(file).cast(LANDED) for file in files)])
+        return events if self.seal is None else unsealed_rows(events, self.seal)
 
     @property
     def fetch(self) -> Callable[[str, int], pa.Table]:
         """Reads a row group of a file, on executors too."""
-        return self.table.fetch
+        return LandedGroups(self.table.fetch, self.seal)
 
     def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
@@ -71,11 +87,11 @@ class LandingTable:
 
     def elsewhere(self) -> LandedFiles:
         """Return what writes files of rows wherever a task runs."""
-        return LandedFiles(self.table.files("rows"))
+        return LandedFiles(self.table.files("rows"), self.seal)
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its location and bytes."""
-        return self.table.write("events", [events])
+        return self.table.write("events", [sealed_rows(events, self.seal)])
 
     def commit(self, added: NewFiles, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""

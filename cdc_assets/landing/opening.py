@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import display, location, storage
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.partition_reader import Registered
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
 from cdc_assets.sources.joined import JoinedSource
@@ -40,20 +42,22 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
 
     In that case all that the topics hold is landed at once, so that it can be looked at.
     """
-    source = settings.open_source()
+    masks, source = settings.masks, settings.open_source()  # a key that is missing is told before anything is read
     topics = source.feed if isinstance(source, JoinedSource) else source
     if not isinstance(topics, TopicsSource):
         yield Feed(source)
         return
     if lake is not None:
-        with _landed(settings, topics, lake) as landing:
+        _refuse_clear_text(settings)
+        with _landed(settings, topics, lake, masks.seal) as landing:
             yield Feed(source, landing)
         return
     from cdc_assets.settings.config import LakeSettings
 
     directory = tempfile.mkdtemp(prefix="cdc-assets-landing-")
     try:
-        with _landed(settings, topics, LakeSettings.from_warehouse(directory)) as landing:
+        seal = SealKey(os.urandom(32)) if masks else None  # the directory goes, and nobody needs its key
+        with _landed(settings, topics, LakeSettings.from_warehouse(directory), seal) as landing:
             landing.advance()
             yield Feed(source, landing)
     finally:
@@ -67,11 +71,23 @@ def log_ends(settings: ChangefeedSettings) -> Ends:
     return topics.log.ends(topics.routing.concerns) if isinstance(topics, TopicsSource) else {}
 
 
+def _refuse_clear_text(settings: ChangefeedSettings) -> None:
+    """Refuse to keep messages with values that are masked, unless they are sealed or a person consents."""
+    if settings.privacy and settings.privacy_key is None and not settings.plain_landing:
+        raise BadSettings(
+            "columns of this changefeed are masked, and its topics are landed before they are applied: the landing "
+            "would have their values. Let it be sealed, with a key from the environment (privacy_key: {env: NAME}), or "
+            "consent that it has them in clear text (plain_landing: true)."
+        )
+
+
 @contextmanager
-def _landed(settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettings) -> Iterator[Landing]:
+def _landed(
+    settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettings, seal: SealKey | None
+) -> Iterator[Landing]:
     from cdc_assets.landing.iceberg import LandingTable
 
-    table = LandingTable(lake, settings.name)
+    table = LandingTable(lake, settings.name, seal)
     landing = Landing(
         lambda: source.log,
         source.options.messages,

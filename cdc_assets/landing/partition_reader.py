@@ -32,7 +32,7 @@ from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_o
 from cdc_assets.landing.delivery_starts import DeliveryStarts, PartitionDeliveries
 from cdc_assets.landing.files import LANDED, PART, codes_of
 from cdc_assets.landing.ranges import as_landed
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
+from cdc_assets.model.landed import NOT_SHOWN, EventKind, Landed, LandedEvent, LandedMessage
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -318,7 +318,7 @@ class PartitionReader:
                 keys[place], values[place] = whole_message(self.claims(location), row, self.codec, self.options)
             except (InputError, SetupError, FileNotFoundError) as error:
                 gone[place] = True
-                unread.append(_unread(row, f"its value, at {location}, cannot be read: {error}"))
+                unread.append(self._concealed(_unread(row, f"its value, at {location}, cannot be read: {error}")))
         for name, changed in (("key", keys), ("value", values)):
             at = LANDED.get_field_index(name)
             rows = rows.set_column(at, LANDED.field(at), pa.array(changed, pa.binary()))
@@ -378,7 +378,11 @@ class PartitionReader:
         position = event.position - 1
         if not self.options.by_offset and (event.table is None or not event.position):
             position = max(self.marks.get(event.partition, 0), self.before.proven if self.proves_ends else 0)
-        return replace(event, kind=EventKind.BAD, position=position)
+        return self._concealed(replace(event, kind=EventKind.BAD, position=position))
+
+    def _concealed(self, event: LandedEvent) -> LandedEvent:
+        """Of a feed with masks, say nothing of what stands in a message that cannot be read."""
+        return replace(event, reason=NOT_SHOWN) if self.options.masked else event
 
 
 def _unread(row: Mapping[str, Any], reason: str) -> LandedEvent:

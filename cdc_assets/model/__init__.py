@@ -17,6 +17,7 @@ Imports nothing but the standard library.
     landing_commands  the commands with which a person decides about messages of topics
     ledger_entries    what the ledger remembers, as values
     kinds             history tables beside those of the source, as settings name them
+    masks             what becomes of values that the lake must not have
     names             names as TiDB gives and compares them
     offsets           places in a log: partitions of topics, their ends, ranges of offsets
     gaps              tables that lack rows, in words

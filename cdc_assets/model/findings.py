@@ -20,7 +20,8 @@ INCOMPLETE = "incomplete"
 """The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
 
 RULES = (
-    "older-copy", "commit-ts", "decoding", "soft-delete", "members", "files-vanished", "files-missing", "missing-files",
+    "older-copy", "commit-ts", "decoding", "soft-delete", "mask", "unmatched-mask", "members", "files-vanished",
+    "files-missing", "missing-files",
     "removed-files", "empty-files", "partition-separator", "listing", "required-acks", "connector-settings", "zone",
     "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "unmatched-complete", "expired-unread",
     "empty-in-snapshot", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over",

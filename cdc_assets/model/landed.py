@@ -16,6 +16,7 @@ from cdc_assets.model.wording import counted
 __all__ = [
     "DECIDED",
     "INCREMENTAL",
+    "NOT_SHOWN",
     "TAKEN_AWAY",
     "Decision",
     "DeliveryEnd",
@@ -30,6 +31,9 @@ __all__ = [
     "Stream",
     "StreamEnd",
 ]
+
+NOT_SHOWN = "it cannot be read; why is not shown, because values of the changefeed are masked (setting privacy)"
+"""The reason of a message that cannot be read, in a feed with masks."""
 
 
 class EventKind(str, enum.Enum):

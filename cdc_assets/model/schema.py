@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from cdc_assets.model.masks import Mask
 from cdc_assets.model.names import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
@@ -54,7 +55,8 @@ class Column:
     `bytewise` says that its texts compare by their bytes whatever the collation, as without new collations.
     `origin` is its name in the source where the lake has another column of that name, else "".
     `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
-    generated column, virtual or stored, "" for any other and where no text has it.
+    generated column, virtual or stored, "" for any other and where no text has it. `mask` is what becomes of its values
+    before anything else sees them: the column stays that of the source, `in_lake` is what the lake has of it.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Column:
     comment: str = field(default="", compare=False)
     generated: str = field(default="", compare=False)
     zerofill: bool = field(default=False, compare=False)
+    mask: Mask | None = None
 
     @property
     def hidden(self) -> bool:
@@ -85,6 +88,32 @@ class Column:
     def compares_by(self) -> str | None:
         """The collation by which values are equal, None where it is not known."""
         return "binary" if self.bytewise and self.collation else self.collation
+
+    @property
+    def in_lake(self) -> Column | None:
+        """The column as its masked values have it, None for one that is dropped; without a mask the column itself.
+
+        Hashes and what is left of texts are texts, `length` is a BIGINT, `null` leaves the type as it is. What may have
+        values of the source, its default and members, is left out.
+        """
+        if self.mask is None:
+            return self
+        bare = replace(self, default=None, elems=None, generated="", mask=None)
+        if self.virtual:
+            return bare
+        text = replace(bare, type="VARCHAR", unsigned=False, precision=None, scale=None, zerofill=False)
+        match self.mask.way:
+            case "drop":
+                return None
+            case "null":
+                return replace(bare, nullable=True)
+            case "hash":
+                return replace(text, precision=64, collation="binary")
+            case "redact" if self.mask.detail == "length":
+                return replace(text, type="BIGINT", collation=None)
+            case "redact" | "constant":
+                return replace(text, nullable=True, collation="binary")
+        raise ValueError(f"no mask is called {self.mask.way!r}")
 
     def decodes_like(self, other: Column) -> bool:
         """Return whether values of both columns are written and read in the same way."""
@@ -162,6 +191,19 @@ class TableSchema:
             if column.name == name:
                 return column
         raise KeyError(name)
+
+    @property
+    def masked(self) -> bool:
+        """Return whether values of a column are masked."""
+        return any(column.mask is not None for column in self.columns)
+
+    @property
+    def in_lake(self) -> TableSchema:
+        """The columns as the lake has them."""
+        if not self.masked:
+            return self
+        columns = (column.in_lake for column in self.columns)
+        return replace(self, columns=tuple(column for column in columns if column is not None))
 
     @property
     def stored(self) -> tuple[Column, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
@@ -38,6 +39,7 @@ class CreateTable:
     `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
     until then it lacks those. A history table may begin later than its source table: at the position `begun`.
+    `settings` are the masks that its columns are made for.
     """
 
     life: Life
@@ -50,6 +52,7 @@ class CreateTable:
     base: Base | None = None
     has_rows: bool = True
     begun: Tso | None = None
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def ddl(self) -> Tso:
@@ -164,6 +167,9 @@ class ApplyRows:
     """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
     history: HistoryRule | None = field(default=None, hash=False)
     """What is set for a history table, None for a mirror."""
+
+    seal: SealKey | None = field(default=None, hash=False)
+    """The key by which records of masked tables are sealed for the quarantine; without one their bytes are not kept."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))

@@ -32,6 +32,7 @@ from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.verify import ScannedLake
+from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import values
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def explain(
     if life is None:
         raise no_such_table(table, named.values())
     history = present.history.lives[life]
-    wanted = _key_of(history.schema, key, table)
+    wanted = _masked(_key_of(history.schema, key, table), history.schema)
+    schema = history.schema.in_lake
     applied = present.applied.get(life)
     through = applied.progress.tso if applied is not None else 0
     bases = {one: state.base for one, state in present.applied.items()}
@@ -78,7 +80,7 @@ def explain(
     last = min(until, through)
     with ThreadPoolExecutor(_READERS) as pool:
         tasks = [
-            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, history.schema)
+            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, schema)
             for step in windows
             for place, file in enumerate(step.files)
             if step.lo <= through and file.may_hold(_stats(read_before.get(file.path)), since, last)
@@ -89,7 +91,7 @@ def explain(
             gone += [problem] if problem else []
     found.sort(key=lambda image: (image.position, image.row[OP] > 0, image.file.path, image.row[LINE]))
     shown = {name: value_text(value) for name, value in wanted.to_pylist()[0].items()}
-    row = _present_row(lake, life, history.schema, wanted) if applied is not None else None
+    row = _present_row(lake, life, schema, wanted) if applied is not None else None
     return RowExplanation(
         table=named[life],
         key=shown,
@@ -156,6 +158,16 @@ def _key_value(column: Column, text: str) -> pa.Array:
     if read.array.null_count:
         raise BadSettings(f'"{text}" is no value of the key column {column.name}, which is {column.type}.')
     return read.array
+
+
+def _masked(key: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return a key as the lake has it: that of a masked table is looked for, and shown, by its hashes alone."""
+    for place, name in enumerate(key.column_names):
+        column = schema.column(name)
+        if column.mask is not None:
+            values = masked_array(key.column(place), column)
+            key = key.set_column(place, pa.field(name, values.type), values)
+    return key
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

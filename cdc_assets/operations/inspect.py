@@ -97,7 +97,7 @@ def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, H
     known, options = settings.new_collations is not None, settings.source_options
     findings = conformance(
         listing, history, options, sample, accept_unordered=accepted, collations_known=known,
-        complete=settings.initial.complete, keys=settings.keys,
+        complete=settings.initial.complete, keys=settings.keys, masks=settings.masks,
     )  # fmt: skip
     return listing, history, findings
 
@@ -117,4 +117,5 @@ def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> Hist
         imports=listing.imports,
         begun=begun,
         missed=listing.missed,
+        masks=settings.masks,
     )

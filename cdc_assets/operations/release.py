@@ -122,12 +122,13 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pl
     listing, planned = pipeline.plan()
     pattern, wire = _pattern(table, planned), pipeline.settings.source_options.wire
     left = [one for one in pipeline.lake.settings_changes() if (one.pattern, one.since) != (pattern, since)]
-    read, before = ValueSettings(wire, tuple(left)), dict[str, str]()
+    read, before = ValueSettings(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
     for life in _meant(table, planned):
         state = planned.applied.get(life)
         found = {} if state is None else read.differing(planned.history.lives[life], state)
-        for name, (then, now, _) in found.items():
-            if name not in wire.settings:
+        for name, values in found.items():
+            then, now, _ = values
+            if not read.is_releasable(name, values, planned.history.lives[life]):
                 raise BadSettings(
                     f'{life} was read with {name} "{then}", and now has "{now}": no rows are written otherwise for '
                     f"that, so it cannot be in force from a TSO on. Set it as it was, or rebuild the table."

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedData, SetupError
-from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN
+from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
 from cdc_assets.model.dumps import Dump, DumpTable
@@ -328,18 +328,26 @@ class _TablePair:
             for column in self.theirs.schema.columns
             if not proof.filters.has_column(bare.table, column.name)
         }
-        unread = {**self._unread(generators), **hidden}
+        self.theirs = _with_masks(self.theirs, feed)
+        unread = {**self._unread(generators), **hidden, **self._changed_before_masks(feed)}
         exact_types = settings.source_options.wire.has_commit_ts
-        columns = _Columns(feed, self.theirs.schema, self.scan.columns, unread, exact_types)
+        feed, their_schema = feed.in_lake, self.theirs.schema.in_lake
+        columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types)
         pairs = columns.pairs
         names = tuple(mine.name for mine, _ in pairs)
+        if not names:
+            return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
         key = feed.key if set(feed.key) <= set(names) else ()
         lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
         source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second))
         by_name = {mine.name: mine for mine, _ in pairs}
         doubtful = guesses(self.history.changes)
 
+        masked = {column.name for column in self.history.schema.columns if column.mask is not None}
+
         def loss_of(name: str, mine: Any, their: Any) -> str:
+            if name in masked:
+                return "values that were masked after a loss of theirs" if self.notes.get(name) else ""
             zone = settings.source_options.wire.timezone
             return loss_between(by_name[name], self.notes.get(name, ()), zone, mine, their) or doubtful.get(name, "")
 
@@ -370,11 +378,36 @@ class _TablePair:
             partly=rows.partly,
         )
 
+    def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
+        """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""
+        doubtful = {*(name for name, rules in self.notes.items() if rules), *guesses(self.history.changes)}
+        return {
+            column.name: "its values are masked after a loss of theirs, so they cannot be compared"
+            for column in feed.columns
+            if column.mask is not None and column.mask.way not in ("null", "constant")
+            if column.name in doubtful or column.type in ("JSON", "TIMESTAMP")
+        }
+
     def _unread(self, generators: Mapping[str, object]) -> dict[str, str]:
         """Return the columns of which one side has no values, with the reason."""
         found = {name: "the changefeed's rows do not have it" for name, rules in self.notes.items()
                  if NOT_WRITTEN in rules}  # fmt: skip
         return {**found, **{name: value for name, value in generators.items() if isinstance(value, str)}}
+
+
+def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
+    """Return the source's table with the masks that its columns have in the feed, and what these depend on.
+
+    So both sides are compared masked.
+    """
+    mine = {column.name.lower(): column for column in feed.columns if column.mask is not None}
+    columns = tuple(
+        replace(column, mask=own.mask, collation=own.collation, bytewise=own.bytewise)
+        if (own := mine.get(column.name.lower())) is not None
+        else column
+        for column in theirs.schema.columns
+    )
+    return replace(theirs, schema=replace(theirs.schema, columns=columns))
 
 
 class _Columns:
@@ -514,7 +547,8 @@ class _SourceSide:
         """Yield the rows of a range; raises MalformedData for one that no lake can have."""
         proof, theirs = self.pair.proof, self.pair.theirs
         generators = proof.source.generators(theirs)
-        for decoded in proof.source.reader.read(piece, theirs, proof.at, generators):
+        blocks = proof.source.reader.read(piece, theirs, proof.at, generators)
+        for decoded in masked_blocks(blocks, str(theirs.id), theirs.schema):
             if decoded.rejects:
                 first = decoded.rejects[0]
                 raise MalformedData(

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
+from cdc_assets.io.sealing import is_sealed, seal, unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.findings import Finding
@@ -111,6 +112,7 @@ class Planner:
     ) -> None:
         self.fuse = fuse
         self.settings = settings
+        self.masks = settings.masks  # refused before anything is read where a key is missing
         self.source = source
         self.lake = lake
         self.ledger = ledger
@@ -199,7 +201,7 @@ class Planner:
     def _listed(self, whole: bool = False) -> Listing:
         """List the feed, without settled files unless it is to be whole; record schema files that are new."""
         name, now = self.settings.name, time.time()
-        self._known = self._known or self.ledger.schema_files(name)
+        self._known = self._known or self._kept_schema_files()
         late = not self.from_nothing and self.settings.source_options.wire.has_positions
         settled = recalled(self.ledger.settled.read(name), now) if late else ()
         listing = self.source.listing(self._known, () if whole else settled)
@@ -214,9 +216,23 @@ class Planner:
                 if place is not None and path not in recorded:  # else its rows are known, and whether they are applied
                     schema, _, table = place.root.partition("/")
                     self.ledger.record_unread(name, Life(TableId(schema, table), place.version), path, "")
-        self.ledger.record_schema_files(name, listing.fresh)
+        self._keep_schema_files(listing.fresh)
         self._known = {**self._known, **listing.fresh}
         return listing
+
+    def _keep_schema_files(self, fresh: Mapping[tuple[str, int, str], bytes]) -> None:
+        """Record schema files, which may have defaults and members of masked columns: sealed then, or not at all."""
+        key = self.masks.seal
+        if not self.masks or key is not None:
+            kept = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
+            self.ledger.record_schema_files(self.settings.name, kept)
+
+    def _kept_schema_files(self) -> KnownFiles:
+        key = self.masks.seal
+        known = self.ledger.schema_files(self.settings.name)
+        if key is None:
+            return {file: data for file, data in known.items() if not is_sealed(data)}
+        return {file: unseal(data, key) for file, data in known.items()}
 
     def _planned_with(
         self, listing: Listing, releases: Releases | None, applied: Mapping[Life, AppliedState]
@@ -241,7 +257,7 @@ class Planner:
             begun=self._start,
             bases=self.bases,
             silent=silent_dumps(listing),
-            settings=ValueSettings(wire, tuple(self.lake.settings_changes())),
+            settings=ValueSettings(wire, tuple(self.lake.settings_changes()), self.masks),
             cuts=self.lake.cut_requests() if wire.has_positions else (),
             rules=settings.history_rules,
         )
@@ -269,6 +285,7 @@ class Planner:
             collations_known=self.settings.new_collations is not None,
             keys=self.settings.keys,
             complete=self.settings.initial.complete,
+            masks=self.masks,
         )
         files = file_findings(
             self.source, listing, self.ledger.files(self.settings.name, listing.settled), planned.applied

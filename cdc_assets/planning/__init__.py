@@ -4,6 +4,7 @@ cuts            where a cut is made, and which tables are not there
 held_back       holds for what depends on a held table
 imports         plans for tables of a dump
 kinds           histories of the history tables that stand beside those of the source
+masking         what steps do to columns whose values are masked
 partitions      partition keys `schema.table@version`, both ways
 plan            listing + applied state + checkpoint -> ordered steps over all tables
 related         the steps that a table's steps depend on

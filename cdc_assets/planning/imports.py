@@ -13,6 +13,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
+from cdc_assets.planning.value_settings import masks_of
 
 __all__ = ["brought_rows", "earliest", "lost_rows", "made_otherwise", "standing", "waiting"]
 
@@ -85,7 +86,7 @@ def brought_rows(table: TableHistory) -> list[ApplyRows]:
             first.after,
             first.at,
             names,
-            settings={DUMP_ZONE: imported.base.timezone or "UTC"} if zoned else {},
+            settings={**({DUMP_ZONE: imported.base.timezone or "UTC"} if zoned else {}), **masks_of(first.after)},
         )
     ]
 

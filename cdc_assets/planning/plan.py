@@ -56,7 +56,8 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.kinds import KindsOfTables, with_kinds
-from cdc_assets.planning.value_settings import ValueSettings
+from cdc_assets.planning.masking import in_lake
+from cdc_assets.planning.value_settings import ValueSettings, masks_of
 
 __all__ = ["Plan", "Progress", "open_exchanges", "plan", "step_order"]
 
@@ -141,7 +142,8 @@ def plan(
     standing = {life.source: applied[life] for life in sorted(applied, key=lambda life: life.kind, reverse=True)}
     there, known = imports.standing(standing, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
-    feed = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed)
+    masks = None if settings is None else settings.masks
+    feed = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed, masks)
     kinds = with_kinds(feed, rules, applied, positions=commit_ts)
     history = kinds.history
     stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
@@ -157,7 +159,13 @@ def plan(
         listing, kinds, feed, applied, stats or {}, stops, settings, due, begins or {}, commit_ts=commit_ts, fuse=fuse
     )
     steps = sorted(
-        (step for chain in chains if chain.table.life not in behind for step in chain.steps()), key=step_order
+        (
+            step
+            for chain in chains
+            if chain.table.life not in behind
+            for step in (in_lake(chain.steps(), masks) if masks else chain.steps())
+        ),
+        key=step_order,
     )
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
         steps = held_back(steps, applied)
@@ -303,8 +311,9 @@ class _Chain:
         life, at = self.table.life, state.progress
         by_ddl = at.phase is Phase.DDL
         return CreateTable(
-            life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso, gap=state.gap
-        )
+            life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso, gap=state.gap,
+            settings=masks_of(event.after),
+        )  # fmt: skip
 
     def _walk(self) -> list[Step]:
         """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
@@ -330,7 +339,8 @@ class _Chain:
                 return [*steps, self._hold_late(event, position)]
             if self.fuse and _fusable(steps, event, current):
                 assert isinstance(steps[0], CreateTable)
-                steps[0] = replace(steps[0], schema=event.after, takes=(*steps[0].takes, event.at))
+                takes = (*steps[0].takes, event.at)
+                steps[0] = replace(steps[0], schema=event.after, takes=takes, settings=masks_of(event.after))
                 current.append(event)
                 ahead.append(event)
                 continue
@@ -399,13 +409,16 @@ class _Chain:
             case Created():
                 since = self._since if self._since < event.at else None
                 gap = self.table.gap_at(event.at)
-                return CreateTable(life, event.at, _name(event), event.after, since=since, gap=gap)
+                masks = masks_of(event.after)
+                return CreateTable(life, event.at, _name(event), event.after, since=since, gap=gap, settings=masks)
             case Imported() if self.table.brought is not None and self.table.brought.lost:
                 return imports.lost_rows(self.table)
             case Imported():
                 has_rows, base = bool(imports.brought_rows(self.table)), self.table.base
-                gap = Gap(life) if has_rows else None  # until they are there
-                return CreateTable(life, event.at, _name(event), event.after, gap=gap, base=base, has_rows=has_rows)
+                gap, masks = Gap(life) if has_rows else None, masks_of(event.after)  # the gap is until they are there
+                return CreateTable(
+                    life, event.at, _name(event), event.after, gap=gap, base=base, has_rows=has_rows, settings=masks
+                )
             case Changed() | Kept():
                 return self._change(event, event.changes)
             case Renamed():
@@ -422,6 +435,7 @@ class _Chain:
     def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
         life = self.table.life
         read = {} if self.settings is None else self.settings.of_ddl(life.source, changes, event.after, event.at)
+        read |= masks_of(event.after)
         return ChangeTable(life, event.at, changes, event.after, event.before, early, read)
 
     def _after(self, event: Event, position: Progress) -> Progress:
@@ -607,7 +621,7 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     if any(column.name not in present for column in own.columns):
         return own
     columns = [
-        replace(column, elems=present[column.name][1].elems or column.elems)
+        replace(column, elems=present[column.name][1].elems or column.elems, mask=present[column.name][1].mask)
         for column in sorted(own.columns, key=lambda column: present[column.name][0])
     ]
     return replace(own, columns=tuple(columns))

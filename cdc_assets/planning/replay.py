@@ -69,7 +69,7 @@ def plan_replay(
     steps = _carried(planned, table, applied)
     targets, positions = _targets(rows), applied.positions if not commit_ts else None
     rule = next((one.history for one in steps if isinstance(one, ApplyRows)), None)
-    frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions, history=rule)
+    frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), positions, history=rule)
     return Replay(frame, steps, targets, _changed_since(targets, before, listing))
 
 

@@ -6,7 +6,10 @@ former settings, at any time. Anything else that differs holds the table, until 
 were, or a person says from when the change is in force.
 
 Each format says, column by column, what its decoder makes of a setting (`Wire.read_by`): a zone of TIMESTAMP texts, the
-form of decimals. Settings are compared by that, not by their words: another name of the same zone is the same. Pure.
+form of decimals. Settings are compared by that, not by their words: another name of the same zone is the same.
+
+Masks belong to these settings, one for each column (`privacy.COLUMN`, by the name that the column had first): a label
+has the fingerprint of the mask of its values, never a key. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_assets.formats import Wire
+from cdc_assets.history.masks import mask_holds, origins
 from cdc_assets.model.dumps import DUMP_ZONE
+from cdc_assets.model.masks import NO_MASK, Mask, MaskPolicy
 from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn, SchemaChange
@@ -25,12 +30,13 @@ from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain
-from cdc_assets.types.mysql_types import defaults_to_now
+from cdc_assets.types.mysql_types import arrow_type, defaults_to_now
 from cdc_assets.types.zones import Zone
 
-__all__ = ["ValueSettings", "deciding", "read_otherwise"]
+__all__ = ["ValueSettings", "deciding", "masks_of", "read_otherwise"]
 
 _COLLATIONS, _KEYS = "new_collations", "keys"
+_MASK = "privacy."
 _BEFORE = " before "
 
 Differences = Mapping[str, tuple[str, str, tuple[str, ...]]]
@@ -43,6 +49,7 @@ class ValueSettings:
 
     wire: Wire
     changes: tuple[SettingsChange, ...] = ()
+    masks: MaskPolicy | None = None
 
     def at(self, life: Life, position: Tso) -> Wire:
         """Return how rows at a position are read."""
@@ -70,6 +77,8 @@ class ValueSettings:
         With the present ones are those of before each change since the table began, as `tz before TSO`.
         """
         found, collated = deciding(self.at(life, position), schema.stored), _collated(schema)
+        then = self.former(life, position)
+        found |= {name: then.get(name, mask) for name, mask in masks_of(schema).items()}
         passed = [change for change in self._of(life) if life.version < change.since <= position]
         former = {
             _before(name, change.since): value
@@ -114,10 +123,32 @@ class ValueSettings:
         collated, then = _collated(schema), state.settings.get(_COLLATIONS, "")
         if collated and then and then != _collations(collated):
             found[_COLLATIONS] = (then, _collations(collated), tuple(column.name for column in collated))
+        found |= self._other_masks(table, state, schema)
         return {**found, **_other_zone(table, state, schema), **_other_key(table, state, schema)}
 
+    def _other_masks(self, table: TableHistory, state: AppliedState, schema: TableSchema) -> Differences:
+        """Return the masks of columns whose values are there with another one, or without."""
+        then = {name: mask for name, mask in state.settings.items() if name.startswith(_MASK) and _BEFORE not in name}
+        now = {
+            name: mask
+            for name, mask in self.of(table.life, schema, _first_due(state) - 1).items()
+            if name in masks_of(schema)
+        }
+        if not then and not now:
+            return {}
+        names = next(after for event, _, after in reversed(origins(table)) if event.at <= state.ddl)
+        found: Differences = {
+            name: (then.get(name, NO_MASK), now.get(name, NO_MASK), (column.name,))
+            for column in schema.stored
+            for name in [f"{_MASK}{names[column.name] if column.mask is None else column.mask.origin}"]
+        }
+        return {name: masks for name, masks in found.items() if masks[0] != masks[1]}
+
     def holds(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[HoldTable]:
-        """Yield the tables whose next rows would be read otherwise than those that they have."""
+        """Yield the tables whose next rows would be read otherwise than those they have, or cannot be masked."""
+        for hold in mask_holds(history) if self.masks else ():
+            state = applied.get(hold.life)
+            yield hold if state is None else replace(hold, at=max(hold.at, _first_due(state)))
         for life, state in applied.items():
             table = history.lives.get(life)
             found = self.differing(table, state) if table is not None and state.name is not None else {}
@@ -128,12 +159,33 @@ class ValueSettings:
         name = shlex.quote(str(table.name or table.life))
         back = ", ".join(f'{setting} "{then}"' for setting, (then, _, _) in found.items())
         ways = (f"set them as they were: {back}", f"read all rows anew: cdc-assets rebuild {name}")
-        if not found.keys() <= self.wire.settings.keys():
+        if not all(self.is_releasable(name, values, table) for name, values in found.items()):
             return ways
         return (
             *ways,
             f"say that rows from there on are written so: cdc-assets release {name} {_first_due(state)} --new-settings",
         )
+
+    def is_releasable(self, name: str, values: tuple[str, str, tuple[str, ...]], table: TableHistory) -> bool:
+        """Return whether rows from a position on can be of another setting than those before it.
+
+        Those of another mask can where the lake's type stays and rows are not told apart by the column.
+        """
+        if not name.startswith(_MASK):
+            return name in self.wire.settings
+        (then, now, (shown,)), schema = values, table.schema
+        column = next((one for one in schema.stored if one.name == shown), None)
+        if column is None or now == NO_MASK or shown in schema.exact:
+            return False
+        way, _, detail = then.partition(" ")
+        before = replace(column, mask=None if then == NO_MASK else Mask(way, detail)).in_lake
+        return before is not None and column.in_lake is not None and arrow_type(before) == arrow_type(column.in_lake)
+
+
+def masks_of(schema: TableSchema) -> dict[str, str]:
+    """Return which masks a table's columns have, as settings of its label."""
+    masks = (column.mask for column in schema.stored)
+    return {f"{_MASK}{mask.origin}": mask.fingerprint for mask in masks if mask is not None}
 
 
 def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:
@@ -189,6 +241,10 @@ def _other_key(table: TableHistory, state: AppliedState, schema: TableSchema) ->
 
 
 def _reason(state: AppliedState, found: Differences) -> str:
+    masks = [name for name in found if name.startswith(_MASK)]
+    if len(masks) == len(found):
+        said = ", ".join(f'"{names[0]}" ({then}, now {now})' for then, now, names in found.values())
+        return f"its rows through {_first_due(state) - 1} have columns that are masked otherwise now: {said}."
     then = ", ".join(f'{name} "{before}"' for name, (before, _, _) in found.items())
     now = ", ".join(f'{name} "{after}"' for name, (_, after, _) in found.items())
     columns = sorted({f'"{column}"' for _, _, names in found.values() for column in names})

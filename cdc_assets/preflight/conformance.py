@@ -15,8 +15,10 @@ from importlib import import_module
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Content, Decoded, Wire, decode_among
+from cdc_assets.history.masks import mask_holds
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, is_complete
+from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
@@ -58,11 +60,12 @@ def conformance(
     collations_known: bool = False,
     complete: Sequence[str] = (),
     keys: Iterable[str] = (),
+    masks: MaskPolicy | None = None,
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
     `collations_known` says that the settings say whether the source has new collations. `complete` are the patterns in
-    them of tables that had no rows before, `keys` the tables of which they name the key.
+    them of tables that had no rows before, `keys` the tables of which they name the key, `masks` those of columns.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
@@ -71,6 +74,8 @@ def conformance(
         found.extend(rule(history, options.wire))
     found.extend(_unmatched(history, complete))
     found.extend(_without_table(history, keys))
+    if masks:
+        found.extend(_masks(history, masks))
     found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {})
     found.extend(undecodable)
@@ -186,6 +191,24 @@ def _without_table(history: History, keys: Iterable[str]) -> Iterator[Finding]:
                 "to come.",
                 detail=key,
             )
+
+
+def _masks(history: History, masks: MaskPolicy) -> Iterator[Finding]:
+    """Yield the lines of the setting privacy that no column matches, and the tables that they hold."""
+    columns = [(table.name, column) for table in live(history) if table.name for column in table.schema.columns]
+    used = {column.mask.pattern for _, column in columns if column.mask is not None}
+    for line in masks.lines:
+        if line.pattern in used or any(line.matches(name.schema, name.table, column.name) for name, column in columns):
+            continue
+        yield warning(
+            "unmatched-mask",
+            "no column of the feed's tables matches a line of the setting privacy, so it masks nothing. Correct it, "
+            "unless such a column is to come.",
+            detail=line.pattern,
+        )
+    for hold in mask_holds(history):
+        name = history.lives[hold.life].last_name or hold.life.born_as
+        yield Finding("mask", Severity.HOLD, str(name), hold.reason)
 
 
 def _incomplete(history: History, _: Wire) -> Iterator[Finding]:

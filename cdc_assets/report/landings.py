@@ -10,8 +10,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.io.sealing import is_sealed
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import EventKind, Landed
+from cdc_assets.model.landed import NOT_SHOWN, EventKind, Landed
 from cdc_assets.model.landing_commands import declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
@@ -162,15 +163,18 @@ def describe_unread(changefeed: str, landed: Landed) -> list[UnreadText]:
     ]
     return [
         UnreadText(
-            changefeed, one.place, "" if one.table is None else str(one.table), one.reason, _shown(one.key),
-            _shown(one.value), ways,
+            changefeed, one.place, "" if one.table is None else str(one.table), reason, _shown(one.key, reason),
+            _shown(one.value, reason), ways,
         )
         for one, ways in (*bad, *late)
+        for reason in [NOT_SHOWN if is_sealed(one.value or b"") else one.reason]
     ]  # fmt: skip
 
 
-def _shown(data: bytes | None) -> str:
-    """Return bytes as text, those of a long message cut."""
+def _shown(data: bytes | None, reason: str) -> str:
+    """Return bytes as text, those of a long message cut, and of one with values that are masked only how many."""
+    if data is not None and reason == NOT_SHOWN:
+        return counted(len(data), "byte")
     if data is None or len(data) <= _SHOWN_BYTES:
         return repr(data)
     return f"{data[:_SHOWN_BYTES]!r}… ({counted(len(data), 'byte')})"

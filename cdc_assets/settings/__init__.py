@@ -7,6 +7,7 @@ maintenance     when a table's files are maintained
 model           the base of all settings: frozen, with one message for all errors
 archive         the location of archived topics
 initial         the tables' rows from before a changefeed
+privacy         how values of columns are masked
 verify          how tables are compared with their source
 history         tables beside the mirrors: every change, every state
 paths           paths in `changefeeds.yaml`

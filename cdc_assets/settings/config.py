@@ -31,6 +31,7 @@ from pydantic import (
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.archive import ArchiveSettings
 from cdc_assets.settings.cuts import CutSettings
@@ -41,6 +42,7 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.settings.paths import is_path, with_paths
+from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
 from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import (
     FeedInputs,
@@ -111,6 +113,9 @@ class ChangefeedSettings(Model):
     alone are landed no more often than every `mark_interval_seconds`. `decode` is where rows are
     read and decoded: in the driver, on Spark's executors, or (auto) large windows there and small ones here. `cuts`
     says which states of all tables at one position are made by themselves, and how many are kept.
+    `privacy` says by pattern (`shop.users.email`, the most exact one counts) how a column's values are masked before
+    anything else sees them. `privacy_key` is the key, from the environment, by which messages and records of masked
+    tables are sealed where they are kept; `plain_landing` consents that messages are kept in clear text.
 
     How the sensor requests runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -158,6 +163,9 @@ class ChangefeedSettings(Model):
     owners: tuple[str, ...] = ()
     lag_target_seconds: int | None = Field(default=None, ge=1)
     lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    privacy: dict[str, MaskSettings] = Field(default_factory=dict)
+    privacy_key: dict[Literal["env"], str] | None = None
+    plain_landing: bool = False
     _options: SourceOptions = PrivateAttr()
     _history: tuple[HistoryRule, ...] = PrivateAttr()
 
@@ -232,12 +240,37 @@ class ChangefeedSettings(Model):
         self._history = history_rules(self.history)
         return self
 
+    @field_validator("privacy", mode="before")
+    @classmethod
+    def _masks(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {str(pattern): mask_of(pattern, entry) for pattern, entry in given.items()}
+
+    @field_validator("privacy")
+    @classmethod
+    def _one_mask_each(cls, lines: dict[str, MaskSettings]) -> dict[str, MaskSettings]:
+        contradiction = MaskPolicy(
+            tuple(MaskLine(pattern, Mask(one.way, one.detail, one.variable.encode())) for pattern, one in lines.items())
+        ).contradiction()
+        if contradiction:
+            raise ValueError(contradiction)
+        return lines
+
+    @property
+    def masks(self) -> MaskPolicy:
+        """Which columns are masked and how, with the keys. Raises BadSettings where a key is not in the environment."""
+        lines = tuple(MaskLine(pattern, one.mask(pattern)) for pattern, one in self.privacy.items())
+        given = None if self.privacy_key is None else SealKey(key_of(self.privacy_key["env"], "privacy_key"))
+        return MaskPolicy(lines, given)
+
     @property
     def given(self) -> FeedInputs:
         """The settings of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
         policy = self.policies.get(_PATCH, "")
-        return FeedInputs(archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy)
+        masked = bool(self.privacy)
+        return FeedInputs(archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy, masked)
 
     @property
     def source_options(self) -> SourceOptions:

@@ -16,7 +16,7 @@ class FeedInputs:
 
     `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the
     broker's client, `schema_registry` those of the registry whose schemas messages name, as they were given.
-    `patch_without_row` is the policy of that name, "" for none.
+    `patch_without_row` is the policy of that name, "" for none. Of a `masked` feed messages are shown nowhere.
     """
 
     archive: tuple[str, str] | None = None
@@ -25,6 +25,7 @@ class FeedInputs:
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     patch_without_row: str = ""
+    masked: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

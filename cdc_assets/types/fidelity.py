@@ -23,12 +23,14 @@ def column_fidelity(
     `ddl` are the versions with their changes, in order. `inferred` are sentences on what the table's first columns
     leave open where they were taken from its rows; those on one column begin with its name in quotes.
     """
+    masked = {column.name for column in schema.columns if column.mask is not None}
     try:
         rows = fidelity_report(schema, {})
     except MalformedData:
         return ()
     said = {column.name: _KEPT.format(column.kept) for column in schema.columns if column.kept}
     said |= {name: f"{said.get(name, '')} {guess};".strip() for name, guess in guesses(ddl).items()}
+    said = {name: text for name, text in said.items() if name not in masked}  # a guess may name a default
     for column in schema.columns:
         for doubt in (one for one in inferred if one.startswith(f'"{column.name}": ')):
             text = doubt.partition(": ")[2]
@@ -70,7 +72,7 @@ def fidelity_report(schema: TableSchema, notes: Mapping[tuple[str, str], int]) -
 
 def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
     kept = fidelity(column)
-    lake = "" if kept.grade is Grade.ABSENT else spark_type(column)
+    lake = "" if kept.grade is Grade.ABSENT else spark_type(column.in_lake or column)
     return ColumnFidelity(column.name, type_text(column), lake, kept.grade, kept.rule, counts)
 
 

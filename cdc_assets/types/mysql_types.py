@@ -102,6 +102,9 @@ def fidelity(column: Column) -> Fidelity:
     """Return what the lake keeps of the column's values, by type; how often a rule was needed is counted in notes."""
     if column.virtual:
         return Fidelity(Grade.ABSENT, "a virtual generated column, which the lake does not have")
+    if column.mask is not None:
+        grade = Grade.ABSENT if column.in_lake is None else Grade.MASKED
+        return Fidelity(grade, f'masked by {column.mask}, as privacy says of "{column.mask.pattern}"')
     return _rule(column).fidelity(column)
 
 

@@ -36,6 +36,7 @@ class Grade(str, enum.Enum):
     LOSSLESS = "lossless"
     TEXT = "kept as text"
     CHANGED = "changed"
+    MASKED = "masked"
     ABSENT = "absent"
 
 

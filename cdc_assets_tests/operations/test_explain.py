@@ -142,3 +142,18 @@ def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], said: str, tmp
     shop.apply(FIRST + 1)
     with pytest.raises(BadSettings, match=said):
         shop.explain(*key)
+
+
+def test_a_row_of_a_masked_key_is_found_by_what_a_person_knows_and_shown_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASK_KEY", "key")
+    shop = Shop(
+        tmp_path, privacy={"shop.t.id": {"hash": {"key": {"env": "MASK_KEY"}}}, "shop.t.v": {"redact": "last4"}}
+    )
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 7, "4000123412341234"), ("I", FIRST + 2, 8, "another value")])
+    shop.apply(FIRST + 5)
+    found = shop.explain("7")
+    assert [one.changed["v"] for one in found.changes] == [(None, "1234")]
+    assert found.row == {**found.key, "v": "1234"}
+    assert len(found.key["id"] or "") == 64

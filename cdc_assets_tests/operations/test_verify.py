@@ -13,6 +13,7 @@ import pymysql
 import pytest
 
 from cdc_assets.errors import BadSettings, BucketMissing
+from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.values.ticdc import DEFAULTED
 from cdc_assets.ledger import Ledger
@@ -106,6 +107,24 @@ def test_history_tables_beside_a_table_are_not_compared(tmp_path: Path) -> None:
     assert {(name.table, one.state) for name, one in found.items()} == {
         (name, EQUAL) for name in ("r", "rc_renamed", "ex", "flat", "h")
     }
+
+
+@pytest.mark.parametrize("config", some("A_all_types/csv-ts"))
+def test_masked_tables_are_compared_by_their_masked_values(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASK_KEY", "key")
+    applied = Applied(config, privacy={"*.*.*": {"hash": {"key": {"env": "MASK_KEY"}}}})
+    connect = dumped_at(applied.final, tmp_path)
+    found = {name: one for name, one in applied.compared(connect).items() if "is to be masked" not in one.reason}
+    assert unequal(config, found) == []
+    name = next(name for name, one in found.items() if one.source_rows)
+    rows = applied.rows_of(name)
+    key = next(table.schema.key for table in applied.lake.tables.values() if table.name == name)
+    place = rows.column_names.index(min({*rows.column_names} - {COMMIT_TS, *key, *found[name].left_out}))
+    changed = pa.array(["another"] * rows.num_rows)
+    applied.put(name, rows.set_column(place, rows.column_names[place], changed))
+    assert applied.compared(connect)[name].state == DIFFERENT
 
 
 # --- a server ---------------------------------------------------------------------------------------------------------

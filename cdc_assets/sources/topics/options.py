@@ -66,6 +66,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         timezone=tz,
         connector=connector.modes if connector is not None else (),
         patch_without_row=given.patch_without_row,
+        masked=given.masked,
     )
     dispatchers = _rules(table(config, "sink"))
     _refuse_spread_rows(dispatchers, messages)

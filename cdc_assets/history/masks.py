@@ -1,0 +1,215 @@
+"""Which columns of a history are masked: by the patterns of the settings, and by what became of a column since.
+
+A mask belongs to a column, not to its name: it is that of the first name of the column, in the first table name, for
+which the policy has a line, and it stays when column or table are renamed. It counts from the column's beginning,
+so that a rebuild gives what the policy says now; a table that stands is held if that is another mask than it has.
+
+    with_masks    a history whose columns have their masks, in what tables look like and in how rows are read
+    mask_holds    tables of which a column cannot be masked as the policy says
+    origins       a name for every column that stays
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cdc_assets.ddl import concealed, names_in
+from cdc_assets.model.masks import Mask, MaskPolicy
+from cdc_assets.model.names import fold_name
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema_changes import DropColumn, RenameColumn
+from cdc_assets.model.splits import Import
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.table_history import Event, Held, History, TableHistory
+from cdc_assets.types.families import BINARY
+
+__all__ = ["mask_holds", "origins", "with_masks"]
+
+Names = Mapping[str, str]
+"""Name of a column -> its origin."""
+
+
+def with_masks(history: History, policy: MaskPolicy) -> History:
+    """Return the history with the mask of every column that the policy speaks of."""
+    if not policy:
+        return history
+    lives = {life: _with_masks(table, policy) for life, table in history.lives.items()}
+    unneeded = {life: _with_masks(table, policy) for life, table in history.unneeded.items()}
+    by_name = _by_name([*lives.values(), *unneeded.values()])
+
+    def read(name: TableId, schema: TableSchema) -> TableSchema:
+        masks = by_name.get(name.folded, {})
+        found = {column.name: masks.get(column.name) for column in schema.columns}
+        found = {column: mask or policy.of(name.schema, name.table, column) for column, mask in found.items()}
+        return _masked(schema, {column: mask for column, mask in found.items() if mask is not None})
+
+    decoding = {
+        where: tuple((name, read(name, schema)) for name, schema in tables)
+        for where, tables in history.decoding.items()
+    }
+    return replace(history, lives=lives, unneeded=unneeded, decoding=decoding)
+
+
+def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
+    """Return for each event the origins of the columns before it and after it: a column's first name, made unique."""
+    found: list[tuple[Event, Names, Names]] = []
+    known: dict[str, str] = {}
+    given: set[str] = set()
+
+    def begun(name: str, version: int) -> str:
+        origin = name if name not in given else f"{name}@{version}"
+        given.add(origin)
+        return origin
+
+    for event in table.events:
+        for column in event.before.columns:
+            known.setdefault(column.name, "")
+        before = {name: origin or begun(name, event.at) for name, origin in known.items()}
+        changes = (*event.hidden, *event.changes)
+        gone = {change.name for change in changes if isinstance(change, DropColumn)}
+        renamed = {change.new: change.old for change in changes if isinstance(change, RenameColumn)}
+        left = {name: origin for name, origin in before.items() if name not in {*gone, *renamed.values()}}
+        left |= {new: before[old] for new, old in renamed.items() if old in before}
+        known = {c.name: left.get(c.name) or begun(c.name, event.at) for c in event.after.columns}
+        found.append((event, before, known))
+    return found
+
+
+def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
+    traced = origins(table)
+    masks: dict[str, Mask] = {}
+    for event, before, after in traced:
+        tables = (event.file.table, *([event.name] if event.name is not None else []))
+        for name, origin in (*before.items(), *after.items()):
+            found = (policy.of(one.schema, one.table, name) for one in tables)
+            mask = next((one for one in found if one is not None), None)
+            if mask is not None and origin not in masks:
+                masks[origin] = replace(mask, origin=origin)
+
+    def of(names: Names) -> dict[str, Mask]:
+        return {name: masks[origin] for name, origin in names.items() if origin in masks}
+
+    events = tuple(
+        _without_values(replace(event, before=_masked(event.before, of(before)), after=_masked(event.after, of(after))))
+        for event, before, after in traced
+    )
+    return replace(table, events=events, brought=_brought(table.brought, of(traced[0][2])))
+
+
+def _brought(table: Import | None, masks: Mapping[str, Mask]) -> Import | None:
+    """Return the table of a dump with its masks; the text that the lake keeps of it has no values of these columns."""
+    if table is None or not masks:
+        return table
+    query, _ = concealed(table.base.query, {fold_name(name) for name in masks})
+    promised = None if table.promised is None else _masked(table.promised, masks)
+    return replace(table, base=replace(table.base, query=query), schema=_masked(table.schema, masks), promised=promised)
+
+
+def _without_values(event: Event) -> Event:
+    """Return an event whose text and reason show no default and no member of a masked column."""
+    names = {fold_name(c.name) for schema in (event.before, event.after) for c in schema.columns if c.mask is not None}
+    if not names or not event.file.query:
+        return event
+    query, values = concealed(event.file.query, names)
+    shown = replace(event, file=replace(event.file, query=query))
+    if not isinstance(shown, Held):
+        return shown
+    reason = shown.reason.replace(event.file.query, query)
+    for value in sorted(values, key=len, reverse=True):
+        reason = reason.replace(value, "***")
+    return replace(shown, reason=reason)
+
+
+def _masked(schema: TableSchema, masks: Mapping[str, Mask]) -> TableSchema:
+    if not masks:
+        return schema
+    return replace(schema, columns=tuple(replace(c, mask=masks.get(c.name)) for c in schema.columns))
+
+
+def _by_name(tables: Sequence[TableHistory]) -> dict[TableId, dict[str, Mask]]:
+    """Return the masks of columns by every name that their tables ever had."""
+    found: dict[TableId, dict[str, Mask]] = {}
+    for table in tables:
+        masks = {c.name: c.mask for event in table.events for c in event.after.columns if c.mask is not None}
+        for name in {name.folded for name, _, _ in table.names}:
+            found[name] = {**masks, **found.get(name, {})}
+    return found
+
+
+# --- what cannot be masked --------------------------------------------------------------------------------------------
+
+
+def mask_holds(history: History) -> Iterator[HoldTable]:
+    """Yield the tables of which a column cannot be masked as the policy says, from the version that makes it so."""
+    for life, table in history.lives.items():
+        for event in table.events:
+            reason = _refused(event.after) or _exchanged(event, history, life)
+            if reason:
+                yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy",))
+                break
+
+
+def _refused(schema: TableSchema) -> str:
+    """Return why the masks of a table cannot be carried out, "" if they can."""
+    masked = {fold_name(column.name): column for column in schema.columns if column.mask is not None}
+    if not masked:
+        return ""
+    keyed = {fold_name(name) for name in schema.exact}
+    for name, column in masked.items():
+        assert column.mask is not None
+        said = f'the column "{column.name}" is to be masked by {column.mask} ("{column.mask.pattern}")'
+        if name in keyed and not column.mask.keeps_keys:
+            return f"{said}, but rows are told apart by it: columns of a key can be masked by hash alone"
+        if column.mask.way == "redact" and column.type in BINARY and column.mask.detail != "length":
+            return f"{said}, but it has bytes, no text: give hash, null, drop, constant or redact: length"
+    parts = schema.partitioning
+    for text in () if parts is None else (*parts.expressions, *([] if parts.expressions else schema.exact)):
+        for name in _read(text, schema) & masked.keys():
+            return (
+                f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the partitions of '
+                f"the table are made by it ({text}): which rows a partition has could not be told any more"
+            )
+    for column in schema.stored:
+        for name in () if column.mask is not None or not column.generated else _read(column.generated, schema):
+            if name in masked:
+                return (
+                    f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the stored '
+                    f'column "{column.name}" is generated from it and is not: mask both, or neither'
+                )
+    return ""
+
+
+def _pattern(column: Column) -> str:
+    return "" if column.mask is None else column.mask.pattern
+
+
+def _read(text: str, schema: TableSchema) -> set[str]:
+    """Return the columns that an expression reads, those that its virtual columns are made of included."""
+    own = {fold_name(column.name): column for column in schema.columns}
+    found: set[str] = set()
+    left = [text]
+    while left:
+        for name in {fold_name(one) for one in names_in(left.pop())} & own.keys() - found:
+            found.add(name)
+            left += [own[name].generated] if own[name].generated else []
+    return found
+
+
+def _exchanged(event: Event, history: History, life: Life) -> str:
+    """Return why rows cannot be exchanged with another table, whose columns are masked otherwise."""
+    other = history.lives.get(getattr(event, "other", None) or life)
+    if other is None or other.life == life:
+        return ""
+    theirs = next((one.before for one in other.events if one.at == event.at), other.schema)
+    mine, masks = (
+        {fold_name(c.name): c.mask for c in schema.columns if c.mask is not None} for schema in (event.before, theirs)
+    )
+    different = sorted(name for name in mine.keys() | masks.keys() if mine.get(name) != masks.get(name))
+    if not different:
+        return ""
+    return (
+        f'EXCHANGE PARTITION takes rows from {other.life}, in which the column "{different[0]}" is masked otherwise: '
+        "give both tables the same masks"
+    )

@@ -1,0 +1,157 @@
+"""Masks: what becomes of a column's values between reading them and everything else, and which columns have one.
+
+    hash      HMAC-SHA256 in hex, over the family of the type and the value in its plainest form
+    null      NULL
+    redact    a part only: `last4`, `domain` (behind the last @), or `length`
+    drop      nothing: the lake does not have the column
+    constant  one text instead of every value that is not NULL
+
+A policy has a line for each pattern over `schema.table.column`, and the most exact one counts for a column: where one
+line is more exact in one part and another in another part, a line must say both, or the policy contradicts itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import combinations
+
+from cdc_assets.model.names import fold_name
+
+__all__ = ["NO_MASK", "PARTS", "Mask", "MaskLine", "MaskPolicy", "SealKey"]
+
+PARTS = ("last4", "domain", "length")
+"""What `redact` can leave of a value."""
+
+NO_MASK = "none"
+"""The fingerprint of a column whose values are as the source has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """One way to mask values. `detail` is the part of `redact` or the text of `constant`, `key` that of `hash`.
+
+    `pattern` is the line of the policy that asks for it, and `origin` names the column for good: it stays when the
+    column is renamed. Neither makes another mask of it.
+    """
+
+    way: str
+    detail: str = ""
+    key: bytes = field(default=b"", repr=False)
+    pattern: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """Return the mask as a person writes it, without its key."""
+        return f"{self.way} {self.detail}" if self.detail else self.way
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal for masks that make equal values of equal values; it gives no key away."""
+        if self.way != "hash":
+            return str(self)
+        return f"hash {hmac.digest(self.key, b'cdc-assets: which key is it', hashlib.sha256).hex()[:16]}"
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Return whether different values stay different, so that rows can be told apart by them."""
+        return self.way == "hash"
+
+
+@dataclass(frozen=True, slots=True)
+class MaskLine:
+    """A line of the policy: patterns of a schema, a table and a column, and the mask of what matches."""
+
+    pattern: str
+    mask: Mask
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The three patterns in the form in which names are compared; raises ValueError for another number."""
+        parts = tuple(fold_name(part) for part in self.pattern.split("."))
+        if len(parts) != 3 or not all(parts):
+            raise ValueError(f'"{self.pattern}" is no pattern of a column; expected schema.table.column')
+        return parts
+
+    def matches(self, *names: str) -> bool:
+        """Return whether it speaks of a schema, table and column; names that differ in letter case are the same."""
+        return all(fnmatchcase(fold_name(name), part) for name, part in zip(names, self.parts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SealKey:
+    """The key by which bytes are sealed that may hold values before their masks; see `io.sealing`."""
+
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPolicy:
+    """The lines of a changefeed's setting `privacy`, in its order. `MaskPolicy()` masks nothing.
+
+    With a `seal` raw bytes of masked tables are kept sealed, without one they are not kept.
+    """
+
+    lines: tuple[MaskLine, ...] = ()
+    seal: SealKey | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def of(self, schema: str, table: str, column: str) -> Mask | None:
+        """Return the mask of the most exact line for a column, None if there is none."""
+        fitting = [line for line in self.lines if line.matches(schema, table, column)]
+        best = next((one for one in fitting if not any(_is_more_exact(other, one) for other in fitting)), None)
+        return None if best is None else best.mask
+
+    def contradiction(self) -> str:
+        """Return the sentence on two lines that say different things of the same columns, "" where none do."""
+        lines = {line.parts: line for line in self.lines}
+        if len(lines) < len(self.lines):
+            twice = next(one for one in self.lines if lines[one.parts] is not one)
+            return f'"{twice.pattern}" and "{lines[twice.parts].pattern}" are the same columns. Leave one of them out.'
+        for one, other in combinations(self.lines, 2):
+            ordered = _is_more_exact(one, other) or _is_more_exact(other, one)
+            if one.mask == other.mask or ordered or not _overlap(one, other):
+                continue
+            both = tuple(max(a, b, key=_exactness) for a, b in zip(one.parts, other.parts, strict=True))
+            if both not in lines:
+                return (
+                    f'"{one.pattern}" asks for {one.mask} and "{other.pattern}" for {other.mask}, and neither is more '
+                    f'exact for columns that match both. Say what is to be done there: "{".".join(both)}".'
+                )
+        return ""
+
+
+def _exactness(part: str) -> tuple[bool, int]:
+    """A part without wildcards is the most exact, then one with more letters."""
+    return not any(sign in part for sign in "*?["), len(part.replace("*", ""))
+
+
+def _is_more_exact(one: MaskLine, other: MaskLine) -> bool:
+    pairs = [(_exactness(a), _exactness(b)) for a, b in zip(one.parts, other.parts, strict=True)]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _overlap(one: MaskLine, other: MaskLine) -> bool:
+    return all(_meet(a, b) for a, b in zip(one.parts, other.parts, strict=True))
+
+
+def _meet(one: str, other: str) -> bool:
+    """Return whether a name can match both patterns; one with a set of letters may match anything."""
+    if "[" in one or "[" in other:
+        return True
+    reached = {(0, 0)}
+    for at, to in ((a, b) for a in range(len(one) + 1) for b in range(len(other) + 1)):
+        if (at, to) not in reached:
+            continue
+        mine, theirs = one[at : at + 1], other[to : to + 1]
+        if mine == "*":
+            reached |= {(at + 1, to), *([(at, to + 1)] if theirs else [])}
+        if theirs == "*":
+            reached |= {(at, to + 1), *([(at + 1, to)] if mine else [])}
+        if mine and theirs and (mine == theirs or "?" in (mine, theirs)) and "*" not in (mine, theirs):
+            reached.add((at + 1, to + 1))
+    return (len(one), len(other)) in reached

@@ -1,0 +1,157 @@
+"""Steps by the source's columns -> the same by the lake's: what a DDL does to columns whose values are masked. Pure.
+
+The plan is made of the columns of the source, for these say how rows are read. What a step does to its table is said
+here in the columns that the lake has: defaults are masked as values are, dropped columns are in no change, and a type
+that changes only matters if the masked value of an existing row would be another one: then the table is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from cdc_assets.decoding.upgrade import default_array
+from cdc_assets.errors import CdcError
+from cdc_assets.model.masks import MaskPolicy
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import (
+    AddColumn,
+    DropColumn,
+    Evolution,
+    MoveColumns,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SetDefault,
+)
+from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, ExchangePartition, HoldTable, Step
+from cdc_assets.types.collations import is_plain
+from cdc_assets.types.conversions import narrows, needs_conversion
+from cdc_assets.types.families import CHARACTER
+from cdc_assets.types.masks import family_of, masked_array
+
+__all__ = ["in_lake"]
+
+
+class _Unmaskable(Exception):
+    """A DDL after which masked values of rows that are there would have to be others."""
+
+
+def in_lake(steps: Iterable[Step], masks: MaskPolicy) -> Iterator[Step]:
+    """Yield one table's steps by what the lake has of their columns, as far as they can be carried out so."""
+    for step in steps:
+        try:
+            step = _in_lake(step)
+            yield replace(step, seal=masks.seal) if isinstance(step, ApplyRows) else step
+        except _Unmaskable as problem:
+            yield _held(step.life, step.at, str(problem))
+            return
+
+
+def _held(life: Life, at: int, reason: str) -> HoldTable:
+    ways = (
+        f"base the table on a dump from after it: cdc-assets rebuild '{life.born_as}'",
+        "mask the column by null or constant",
+    )
+    return HoldTable(life, at, reason, ways)
+
+
+def _in_lake(step: Step) -> Step:
+    match step:
+        case CreateTable():
+            return replace(step, schema=step.schema.in_lake)
+        case ExchangePartition():
+            return replace(step, schema=step.schema.in_lake)
+        case ChangeTable():
+            changes = _changes(step.changes, step.before, step.schema)
+            return replace(step, changes=changes, before=step.before.in_lake, schema=step.schema.in_lake)
+        case ApplyRows():
+            evolutions = tuple(
+                Evolution(one.at, _changes(one.changes, one.before, one.after), one.before.in_lake, one.after.in_lake)
+                for one in step.evolutions
+            )
+            schemas = {where: (name, _with_masks(schema, step)) for where, (name, schema) in step.schemas.items()}
+            return replace(step, schema=step.schema.in_lake, evolutions=evolutions, schemas=schemas)
+    return step
+
+
+def _with_masks(schema: TableSchema, step: ApplyRows) -> TableSchema:
+    """Return the columns of a directory, each masked that is masked in the window under its name: none is forgotten."""
+    own = (step.schema, *(one.before for one in step.evolutions))
+    masks = {column.name: column.mask for one in own for column in one.columns if column.mask is not None}
+    if not masks:
+        return schema
+    return replace(schema, columns=tuple(replace(c, mask=c.mask or masks.get(c.name)) for c in schema.columns))
+
+
+def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: TableSchema) -> tuple[SchemaChange, ...]:
+    if not before.masked and not after.masked:
+        return changes
+    gone = {c.name for c in before.columns if c.in_lake is None}
+    absent = {c.name for c in after.columns if c.in_lake is None}
+    columns = {column.name: column for column in after.columns}
+    found: list[SchemaChange] = []
+    for change in changes:
+        match change:
+            case AddColumn(column) if column.name in absent:
+                continue
+            case AddColumn(column, default) if columns[column.name].mask is not None:
+                found.append(_added(columns[column.name], default))
+            case DropColumn(name) if name in gone:
+                continue
+            case RenameColumn(old) if old in gone:
+                continue
+            case SetDefault(name) if name in absent:
+                continue
+            case SetDefault(name) if columns[name].mask is not None:
+                found.append(SetDefault(name, None))
+            case MoveColumns(order):
+                found.append(MoveColumns(tuple(name for name in order if name not in absent)))
+            case RetypeColumn(old, new) if columns[new.name].mask is not None:
+                found += _retyped(change, columns[new.name])
+            case _:
+                found.append(change)
+    return tuple(found)
+
+
+def _added(column: Column, default: object) -> AddColumn:
+    """Return the column with its default for rows that are there masked, as it would be in a row that is read."""
+    kept = column.in_lake
+    assert kept is not None
+    try:
+        value = masked_array(default_array(replace(column, mask=None), default, 1), column)[0].as_py()
+    except CdcError:
+        raise _Unmaskable(
+            f'the default of the new column "{column.name}" is none of its type, so the masked values of rows that are '
+            "there are not known."
+        ) from None
+    return AddColumn(kept, value)
+
+
+def _retyped(change: RetypeColumn, column: Column) -> Iterator[SchemaChange]:
+    """Yield what another type of a masked column changes in the lake; raise where its masked values would change."""
+    mask, kept = column.mask, column.in_lake
+    if mask is None or kept is None:
+        return
+    old, new = replace(change.old, mask=mask).in_lake, kept
+    assert old is not None
+    if mask.way not in ("null", "constant") and not _same_masked(change.old, change.new):
+        raise _Unmaskable(
+            f'the column "{column.name}" has another type, and is masked by {mask}: the masked values of rows that are '
+            "there would be others, which cannot be made of them."
+        )
+    if old != new:
+        yield RetypeColumn(old, new)
+
+
+def _same_masked(old: Column, new: Column) -> bool:
+    """Return whether every value masked as one type is the same masked as the other, and no value changes."""
+    if old.type in CHARACTER and new.type in CHARACTER:
+        forms = {(column.compares_by or "") for column in (old, new)}
+        alike = len(forms) == 1 or all(map(is_plain, forms))
+    else:
+        alike = True
+    if (old.type, old.unsigned, old.precision, old.scale) == (new.type, new.unsigned, new.precision, new.scale):
+        return alike and not needs_conversion(old, new)
+    return alike and family_of(old) == family_of(new) and not needs_conversion(old, new) and not narrows(old, new)

@@ -1,0 +1,137 @@
+"""Values of a masked column -> what its mask leaves of them.
+
+`hash` is HMAC-SHA256 over the family of the value (integer, decimal, float, text, bytes, time, vector) and the value in
+its plainest form: an INT and a BIGINT of one number are equal, so are decimals with more and fewer zeros at the end,
+and texts that are equal to their collation. So hashed keys are one to one with those of the source, and what was joined
+by a column still joins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.model.schema import Column
+from cdc_assets.types.collations import normal_form
+from cdc_assets.types.mysql_types import arrow_type
+
+__all__ = ["family_of", "masked_array"]
+
+_SHORT = 8
+"""Of texts with fewer characters `last4` would leave half and more, so it leaves nothing."""
+
+
+def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
+    """Return the values of one column as its mask leaves them, in the type that the lake has for them.
+
+    Equal values are masked once.
+    """
+    mask, kept = column.mask, column.in_lake
+    assert mask is not None
+    assert kept is not None
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if mask.way == "null":
+        return pa.nulls(len(values), arrow_type(kept))
+    if mask.way == "constant":
+        text = pa.scalar(mask.detail, pa.string())
+        return pc.if_else(pc.is_valid(values), text, pa.scalar(None, pa.string()))
+    distinct = None if pa.types.is_list(values.type) else values.dictionary_encode()
+    plain = _plainest(values if distinct is None else distinct.dictionary, column)
+    if mask.way == "hash":
+        made = pa.array(_hashes(plain, mask.key, family_of(column)), pa.string())
+    else:
+        left = [None if value is None else _REDACTED[mask.detail](value) for value in plain.to_pylist()]
+        made = pa.array(left, arrow_type(kept))
+    return made if distinct is None else made.take(distinct.indices)
+
+
+def _hashes(plain: pa.Array, key: bytes, family: str) -> Iterator[str | None]:
+    """HMAC with both paddings of the key hashed once: a third of the time of `hmac.digest` for short values."""
+    block = (hashlib.sha256(key).digest() if len(key) > 64 else key).ljust(64, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+    inner.update(f"{family}\0".encode())
+    begin, end = inner.copy, outer.copy
+    for value in plain.cast(pa.binary()).to_pylist():
+        if value is None:
+            yield None
+            continue
+        first, second = begin(), end()
+        first.update(value)
+        second.update(first.digest())
+        yield second.hexdigest()
+
+
+def _last4(value: str) -> str:
+    return value[-4:] if len(value) >= _SHORT else ""
+
+
+def _domain(value: str) -> str | None:
+    return value.rpartition("@")[2] if "@" in value else None
+
+
+_REDACTED: Mapping[str, Callable[[str], object]] = {"last4": _last4, "domain": _domain, "length": len}
+"""Of bytes nothing but `length` is asked."""
+
+
+# --- the plainest form of a value -------------------------------------------------------------------------------------
+
+_DECIMALS = ("DECIMAL", "Decimal", "DyNumber", "VariableScaleDecimal")
+_TIMES = ("TIME", "Time", "MicroTime", "NanoTime", "IsoTime", "ZonedTime")
+"""Types whose texts are decimals or times of day, by the end of their names."""
+
+
+def family_of(column: Column) -> str:
+    """Return the family of a column's values: equal values of one family have one hash."""
+    kind, name = arrow_type(column), column.type.rpartition(".")[2]
+    if name in _DECIMALS:
+        return "decimal"
+    if name in _TIMES or pa.types.is_temporal(kind):
+        return "time"
+    return next(family for family, belongs in _FAMILIES.items() if belongs(kind))
+
+
+_FAMILIES: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "integer": lambda kind: pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind),
+    "float": pa.types.is_floating,
+    "bytes": pa.types.is_binary,
+    "vector": pa.types.is_list,
+    "text": lambda kind: True,
+}
+
+
+def _plainest(values: pa.Array, column: Column) -> pa.Array:
+    """Return each value as a text, or bytes, that is the same however wide its column is."""
+    match family_of(column):
+        case "decimal":
+            return pa.array([None if one is None else _digits(one) for one in values.to_pylist()], pa.string())
+        case "integer":
+            whole = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+            return whole.cast(pa.string())
+        case "float":
+            return pa.array([None if one is None else repr(one + 0.0) for one in values.to_pylist()], pa.string())
+        case "vector":
+            return pa.array([None if one is None else repr(one) for one in values.to_pylist()], pa.string())
+        case "time":
+            return _without_zeros(pc.utf8_rtrim(values.cast(pa.string()), characters="Z"))
+        case "text" if column.mask is not None and column.mask.way == "hash":
+            return normal_form(values, column.compares_by or "")
+    return values
+
+
+def _digits(number: object) -> str:
+    try:
+        text = format(number if isinstance(number, Decimal) else Decimal(str(number)), "f")
+    except ArithmeticError:  # NaN and what else a text may have
+        return str(number)
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text in ("-0", "") else text
+
+
+def _without_zeros(texts: pa.Array) -> pa.Array:
+    """Leave out zeros at the end of fractions of a second."""
+    return pc.replace_substring_regex(texts, r"^([^.]*?)(?:\.0*|(\.\d*?[1-9])0*)$", r"\1\2")

@@ -1,0 +1,97 @@
+"""Looks for values of masked columns in all that a run leaves: files, those in archives and columns, and what is said.
+
+Tokens are the values themselves, as long as nothing else can be equal by chance: texts and bytes of eight or more. Each
+is looked for as it is, in hex, in base64 at any place of a longer text, and escaped as JSON and Python do it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["forms", "found_in", "leaks", "tokens_of"]
+
+_LEAST = 8
+
+
+def tokens_of(tables: Iterable[pa.Table]) -> set[bytes]:
+    """Return the distinctive values of tables."""
+    return {token for table in tables for column in table.columns for token in _tokens(column)}
+
+
+def _tokens(column: pa.ChunkedArray) -> Iterator[bytes]:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        for value in column.unique().to_pylist():
+            data = value.encode() if isinstance(value, str) else value
+            if data is not None and len(data) >= _LEAST and len(set(data)) > 3:
+                yield data
+
+
+def forms(token: bytes) -> set[bytes]:
+    """Return how a token may stand in a file."""
+    found = {token, token.hex().encode(), token.hex().upper().encode()}
+    for shift in range(3):  # what stands before it moves the letters of base64
+        letters = base64.b64encode(b"\0" * shift + token)
+        found.add(letters[4 if shift else 0 : len(letters) // 4 * 4 - 4])
+    text = token.decode("utf-8", "replace")
+    found |= {json.dumps(text)[1:-1].encode(), repr(text)[1:-1].encode(), repr(token)[2:-1].encode()}
+    return {form for form in found if len(form) >= _LEAST}
+
+
+def found_in(data: bytes, tokens: Iterable[bytes]) -> list[bytes]:
+    """Return the tokens that stand in some bytes, in any form."""
+    return [token for token in tokens if any(form in data for form in forms(token))]
+
+
+def leaks(directory: Path, tokens: set[bytes]) -> list[str]:
+    """Return which files below a directory have a token, and which."""
+    every = {token: forms(token) for token in tokens}
+    return [
+        f"{file.relative_to(directory)}{what}: {token!r}"
+        for file in sorted(directory.rglob("*"))
+        if file.is_file()
+        for what, data in _contents(file)
+        for token, some in every.items()
+        if any(form in data for form in some)
+    ]
+
+
+def _contents(file: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the bytes of a file, and what they are once they are decompressed."""
+    data = file.read_bytes()
+    yield "", data
+    if file.suffix == ".parquet":
+        yield " (its columns)", _text(pq.read_table(file, partitioning=None).to_pylist())
+    elif file.suffix == ".avro":
+        with file.open("rb") as source:
+            yield " (its records)", _text(list(fastavro.reader(source)))
+    elif data.startswith(b"\x1f\x8b"):
+        yield " (gunzipped)", gzip.decompress(data)
+    elif data[:1] == b"\x78":
+        yield " (inflated)", zlib.decompressobj().decompress(data)
+
+
+def _text(rows: list[Any]) -> bytes:
+    """Return rows as text, their bytes as they are."""
+
+    def parts(value: Any) -> Iterator[bytes]:
+        if isinstance(value, dict):
+            for one in value.values():
+                yield from parts(one)
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                yield from parts(one)
+        else:
+            yield value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+    return b"\n".join(parts(rows))

@@ -1,0 +1,345 @@
+"""Policies of masks: what each leaves of a value, what is refused, and what holds a table until a person decides."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.io.sealing import unseal
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.masks import SealKey
+from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.inspect import inspect_changefeed
+from cdc_assets.operations.release import release
+from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.report.text import inspection_lines
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.little_feed import FIRST
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.pipeline.test_value_settings import Site
+from cdc_assets_tests.schema_documents import document, write_schema
+
+T = TableId("shop", "t")
+KEY = {"hash": {"key": {"env": "MASK_KEY"}}}
+SEALED: dict[str, Any] = {"privacy_key": {"env": "SEAL_KEY"}}
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASK_KEY", "first key")
+    monkeypatch.setenv("SEAL_KEY", "seal")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    found = Site(tmp_path)
+    found.feed.table("shop.t", [("a", "VARCHAR"), ("b", "VARCHAR")])
+    found.feed.lines("shop.t", [("I", FIRST + 5, ["1", '"ann@example.org"', '"4000123412341234"'])])
+    return found
+
+
+def hashed(value: str, key: str = "first key", family: str = "text") -> str:
+    return hmac.new(key.encode(), f"{family}\0{value}".encode(), hashlib.sha256).hexdigest()
+
+
+def table_of(site: Site, through: int, **settings: Any) -> TableOutcome:
+    return next(table for table in site.apply(through, **settings).tables if table.life.born_as == T)
+
+
+def row(site: Site) -> dict[str, Any]:
+    (only,) = site.lake.read(T).to_pylist()
+    return {name: value for name, value in only.items() if not name.startswith("_cdc")}
+
+
+@pytest.mark.parametrize(
+    ("mask", "left"),
+    [
+        (KEY, {"a": hashed("ann@example.org")}),
+        (None, {"a": None}),
+        ({"redact": "domain"}, {"a": "example.org"}),
+        ({"redact": "last4"}, {"a": ".org"}),
+        ({"redact": "length"}, {"a": 15}),
+        ({"constant": "somebody"}, {"a": "somebody"}),
+        ("drop", {}),
+    ],
+    ids=str,
+)
+def test_each_mask_leaves_what_it_says(site: Site, mask: Any, left: dict[str, Any]) -> None:
+    assert table_of(site, FIRST + 9, privacy={"shop.t.a": mask}).state is State.APPLIED
+    assert row(site) == {"id": 1, **left, "b": "4000123412341234"}
+
+
+def test_the_last_signs_of_a_short_value_are_not_shown(site: Site) -> None:
+    site.feed.lines("shop.t", [("U", FIRST + 6, ["1", '"1234567"', "\\N"])])
+    site.apply(FIRST + 9, privacy={"shop.t.*": None, "shop.t.id": KEY, "shop.t.a": {"redact": "last4"}})
+    assert row(site) == {"id": hashed("1", family="integer"), "a": "", "b": None}
+
+
+def test_the_most_exact_pattern_counts_in_any_letter_case(site: Site) -> None:
+    privacy = {"*.*.*": KEY, "SHOP.T.A": {"constant": "x"}, "shop.t*.b": "drop"}
+    site.apply(FIRST + 9, privacy=privacy)
+    assert row(site) == {"id": hashed("1", family="integer"), "a": "x"}
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ({"shop.t": None}, "expected schema.table.column"),
+        ({"shop.t.a": "nothing"}, "expected null, drop"),
+        ({"shop.t.a": {"redact": "first4"}}, "redact: last4"),
+        ({"shop.t.a": {"hash": {"key": "in clear text"}}}, "the key of hash comes from the environment"),
+        ({"shop.t.a": None, "Shop.T.a": "drop"}, "are the same columns"),
+        ({"shop.t.*": None, "*.*.a": "drop"}, 'Say what is to be done there: "shop.t.a"'),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_policy_that_cannot_be_followed_is_refused(site: Site, privacy: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadSettings) as refused:
+        site.feed.settings(privacy=privacy)
+    assert words in str(refused.value)
+    assert "in clear text" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"shop.t.*": None, "*.*.a": "drop", "shop.t.a": KEY},
+        {"shop.t.*": None, "*.*.a": None},
+        {"shop.t.*": None, "*.u.a": "drop"},
+    ],
+    ids=str,
+)
+def test_patterns_that_meet_and_agree_or_are_decided_are_no_contradiction(site: Site, privacy: dict[str, Any]) -> None:
+    assert site.feed.settings(privacy=privacy).masks
+
+
+@pytest.mark.parametrize("given", [None, ""])
+def test_a_key_that_is_not_in_the_environment_is_told_before_anything_is_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    monkeypatch.delenv("MASK_KEY") if given is None else monkeypatch.setenv("MASK_KEY", given)
+    settings = site.feed.settings(privacy={"shop.t.a": KEY})
+    (site.feed.bucket / "metadata").write_text("what is read would be an error")
+    with pytest.raises(BadSettings, match="MASK_KEY"):
+        site.pipeline(privacy={"shop.t.a": KEY}).plan()
+    with pytest.raises(BadSettings, match="MASK_KEY"):
+        inspect_changefeed(settings)
+
+
+def test_a_key_column_can_be_hashed_alone(site: Site) -> None:
+    table = table_of(site, FIRST + 9, privacy={"*.*.*": None})
+    assert table.state is State.HELD
+    assert "columns of a key can be masked by hash alone" in table.reason
+    assert not site.lake.tables
+
+
+_NUMBER = {"ColumnName": "id", "ColumnNullable": "false", "ColumnIsPk": "true"}
+
+
+def partitioned(site: Site, at: int, query: str, kind: int = 3, *, generated: str = "") -> None:
+    columns = [
+        {**_NUMBER, "ColumnType": "INT", "ColumnPrecision": "11"},
+        {"ColumnName": "a", "ColumnType": "VARCHAR", "ColumnPrecision": "40"},
+        *([{"ColumnName": generated, "ColumnType": "VARCHAR", "ColumnPrecision": "40"}] if generated else []),
+    ]  # fmt: skip
+    write_schema(site.feed.bucket, document("shop", "p", at, Query=query, Type=kind, TableColumns=columns))
+
+
+@pytest.mark.parametrize(
+    ("query", "generated", "privacy", "words"),
+    [
+        ("PARTITION BY HASH (`id`) PARTITIONS 2", "", {"shop.p.id": KEY}, "the partitions of the table are made by it"),
+        (
+            ", `g` VARCHAR(40) AS (concat(`a`, 'x')) STORED",
+            "g",
+            {"shop.p.a": None},
+            'the stored column "g" is generated',
+        ),
+    ],
+    ids=["partitions", "generated"],
+)
+def test_a_column_that_an_expression_reads_is_not_masked(
+    tmp_path: Path, query: str, generated: str, privacy: dict[str, Any], words: str
+) -> None:
+    site, inside = Site(tmp_path), query.startswith(",")
+    columns = "`id` INT PRIMARY KEY, `a` VARCHAR(40)"
+    text = f"CREATE TABLE `p` ({columns}{query})" if inside else f"CREATE TABLE `p` ({columns}) {query}"
+    partitioned(site, FIRST, text, generated=generated)
+    (held,) = site.apply(FIRST + 9, privacy=privacy).tables
+    assert (held.state, words in held.reason) == (State.HELD, True), held.reason
+    (fine,) = site.apply(FIRST + 9, privacy={**privacy, "shop.p.g": None} if generated else {"shop.p.a": None}).tables
+    assert fine.state is State.APPLIED, fine.reason
+
+
+def test_a_ddl_that_makes_partitions_of_a_masked_column_holds_its_table(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    partitioned(site, FIRST, "CREATE TABLE `p` (`id` INT PRIMARY KEY, `a` VARCHAR(40))")
+    site.apply(FIRST + 5, privacy={"shop.p.id": KEY})
+    partitioned(site, FIRST + 10, "ALTER TABLE `p` PARTITION BY HASH (`id`) PARTITIONS 2", kind=71)
+    (table,) = site.apply(FIRST + 20, privacy={"shop.p.id": KEY}).tables
+    assert (table.state, table.steps) == (State.HELD, 0)
+
+
+def test_a_mask_stays_with_its_column_and_its_table_under_their_new_names(site: Site) -> None:
+    privacy = {"shop.t.a": KEY}
+    site.apply(FIRST + 6, privacy=privacy)
+    site.feed.table(
+        "shop.t", [("b", "VARCHAR"), ("mail", "VARCHAR")], FIRST + 10,
+        "ALTER TABLE `t` CHANGE COLUMN `a` `mail` VARCHAR(40) AFTER `b`", 5,
+    )  # fmt: skip
+    site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"x"', '"bob@example.org"'])], FIRST + 10)
+    assert table_of(site, FIRST + 20, privacy=privacy).state is State.APPLIED
+    mails = [one["mail"] for one in site.lake.read(T).to_pylist()]
+    assert sorted(mails) == sorted([hashed("ann@example.org"), hashed("bob@example.org")])
+
+
+@pytest.mark.parametrize("applied_before", [False, True])
+def test_the_default_of_a_new_masked_column_is_masked_wherever_it_is_shown(site: Site, applied_before: bool) -> None:
+    privacy = {"shop.t.c": KEY}
+    if applied_before:
+        site.apply(FIRST + 6, privacy=privacy)
+    names = [("a", "VARCHAR"), ("b", "VARCHAR"), ("c", "VARCHAR")]
+    text = "ALTER TABLE `t` ADD COLUMN `c` VARCHAR(40) DEFAULT 'hidden-value'"
+    site.feed.table("shop.t", names, FIRST + 10, text, 5)
+    file = next(site.feed.bucket.glob(f"shop/t/meta/schema_{FIRST + 10}_*"))
+    shown = file.read_text().replace('"ColumnName": "c"', '"ColumnDefault": "hidden-value", "ColumnName": "c"')
+    file.write_text(shown)
+    ledger = site.ledger
+    site.apply(FIRST + 20, privacy=privacy)
+    assert row(site)["c"] == hashed("hidden-value")
+    assert "hidden-value" not in repr(ledger.journal("little")) + repr(site.lake.tables)
+    assert "DEFAULT '***'" in repr(ledger.journal("little"))
+
+
+def test_another_mask_holds_a_table_that_stands_until_it_is_rebuilt_or_said_for_new_rows(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    privacy = {"shop.t.a": KEY}
+    site.apply(FIRST + 6, privacy=privacy)
+    monkeypatch.setenv("MASK_KEY", "second key")
+    held = table_of(site, FIRST + 9, privacy=privacy)
+    assert (held.state, row(site)["a"]) == (State.HELD, hashed("ann@example.org"))
+    assert 'columns that are masked otherwise now: "a" (hash ' in held.reason
+    site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"bob@example.org"', '"x"'])])
+    release(site.pipeline(privacy=privacy), "shop.t", FIRST + 10, "new-settings")
+    assert table_of(site, FIRST + 20, privacy=privacy).state is State.APPLIED
+    assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
+        hashed("ann@example.org"), hashed("bob@example.org", "second key"),
+    }  # fmt: skip
+    site.rebuild("shop.t", privacy=privacy)
+    assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
+        hashed(one, "second key") for one in ("ann@example.org", "bob@example.org")
+    }
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "can_be_said"),
+    [(None, KEY, False), (KEY, None, False), ({"redact": "last4"}, KEY, True), ("drop", KEY, False)],
+    ids=str,
+)
+def test_a_mask_that_changes_holds_and_is_said_for_new_rows_where_the_type_stays(
+    site: Site, then: Any, now: Any, can_be_said: bool
+) -> None:
+    site.apply(FIRST + 6, privacy={"shop.t.a": then} if then is not None else {})
+    table = table_of(site, FIRST + 9, privacy={} if now is None else {"shop.t.a": now})
+    assert table.state is State.HELD
+    assert any("--new-settings" in way for way in table.ways) is (can_be_said or then is None)
+
+
+def test_a_line_that_no_column_matches_is_told_and_a_mask_is_shown_with_its_line(site: Site) -> None:
+    site.feed.publish(FIRST + 9)
+    found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.nothing": None}))
+    text = "\n".join(inspection_lines(found))
+    assert "shop.t.nothing" in text
+    assert 'masked by hash, as privacy says of "shop.t.a"' in text
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_record_that_does_not_fit_is_kept_sealed_or_by_its_place(site: Site, sealed: bool) -> None:
+    line = ["2", '"' + "secret" * 20 + '"', '"x"']
+    site.feed.lines("shop.t", [("I", FIRST + 6, ["no number", *line[1:]])])
+    settings = {"privacy": {"shop.t.a": None}, "quarantine": True, **(SEALED if sealed else {})}
+    site.apply(FIRST + 9, **settings)
+    (kept,) = site.lake.quarantined()
+    assert ("secret" in kept.reason, b"secret" in kept.raw, bool(kept.raw)) == (False, False, sealed)
+    assert not sealed or b"no number" in unseal(kept.raw, SealKey(b"seal"))
+
+
+def test_a_record_that_does_not_fit_stops_its_table_without_a_word_of_what_it_holds(site: Site) -> None:
+    site.feed.lines("shop.t", [("I", FIRST + 6, ["telltale", '"x"', '"x"'])])
+    table = table_of(site, FIRST + 9, privacy={"shop.t.a": None})
+    assert (table.state, "telltale" in table.reason) == (State.HELD, False)
+    assert 'line 1, column "id"' in table.reason
+
+
+def test_equal_values_of_one_family_have_one_hash_however_wide_their_column_is(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for name, kind, precision in (("shop.i", "INT", "11"), ("shop.w", "BIGINT", "20")):
+        column = {
+            "ColumnName": "id",
+            "ColumnType": kind,
+            "ColumnPrecision": precision,
+            "ColumnNullable": "false",
+            "ColumnIsPk": "true",
+        }
+        query = f"CREATE TABLE `{name[5:]}` (`id` {kind} NOT NULL PRIMARY KEY)"
+        write_schema(site.feed.bucket, document("shop", name[5:], FIRST, Query=query, Type=3, TableColumns=[column]))
+        site.feed.lines(name, [("I", FIRST + 5, ["77"])])
+    site.apply(FIRST + 9, privacy={"*.*.id": KEY})
+    values = [site.lake.read(TableId("shop", name)).column("id").to_pylist() for name in ("i", "w")]
+    assert values == [[hashed("77", family="integer")]] * 2
+
+
+def test_schema_files_with_defaults_are_not_kept_in_clear_text(site: Site, tmp_path: Path) -> None:
+    for number, settings in enumerate(({}, SEALED)):
+        place = tmp_path / f"{number}.db"
+        site.ledger, site.lake = Ledger(f"sqlite:///{place}"), MemoryLake()
+        site.apply(FIRST + 9, privacy={"shop.t.a": None}, **settings)
+        assert b"ColumnName" not in place.read_bytes()
+        assert bool(site.ledger.schema_files("little")) is bool(settings)
+
+
+def topics_settings(**given: Any) -> ChangefeedSettings:
+    own: dict[str, Any] = {"sink_uri": "kafka://127.0.0.1:1/t?protocol=simple", "privacy": {"shop.t.a": None}}
+    return ChangefeedSettings(**own, **given)
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    from cdc_assets.landing import opening
+    from cdc_assets.settings.lake import LakeSettings
+
+    seals: list[Any] = []
+    landed = opening._landed
+
+    def seen(settings: Any, source: Any, lake: Any, seal: Any) -> Any:
+        seals.append(seal)
+        return landed(settings, source, lake, seal)
+
+    monkeypatch.setattr(opening, "_landed", seen)
+    return [seals, LakeSettings.from_warehouse(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_sealed"),
+    [({}, None), (SEALED, True), ({"plain_landing": True}, False)],
+    ids=["none", "key", "consent"],
+)
+def test_topics_with_masks_are_landed_sealed_or_by_consent(
+    opened: list[Any], given: dict[str, Any], is_sealed: bool | None
+) -> None:
+    from cdc_assets.landing.opening import open_feed
+
+    seals, lake = opened
+    if is_sealed is None:
+        with pytest.raises(BadSettings, match=r"privacy_key.*plain_landing"), open_feed(topics_settings(), lake):
+            pass
+        return
+    with open_feed(topics_settings(**given), lake):
+        assert [seal is not None for seal in seals] == [is_sealed]

@@ -1,0 +1,191 @@
+"""Masked columns: the lake has what the source has after the mask, however the rows came, and nothing else of them."""
+
+from __future__ import annotations
+
+import base64
+import random
+import shutil
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cdc_assets.landing.iceberg import LandingTable
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.masks import SealKey
+from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.landings import describe_landing, describe_unread
+from cdc_assets.report.plan_text import describe_plan
+from cdc_assets.report.tables import describe_tables
+from cdc_assets.report.text import outcome_lines
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.canaries import leaks, tokens_of
+from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.masked import KEY, differences_of_masked
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.replay import pipeline_of, replay
+from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topics import Topic, topics
+
+SEALED: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}}
+HASHED = {"*.*.*": {"hash": {"key": {"env": "MASK_KEY"}}}}
+"""Every column, those of keys too: tables of which something cannot be masked are held, all others must be equal."""
+
+CONFIGS = [
+    pytest.param(config, marks=() if number == 0 and place % 3 == 0 else pytest.mark.soak, id=str(config))
+    for place, case in enumerate(cases())
+    for number, config in enumerate(case.configs)
+    if config.options.wire.has_commit_ts
+]
+OFTEN = {
+    "A_all_types/craft", "A_all_types/open-protocol", "A_all_types/canal-json", "D_keys/simple", "D_keys/simple-avro",
+    "D_keys/debezium", "A_all_types/avro",
+}  # fmt: skip
+TOPICS = [
+    pytest.param(topic, marks=() if str(topic) in OFTEN else pytest.mark.soak, id=str(topic))
+    for topic in topics("craft", "open-protocol", "canal-json", "simple", "simple-avro", "debezium", "avro")
+]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASK_KEY", KEY)
+
+
+def stopped(outcome: Outcome) -> dict[str, str]:
+    """Return why tables are held, by name."""
+    return {str(table.name): table.reason for table in outcome.tables if table.state in (State.HELD, State.FAILED)}
+
+
+def rows_of(lake: MemoryLake, but_for: Collection[str] = ()) -> dict[TableId, pa.Table]:
+    """Return the rows of a lake's tables."""
+    tables = lake.tables.values()
+    return {table.name: table.rows for table in tables if table.name and str(table.name) not in but_for}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_recorded_changefeed_with_every_column_hashed_is_the_hashed_source(config: Config) -> None:
+    final, plain, lake = config.checkpoints[-1], MemoryLake(), MemoryLake()
+    replay(config, final, plain)
+    masking = pipeline_of(config, final, lake, privacy=HASHED)
+    held = stopped(masking.apply())
+    print("HELD", held, "EQ", len(lake.tables))
+    planned = pipeline_of(config, final, plain).plan()[1]
+    equal = rows_of(lake, held)
+    assert differences_of_masked(rows_of(plain), equal, planned, masking.settings.masks) == []
+    assert equal or all("is to be masked" in reason or "waits" in reason for reason in held.values())
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_recorded_topic_with_every_column_hashed_is_the_hashed_source(topic: Topic) -> None:
+    plain, masked = TopicFeed.recording(topic), TopicFeed.recording(topic, privacy=HASHED, **SEALED)
+    for feed in (plain, masked):
+        feed.send()
+    plain.apply()
+    held = stopped(masked.apply())
+    print("HELD", held, "EQ", len(masked.lake.tables))
+    pipeline = Pipeline(plain.settings, plain.source, plain.lake, plain.ledger, landing=plain.landing)
+    equal = rows_of(masked.lake, held)
+    differing = differences_of_masked(rows_of(plain.lake), equal, pipeline.plan()[1], masked.settings.masks)
+    assert differing == []
+    assert equal or "is to be masked" in " ".join(held.values())
+
+
+# --- nothing of them anywhere -----------------------------------------------------------------------------------------
+
+
+def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> None:
+    """Write into a directory what people and programs are shown of a run, and what its lake holds."""
+    listing, planned = pipeline.plan()
+    lake = pipeline.lake
+    assert isinstance(lake, MemoryLake)
+    said = [
+        repr(outcome.tables),
+        *(line for line, _ in outcome_lines(outcome)),
+        repr(describe_plan(planned)),
+        repr(list(describe_tables(listing, planned.history))),
+        repr(pipeline.findings(listing, planned)),
+        repr([(step.settings, step.schema) for step in planned.steps if isinstance(step, ApplyRows)]),
+        repr([(table.settings, table.schema, table.base) for table in lake.tables.values()]),
+        repr(list(lake.kept.values())),
+    ]
+    (tmp_path / "said.txt").write_text("\n".join(said))
+    for number, table in enumerate(lake.tables.values()):
+        pq.write_table(table.rows, tmp_path / f"table-{number}.parquet")
+    for number, window in enumerate(lake.staged.values()):
+        pq.write_table(window.changes, tmp_path / f"stage-{number}.parquet")
+
+
+def damaged(bucket: Path, to: Path, seed: int) -> Path:
+    """Copy a bucket, with bytes of data files changed, and one cut."""
+    shutil.copytree(bucket, to)
+    chance = random.Random(seed)
+    files = sorted(file for file in to.rglob("CDC*") if file.is_file() and file.suffix in (".csv", ".json"))
+    for file in files:
+        data = bytearray(file.read_bytes())
+        for _ in range(3):
+            data[chance.randrange(len(data))] = chance.choice(b'x",{0\\')
+        file.write_bytes(bytes(data[: -chance.choice((0, 0, 9))] if len(data) > 20 and chance.random() < 0.2 else data))
+    return to
+
+
+SECRET: dict[str, Any] = {"*.*.*": None} | {f"*.*.{key}": HASHED["*.*.*"] for key in ("id", "k", "seq", "a", "b")}
+"""Hashes of keys, NULL in the rest."""
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_no_value_of_a_masked_column_of_files_is_left_anywhere(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    final, plain = config.checkpoints[-1], MemoryLake()
+    replay(config, final, plain)
+    tokens = tokens_of(rows_of(plain).values())
+    left = tmp_path / "left"
+    left.mkdir()
+    bucket = damaged(final.bucket, tmp_path / "bucket", 7)
+    for privacy, quarantine in ((HASHED, True), (SECRET, False)):
+        there = left / str(quarantine)
+        there.mkdir()
+        ledger = Ledger(f"sqlite:///{there / 'ledger.db'}")
+        through = replace(final, bucket=bucket)
+        masking = pipeline_of(config, through, MemoryLake(), ledger, privacy=privacy, quarantine=quarantine, **SEALED)
+        everything_said(masking, masking.apply(), there)
+        (there / "log.txt").write_text(caplog.text)
+    assert leaks(left, tokens) == []
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_no_value_of_a_masked_column_of_topics_is_left_anywhere(topic: Topic, tmp_path: Path) -> None:
+    plain = TopicFeed.recording(topic)
+    plain.send()
+    plain.apply()
+    tokens = tokens_of(rows_of(plain.lake).values())
+    with closing(LandingTable(LakeSettings.from_warehouse(tmp_path / "lake"), "shop", SealKey(b"seal"))) as table:
+        masked = TopicFeed.recording(topic, privacy=SECRET, quarantine=True, **SEALED)
+        masked.store, masked.ledger = table, Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+        masked.landing = masked.landed_in()
+        chance, lines = random.Random(7), []
+        for line in topic.lines:
+            value = bytearray(base64.b64decode(line["value_b64"] or ""))
+            if len(value) > 60 and chance.random() < 0.1:
+                value[chance.randrange(40, len(value))] = chance.choice(b'x",{0')
+            lines.append({**line, "value_b64": base64.b64encode(value).decode() if line["value_b64"] else None})
+        masked.send(lines=lines)
+        outcome = masked.apply()
+        pipeline = Pipeline(masked.settings, masked.source, masked.lake, masked.ledger, landing=masked.landing)
+        everything_said(pipeline, outcome, tmp_path)
+        landed = masked.landing.landed()
+        (tmp_path / "landing.txt").write_text(
+            repr((describe_unread("shop", landed), describe_landing("s", landed, {})))
+        )
+    assert leaks(tmp_path, tokens) == []
+    assert tokens
