@@ -34,6 +34,7 @@ def folded(
     of_ddl = pl.col("_cdc_place").str.starts_with("DDL of")
     leaves = pl.col("_change_type").is_in(LEAVES)
     frame = frame.with_row_index("_at").sort(["_cdc_position", ~of_ddl, ~leaves, "_at"])
+    frame = _comparable(frame)
     rows: dict[Any, list[tuple[Any, ...]]] = {}
     identities = frame.select([f"_by_{name}" if name in collations else name for name in by]).rows()
     values, words = frame.select(columns).rows(), frame.get_column("_change_type").to_list()
@@ -47,6 +48,11 @@ def folded(
         else:
             rows[identity] = [row] if key else [*before, row]
     return sorted((row for some in rows.values() for row in some), key=repr)
+
+
+def _comparable(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return moments as numbers: Python knows no year 0."""
+    return frame.with_columns(pl.selectors.temporal().to_physical())
 
 
 def fold_differences(lake: MemoryLake) -> list[str]:
@@ -78,7 +84,7 @@ def differences(
     if mirror is not None:
         rows = pl.from_arrow(mirror.select([column.origin or column.name for column in live]))
         assert isinstance(rows, pl.DataFrame)
-        wanted = sorted(rows.rows(), key=repr)
+        wanted = sorted(_comparable(rows).rows(), key=repr)
     if list(map(repr, mine)) == list(map(repr, wanted)):
         return []
     return [f"{name} of key {schema.key} leads to {mine[:3]} …, and the mirror has {wanted[:3]} …"]

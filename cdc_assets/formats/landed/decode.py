@@ -191,9 +191,11 @@ def raw_records(frame: Frame, lines: Collection[int] | None, options: LandedOpti
 def record_places(frame: Frame, lines: Collection[int]) -> dict[int, str]:
     """Return the topic, partition and offset of row events."""
     owners = _owners(frame)
-    messages = frame.messages.select(["topic", "partition", "offset"])
-    held = {line: messages.slice(int(owners[line - 1]), 1).to_pylist()[0] for line in lines if 0 < line <= len(owners)}
-    return {line: f"{one['topic']}[{one['partition']}] offset {one['offset']}" for line, one in held.items()}
+    wanted = np.fromiter((line for line in lines if 0 < line <= len(owners)), np.int64)
+    messages = frame.messages.take(pa.array(owners[wanted - 1]))
+    partitions, offsets = (messages.column(name).cast(pa.string()) for name in ("partition", "offset"))
+    texts = pc.binary_join_element_wise(messages.column("topic"), "[", partitions, "] offset ", offsets, "")
+    return dict(zip(wanted.tolist(), texts.to_pylist(), strict=True))
 
 
 def commit_stamps(frame: Frame, options: LandedOptions) -> list[int | None]:
