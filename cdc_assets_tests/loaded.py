@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import pymysql
+
 from cdc_assets.ddl import created
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.sources.mysql_protocol.session import identifier
@@ -12,9 +14,9 @@ from cdc_assets_tests.cases import ExpectedTable
 from cdc_assets_tests.dump_cases import cell_of
 from cdc_assets_tests.dump_writer import Cell, dumped
 from cdc_assets_tests.joined_feed import create_text
-from cdc_assets_tests.mariadb import Server
+from cdc_assets_tests.mariadb import PASSWORD, USER, Server
 
-__all__ = ["load", "sql_literal"]
+__all__ = ["drop", "load", "sql_literal"]
 
 _SESSION = "SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', foreign_key_checks = 0, NAMES utf8mb4"
 
@@ -34,6 +36,16 @@ def load(server: Server, contents: Mapping[TableId, ExpectedTable]) -> None:
         ]
         inserts = [f"INSERT INTO {place} ({columns}) VALUES {', '.join(rows)}"] if rows else []
         server.run(_SESSION, f"USE {identifier(name.schema)}", text, *inserts)
+
+
+def drop(server: Server, *databases: str) -> None:
+    """Drop databases that were loaded, with copies of them as of a TSO: other tests share the server."""
+    with pymysql.connect(host="127.0.0.1", port=server.port, user=USER, password=PASSWORD.encode()) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SHOW DATABASES")
+        for (name,) in cursor.fetchall():
+            if name.partition("@")[0] in databases:
+                cursor.execute(f"DROP DATABASE {identifier(name)}")
 
 
 def sql_literal(cell: Cell, column: Column) -> str:

@@ -27,7 +27,7 @@ from cdc_assets.settings.initial import ServerAddress
 from cdc_assets.settings.verify import VerifySettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
-from cdc_assets_tests.loaded import load
+from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.operations.test_maintenance import EAGER
 
@@ -159,6 +159,7 @@ def test_the_job_compares_with_the_source_and_the_check_names_rows_that_differ(
     rows: Any = check.metadata["rows"].value
     assert [record.data["row"] for record in getattr(rows, "records", rows)] == ["extra"]
     assert "1 only in the lake" in failure_of(result)
+    drop(mariadb, "test")
 
 
 def test_the_check_of_equality_fails_for_a_table_that_moved_on_long_ago_or_was_never_compared() -> None:

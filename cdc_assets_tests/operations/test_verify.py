@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -29,7 +29,7 @@ from cdc_assets.types.mysql_types import AMBIGUOUS_TIME
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.joined_feed import create_text, dump_of
-from cdc_assets_tests.loaded import load
+from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import AsOf
@@ -128,6 +128,17 @@ def test_masked_tables_are_compared_by_their_masked_values(
 
 
 # --- a server ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def databases_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "mariadb" not in request.fixturenames:
+        yield
+        return
+    server = request.getfixturevalue("mariadb")
+    yield
+    names = {name.schema for config in CONFIGS.values() for name in config.case.expected()}
+    drop(server, *names)
 
 
 @pytest.fixture
