@@ -118,3 +118,21 @@ def test_a_log_is_compacted_in_order_rebuilt_alone_and_renamed(spark: SparkSessi
     pipeline(history={"shop.orders": {"kinds": ["log"], "suffix": {"log": "__changes"}}}).apply("test")
     assert lake.names() == {TableId("shop", "orders"), TableId("shop", "orders__changes")}
     lake.close()
+
+
+def test_without_a_mirror_a_truncate_is_a_row_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 9, 1, "a")])
+    feed.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11)
+    feed.publish(FIRST + 50)
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    settings = feed.settings(history={"shop.*": {"kinds": ["log"], "mirror": False}})
+    outcome = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    assert [(str(table.name), table.reason) for table in outcome.tables] == [("shop.orders__log", "")]
+    rows = lake.read(TableId("shop", "orders__log")).sort_by("_cdc_position").to_pylist()
+    assert [(row["_change_type"], row["_cdc_position"], row["id"]) for row in rows] == [
+        ("INSERT", FIRST + 9, 1),
+        ("TRUNCATE", FIRST + 40, None),
+    ]
+    lake.close()
