@@ -314,6 +314,10 @@ class MemoryLake:
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
 
+    def changes(self, life: Life, since: Tso, until: Tso) -> pa.Table:
+        at, rows = "_cdc_position", self.tables[life].rows
+        return rows.filter((pc.field(at) > since) & (pc.field(at) <= until))
+
     def scan(self, life: Life) -> MemoryScan:
         table = self.tables[life]
         columns = {

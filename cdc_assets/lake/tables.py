@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.replay import RecordLookup, Replay
 from cdc_assets.errors import TableMoved
-from cdc_assets.formats import SplitReader
+from cdc_assets.formats import POSITION, SplitReader
 from cdc_assets.lake import schema, table_renames
 from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.executors import SparkExecutors
@@ -125,6 +125,11 @@ class Lake:
         from cdc_assets.lake.scan import TableScan  # it loads the readers of PyIceberg, which no step needs
 
         return TableScan(self.state, self.state.find(life))
+
+    def changes(self, life: Life, since: Tso, until: Tso) -> pa.Table:
+        """Return the changes of a log at positions in (since, until], in no particular order. Starts no JVM."""
+        table = self.state.catalog.load_table(self.state.find(life).identifier)
+        return table.scan(row_filter=f"{POSITION} > {since} AND {POSITION} <= {until}").to_arrow()
 
     def names(self) -> set[TableId]:
         """Return the source names of the lake's tables."""

@@ -35,6 +35,7 @@ from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.formats import COMMIT_TS, OP, POSITION, Op
 from cdc_assets.io.output import output
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows
@@ -66,6 +67,7 @@ _BATCH_ROWS = 10_000
 
 _LOG = "log"
 _SUFFIX = "__of_an_extract"
+_LEAVES = ["DELETE", "UPDATE_BEFORE"]
 CHANGE_TYPE, PARTITIONS, PLACE = "_change_type", "_cdc_partitions", "_cdc_place"
 
 
@@ -120,6 +122,10 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
             f"{name}: the feed is complete through {listing.checkpoint} ({tso_time(listing.checkpoint)}), and the "
             f"range ends at {until}. Ask for changes through there, or wait."
         )
+    if (logged := _from_log(pipeline, present, history, since, until)) is not None:
+        columns, found = logged
+        found = _net(found, columns, name) if net else found
+        return Extract(name, history.life, since, until, net, "log", found, columns.key)
     planned = _planned(pipeline, listing, history)
     log = next(one for life, one in planned.history.lives.items() if life == replace(history.life, kind=_LOG))
     steps = [step for step in planned.of(log.life) if not isinstance(step, HoldTable) or step.at <= until]
@@ -142,6 +148,29 @@ def _named(present: Plan, table: str) -> TableHistory:
     if found is None:
         raise no_such_table(table, (one.name for one in mirrors.values()))
     return found
+
+
+def _from_log(
+    pipeline: Pipeline, present: Plan, history: TableHistory, since: Tso, until: Tso
+) -> tuple[TableSchema, pa.Table] | None:
+    """Return the columns and changes of the table's log, None where it lacks some or has other columns by now."""
+    life = replace(history.life, kind=_LOG)
+    log, state = present.history.lives.get(life), present.applied.get(life)
+    if log is None or state is None or any(_begins(step) < until for step in present.of(life)):
+        return None
+    begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
+    if since < begins or any(event.at > until and event.changes for event in log.events):
+        return None
+    empty = _empty(log.schema, _LOG)
+    rows = pipeline.lake.changes(life, since, until)
+    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(_LEAVES))
+    rows = rows.append_column("_cdc_enters", pc.cast(pc.invert(leaves), pa.int8()))
+    rows = rows.sort_by([(POSITION, "ascending"), ("_cdc_enters", "ascending")])
+    return log.schema, rows.select(empty.column_names).cast(empty.schema)
+
+
+def _begins(step: Step) -> Tso:
+    return step.lo if isinstance(step, ApplyRows) else step.at - 1
 
 
 def _planned(pipeline: Pipeline, listing: Listing, history: TableHistory) -> Plan:
@@ -179,11 +208,12 @@ def _refuse_missing(
     expired = max((listing.gone.get(one, 0) for one, _, _ in history.names), default=0)
     there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
     entries = pipeline.ledger.files(pipeline.settings.name)
+    mine = {str(replace(history.life, kind=kind)) for kind in ("", *HISTORY_KINDS)}  # of whichever read them last
     lost = max(
         (
             entry.max_commit_ts
             for entry in entries
-            if entry.life == str(history.life) and entry.path not in there and entry.max_commit_ts is not None
+            if entry.life in mine and entry.path not in there and entry.max_commit_ts is not None
         ),
         default=0,
     )
@@ -271,7 +301,7 @@ def _net(changes: pa.Table, schema: TableSchema, name: TableId) -> pa.Table:
         raise ExtractRefused(
             f"{name}: some changes have only some of the columns, so the last one is no whole row. Leave out --net."
         )
-    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(["DELETE", "UPDATE_BEFORE"]))
+    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(_LEAVES))
     ops = pc.if_else(leaves, pa.scalar(int(Op.DELETE), pa.int8()), pa.scalar(int(Op.UPDATE), pa.int8()))
     numbered = rows.append_column(OP, ops).append_column("_cdc_line", pa.array(range(rows.num_rows), pa.int64()))
     numbered = numbered.append_column("_cdc_file", pa.array([0] * rows.num_rows, pa.int32()))

@@ -61,6 +61,8 @@ from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cdc_assets.decoding.replay import RecordLookup, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
@@ -116,6 +118,9 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
 
     def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
+
+    def changes(self, life: Life, since: Tso, until: Tso) -> pa.Table:
+        """The changes of a log at positions in (since, until], in no particular order."""
 
     def close(self) -> None:
         """Close what was opened."""

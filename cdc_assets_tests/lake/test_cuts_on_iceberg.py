@@ -23,6 +23,7 @@ from cdc_assets.model.steps import TagTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
 from cdc_assets.operations.cuts import make_cut, remove_cut
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.opening import ledger_url
@@ -349,3 +350,14 @@ def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Sho
             statement = found.read["spark"].replace("`lake`", f"`{catalog}`")
             assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
     shop.ledger.close()
+
+
+def test_a_log_is_read_by_the_range_of_its_positions(shop: Shop) -> None:
+    shop.more["history"] = {"shop.orders": "log"}
+    shop.add(FIRST + 20, FIRST + 30)
+    shop.add(FIRST + 40, FIRST + 50)
+    shop.pipeline().apply()
+    found = extract(shop.pipeline(), "shop.orders", FIRST + 20, FIRST + 40)
+    assert found.source == "log"
+    shown = [(row["_change_type"], row["id"], row["v"]) for row in found.changes.to_pylist()]
+    assert sorted(shown) == [("INSERT", 40, "more"), ("UPDATE_AFTER", 1, "at 40")]

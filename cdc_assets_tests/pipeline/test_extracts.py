@@ -152,6 +152,27 @@ def test_changes_of_a_range_come_once_in_order_whether_they_are_applied_or_not(s
     assert extract(shop.pipeline, "shop.orders", FIRST + 19, FIRST + 20).changes.num_rows == 0
 
 
+def test_a_log_that_covers_the_range_has_the_same_changes_and_still_has_them_once_the_files_are_gone(
+    shop: Shop,
+) -> None:
+    from_feed = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    shop.more = {"history": {"shop.orders": "log"}}
+    assert extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20).source == "feed"  # it is not there yet
+    shop.pipeline.apply()
+    from_log = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    assert (from_feed.source, from_log.source) == ("feed", "log")
+    assert from_log.changes.to_pylist() == from_feed.changes.to_pylist()
+    for file in (shop.bucket / "shop" / "orders").rglob("CDC*.csv"):
+        file.unlink()
+    assert len(words(extract(shop.pipeline, "shop.orders", FIRST + 12, FIRST + 18).changes)) == 3
+    shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    shop.publish(FIRST + 40)
+    shop.pipeline.apply()
+    assert extract(shop.pipeline, "shop.orders", FIRST + 12, FIRST + 40).source == "log"
+    with pytest.raises(ExtractRefused):  # the log has another column by now
+        extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+
+
 def test_a_ddl_in_the_range_gives_earlier_changes_the_columns_of_its_end(shop: Shop) -> None:
     shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
     shop.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11, wide=True)
