@@ -153,20 +153,27 @@ def _named(present: Plan, table: str) -> TableHistory:
 def _from_log(
     pipeline: Pipeline, present: Plan, history: TableHistory, since: Tso, until: Tso
 ) -> tuple[TableSchema, pa.Table] | None:
-    """Return the columns and changes of the table's log, None where it lacks some or has other columns by now."""
+    """Return the columns and changes of the table's log, None where it lacks some or has other columns by now.
+
+    It lacks records that are in quarantine, and one that is held where it stands has values of other settings.
+    """
     life = replace(history.life, kind=_LOG)
     log, state = present.history.lives.get(life), present.applied.get(life)
     if log is None or state is None or any(_begins(step) < until for step in present.of(life)):
         return None
+    held = any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life))
+    if held or pipeline.lake.quarantined_counts().get(life):
+        return None
     begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
     if since < begins or any(event.at > until and event.changes for event in log.events):
         return None
-    empty = _empty(log.schema, _LOG)
+    schema = log.schema.in_lake
+    empty = _empty(schema, _LOG)
     rows = pipeline.lake.changes(life, since, until)
     leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(_LEAVES))
     rows = rows.append_column("_cdc_enters", pc.cast(pc.invert(leaves), pa.int8()))
     rows = rows.sort_by([(POSITION, "ascending"), ("_cdc_enters", "ascending")])
-    return log.schema, rows.select(empty.column_names).cast(empty.schema)
+    return schema, rows.select(empty.column_names).cast(empty.schema)
 
 
 def _begins(step: Step) -> Tso:

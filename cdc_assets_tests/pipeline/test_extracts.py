@@ -22,6 +22,7 @@ from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.lake_contents import rows_of
 from cdc_assets_tests.little_feed import FIRST
+from cdc_assets_tests.masked import KEY
 from cdc_assets_tests.pipeline.test_cuts import Shop, tomls  # noqa: F401  # a fixture
 from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed
 from cdc_assets_tests.source import Source, Table, normal
@@ -171,6 +172,39 @@ def test_a_log_that_covers_the_range_has_the_same_changes_and_still_has_them_onc
     assert extract(shop.pipeline, "shop.orders", FIRST + 12, FIRST + 40).source == "log"
     with pytest.raises(ExtractRefused):  # the log has another column by now
         extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+
+
+@pytest.mark.parametrize("mask", ["drop", {"redact": "length"}, {"hash": {"key": {"env": "MASK_KEY"}}}], ids=repr)
+def test_a_log_with_masked_columns_has_the_types_and_values_of_an_extract_from_the_feed(
+    shop: Shop, mask: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASK_KEY", KEY)
+    column = "id" if isinstance(mask, dict) and "hash" in mask else "v"
+    shop.more = {"privacy": {f"shop.orders.{column}": mask}, "history": {"shop.orders": "log"}}
+    for net in (False, True):
+        shop.lake.tables.clear()
+        from_feed = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20, net=net)
+        shop.pipeline.apply()
+        from_log = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20, net=net)
+        assert (from_feed.source, from_log.source) == ("feed", "log")
+        assert from_log.changes == from_feed.changes
+
+
+def test_a_log_from_before_a_mask_is_not_read_for_an_extract(shop: Shop) -> None:
+    shop.more = {"history": {"shop.orders": "log"}}
+    shop.pipeline.apply()
+    shop.more |= {"privacy": {"shop.orders.v": {"constant": "hidden"}}}
+    found = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    assert (found.source, set(found.changes.column("v").to_pylist())) == ("feed", {"hidden"})
+
+
+def test_a_log_that_lacks_a_record_in_quarantine_is_not_read_for_an_extract(shop: Shop) -> None:
+    shop.more = {"history": {"shop.orders": "log"}, "quarantine": True}
+    shop.rows("shop.orders", FIRST, [("I", FIRST + 22, "no number", "x"), ("I", FIRST + 24, 4, "y")])
+    shop.publish(FIRST + 30)
+    shop.pipeline.apply()
+    with pytest.raises(MalformedData, match=r"CDC00000000000000000004\.csv line 1"):
+        extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 30)
 
 
 def test_a_ddl_in_the_range_gives_earlier_changes_the_columns_of_its_end(shop: Shop) -> None:
