@@ -122,7 +122,7 @@ class MemoryLake:
                     return StepResult()
                 rows = _change(table.rows, step)
                 if life.kind:
-                    rows = _MOVED[life.kind](rows, step, table.ddl, *self._moved(step))
+                    rows = _MOVED[life.kind](rows, step, table.ddl, *self._moved_into(step))
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 renames = {one.old: one.new for one in step.changes if isinstance(one, RenameColumn)}
                 back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
@@ -132,7 +132,7 @@ class MemoryLake:
                 table.settings = {**({} if emptied else table.settings), **step.settings}
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
                 table = self.tables[life]
-                rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved(step))
+                rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved_into(step))
                 self._commit(self.tables[life], rows, Progress(step.at, Phase.DDL), step.at)
                 if not isinstance(step, ExchangePartition):
                     self.tables[life].name = step.to if isinstance(step, RecoverTable) else None
@@ -335,6 +335,19 @@ class MemoryLake:
         table.rows = rows
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
+
+    def _moved_into(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
+        """The same with the names that the columns have in a log."""
+        leaving, entering = self._moved(step)
+        if step.life.kind != "log":
+            return leaving, entering
+        live = (column for column in self.tables[step.life].schema.stored if column.origin and not column.kept)
+        names = {column.origin: column.name for column in live}
+
+        def named(rows: pa.Table | None) -> pa.Table | None:
+            return None if rows is None else rows.rename_columns([names.get(one, one) for one in rows.column_names])
+
+        return named(leaving), named(entering)
 
     def _moved(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
         """The rows of mirrors that a DDL makes leave, and those that it makes come; None for no such."""
