@@ -34,7 +34,7 @@ from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.lake.commit import CommitTarget, RowDelta, data_file
 from cdc_assets.lake.staging.stage import Batch, name_of
-from cdc_assets.lake.staging.storage import storage
+from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import DataFileWritten, FirstLoad, table_rows
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -79,8 +79,8 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
         return None
     try:
         return _written(target, step, batch, io, table, files)
-    except _SparksError:
-        return None
+    except (_SparksError, pa.ArrowException, ValueError, LookupError):
+        return None  # Spark reads the files, or reports those that cannot be read
     except OSError as error:
         raise LakeUnavailable(
             f"{target.name}: its files cannot be read or written ({error}). Nothing was applied. Correct that and "
@@ -210,10 +210,7 @@ def _field_id(field: pa.Field) -> int:
 
 def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> BitMap:
     """Return at which places of a file's columns one of the keys is."""
-    try:
-        frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
-    except pa.ArrowInvalid:
-        raise _SparksError from None
+    frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
     assert isinstance(frame, pl.DataFrame)
     found = frame.with_row_index("_cdc_place").join(keys, on=kinds.names, how="semi", nulls_equal=True)
     return BitMap(found.get_column("_cdc_place").to_list())
@@ -277,6 +274,7 @@ def _written(
 
 def _write(io: Mapping[str, str], location: str, data: Any) -> int:
     system, path = storage(io, location)
+    make_directory(system, path.rsplit("/", 1)[0])
     with system.open_output_stream(path) as sink:
         sink.write(data)
     return len(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -141,6 +142,29 @@ def test_a_table_that_a_person_lets_copy_on_write_is_sparks(lake: Lake, deltas: 
         work.target.table.updateProperties().set("write.merge.mode", "copy-on-write").commit()
     source.apply(120, [("U", 111, 1, "A")])
     assert (deltas.made, source.rows()) == ([False], [(1, "A"), (2, "b")])
+
+
+def test_a_row_delta_goes_where_a_person_lets_data_files_go(lake: Lake, deltas: Deltas, tmp_path: Path) -> None:
+    source = Source(lake)
+    source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b")])
+    with lake.workbench.on(source.life) as work:
+        work.target.table.updateProperties().set("write.data.path", f"{tmp_path}/elsewhere").commit()
+    source.apply(120, [("U", 111, 1, "A")])
+    assert (deltas.made, source.rows()) == ([True], [(1, "A"), (2, "b")])
+
+
+def test_a_data_file_that_is_no_parquet_is_sparks_to_report(lake: Lake) -> None:
+    source = Source(lake)
+    source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b")])
+    assert lake.settings.local_directory is not None
+    (file,) = (one for one in lake.settings.local_directory.glob("**/data/*.parquet") if b"note" in one.read_bytes())
+    whole = file.read_bytes()
+    file.write_bytes(bytes(len(whole)))
+    with pytest.raises(Exception, match="is not a Parquet file"):
+        source.apply(120, [("U", 111, 1, "A")])
+    file.write_bytes(whole)
+    source.apply(120, [("U", 111, 1, "A")])
+    assert source.rows() == [(1, "A"), (2, "b")]
 
 
 def test_more_changes_rows_or_files_than_are_dealt_with_are_sparks(
