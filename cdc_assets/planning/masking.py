@@ -17,6 +17,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
+    ContinueColumn,
     DropColumn,
     Evolution,
     MoveColumns,
@@ -94,10 +95,11 @@ def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: Tabl
     found: list[SchemaChange] = []
     for change in changes:
         match change:
-            case AddColumn(column) if column.name in absent:
+            case AddColumn(column) | ContinueColumn(column) if column.name in absent:
                 continue
-            case AddColumn(column, default) if columns[column.name].mask is not None:
-                found.append(_added(columns[column.name], default))
+            case AddColumn(column, default) | ContinueColumn(column, default) if columns[column.name].mask is not None:
+                kept, value = _default(columns[column.name], default)
+                found.append(replace(change, column=kept, default=value))
             case DropColumn(name) if name in gone:
                 continue
             case RenameColumn(old) if old in gone:
@@ -115,7 +117,7 @@ def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: Tabl
     return tuple(found)
 
 
-def _added(column: Column, default: object) -> AddColumn:
+def _default(column: Column, default: object) -> tuple[Column, object]:
     """Return the column with its default for rows that are there masked, as it would be in a row that is read."""
     kept = column.in_lake
     assert kept is not None
@@ -126,7 +128,7 @@ def _added(column: Column, default: object) -> AddColumn:
             f'the default of the new column "{column.name}" is none of its type, so the masked values of rows that are '
             "there are not known."
         ) from None
-    return AddColumn(kept, value)
+    return kept, value
 
 
 def _retyped(change: RetypeColumn, column: Column) -> Iterator[SchemaChange]:

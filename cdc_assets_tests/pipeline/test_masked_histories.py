@@ -1,0 +1,53 @@
+"""Masks of columns that history tables keep: a column that comes back is masked as it is in the mirror."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.masked import KEY
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
+
+TEXT = {"ColumnName": "w", "ColumnType": "VARCHAR", "ColumnPrecision": "40", "ColumnDefault": "a secret"}
+NUMBER = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnDefault": "5"}
+BARE = [
+    {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false", "ColumnIsPk": "true"},
+    {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"},
+]
+
+
+@pytest.mark.parametrize("mask", ["drop", {"redact": "length"}, {"hash": {"key": {"env": "MASK_KEY"}}}], ids=repr)
+@pytest.mark.parametrize("first", [TEXT, NUMBER], ids=["one type", "another type"])
+def test_the_default_of_a_masked_column_that_comes_back_is_masked_in_history_tables(
+    tmp_path: Path, mask: object, first: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASK_KEY", KEY)
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.create("shop.t")
+    feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "one")])
+    kind = "INT DEFAULT 5" if first is NUMBER else "VARCHAR(40) DEFAULT 'a secret'"
+    for at, query, columns in (
+        (10, f"ALTER TABLE `t` ADD COLUMN `w` {kind}", [*BARE, first]),
+        (20, "ALTER TABLE `t` DROP COLUMN `w`", BARE),
+        (30, "ALTER TABLE `t` ADD COLUMN `w` VARCHAR(40) DEFAULT 'a secret'", [*BARE, TEXT]),
+    ):
+        write_schema(feed.bucket, document("shop", "t", FIRST + at, Query=query, Type=5, TableColumns=columns))
+    path = feed.bucket / "shop" / "t" / str(FIRST + 30) / "CDC00000000000000000001.csv"
+    path.parent.mkdir()
+    path.write_text(f'"I","t","shop",{FIRST + 32},2,"two","a secret"\r\n', newline="")
+    feed.publish(FIRST + 40)
+    settings = feed.settings(privacy={"shop.t.w": mask}, history={"shop.t": ["log", "scd2"]})
+    outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply()
+    assert [one.reason for one in outcome.tables] == ["", "", ""]
+    found = {life.kind: table.rows.to_pylist() for life, table in lake.tables.items()}
+    assert "a secret" not in repr((found, ledger.journal("little")))
+    here = "w" if first is TEXT else "w__2"
+    masked = [row.get("w") for row in found[""]]
+    assert len(set(masked)) == 1  # of the default as of the row
+    assert [row.get(here) for row in found["log"]] == masked
+    assert [row.get(here) for row in found["scd2"] if row["__END_AT"] is None] == masked
