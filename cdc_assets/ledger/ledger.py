@@ -31,7 +31,7 @@ from cdc_assets.model.comparison import TableComparison, format_comparison, pars
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
-from cdc_assets.model.progress import Life, State
+from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -238,7 +238,9 @@ class Ledger:
         """Record the statistics of these files, and the metrics of the window for which they were read.
 
         A file that is read again replaces its entry; of metrics the newest are kept, and those that do not add up.
+        Files are of the source's table, whichever of its kinds reads them.
         """
+        life = life.source
         known = {stats.path: stats for stats in files}
         if not known:
             return
@@ -579,11 +581,11 @@ def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> di
     columns = columns if life is None else columns.where(one.life == life)
     rows = connection.execute(columns).all()
     by_column: dict[tuple[str, str], dict[str, int]] = {}
-    for of, column, rule, count in _notes(connection, changefeed, life):
+    for of, column, rule, count in _notes(connection, changefeed, life and source_of(life)):
         by_column.setdefault((of, column), {})[rule] = int(count)
     found: dict[str, list[ColumnFidelity]] = {}
     for of, column, source, lake, grade, rule in rows:
-        kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((of, column), {}))
+        kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((source_of(of), column), {}))
         found.setdefault(of, []).append(kept)
     return {of: tuple(columns) for of, columns in found.items()}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["AppliedState", "Base", "Filling", "Gap", "Lack", "Life", "Phase", "Progress", "State", "Whole"]
+__all__ = ["AppliedState", "Base", "Filling", "Gap", "Lack", "Life", "Phase", "Progress", "State", "Whole", "source_of"]
 
 
 class Phase(enum.IntEnum):
@@ -113,6 +113,12 @@ class Life:
     def source(self) -> Life:
         """The table as the source has it."""
         return self if not self.kind else Life(self.born_as, self.version)
+
+
+def source_of(life: str) -> str:
+    """Return the text of a table as the source has it, from that of one of its kinds."""
+    name, at, version = life.rpartition("@")
+    return f"{name}{at}{version.partition('.')[0]}"
 
 
 class Whole(str, enum.Enum):

@@ -71,7 +71,7 @@ def explain(
     planned = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
     steps = planned.of(life)
     entries = pipeline.ledger.files(pipeline.settings.name)
-    read_before = {entry.path: entry for entry in entries if entry.life == str(life)}
+    read_before = {entry.path: entry for entry in entries if entry.life == str(life.source)}
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
     gone = list(_gone(life, windows, expired, read_before))

@@ -35,7 +35,6 @@ from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.formats import COMMIT_TS, OP, POSITION, Op
 from cdc_assets.io.output import output
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows
@@ -215,12 +214,11 @@ def _refuse_missing(
     expired = max((listing.gone.get(one, 0) for one, _, _ in history.names), default=0)
     there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
     entries = pipeline.ledger.files(pipeline.settings.name)
-    mine = {str(replace(history.life, kind=kind)) for kind in ("", *HISTORY_KINDS)}  # of whichever read them last
     lost = max(
         (
             entry.max_commit_ts
             for entry in entries
-            if entry.life in mine and entry.path not in there and entry.max_commit_ts is not None
+            if entry.life == str(history.life.source) and entry.path not in there and entry.max_commit_ts is not None
         ),
         default=0,
     )

@@ -26,8 +26,11 @@ def missing_files(
 ) -> Iterator[str]:
     """Yield one sentence for each gap in the numbers of these tables' files, and for each missing file."""
     roots = _roots(history, lives)
-    bases = {str(life): history.lives[life].base for life in lives}
-    wanted = {life: -1 if base is None else base.at for life, base in bases.items()}  # rows of its dump are not needed
+    wanted = dict[str, Tso]()
+    for life in lives:
+        base = history.lives[life].base
+        begin = -1 if base is None else base.at  # rows of its dump are not needed
+        wanted[str(life.source)] = min(begin, wanted.get(str(life.source), begin))
     yield from _lost_numbers(listing, roots, _numbers_before(source, entries, wanted))
     there = {file.path for file in listing.data_files} | set(listing.problems)
     for entry in entries:

@@ -287,7 +287,7 @@ class Planner:
             complete=self.settings.initial.complete,
             masks=self.masks,
         )
-        files = file_findings(
-            self.source, listing, self.ledger.files(self.settings.name, listing.settled), planned.applied
-        )
+        lives = planned.history.lives  # a kind that is switched off stands still
+        applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}
+        files = file_findings(self.source, listing, self.ledger.files(self.settings.name, listing.settled), applied)
         return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them

@@ -52,11 +52,14 @@ def file_findings(
 ) -> tuple[Finding, ...]:
     """Return a finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
-    `entries` are the ledger's files, `applied` the progress of the lake's tables. A recorded file that no longer exists
+    `entries` are the ledger's files, `applied` the progress of the lake's tables: of a table's kinds the one that is
+    least far counts. A recorded file that no longer exists
     is not a finding if all of its rows are applied, nor is the gap that it leaves.
     """
     known = {entry.path: entry for entry in entries}
-    through = {str(life): state.progress.tso for life, state in applied.items()}
+    through = dict[str, Tso]()
+    for life, state in applied.items():
+        through[str(life.source)] = min(state.progress.tso, through.get(str(life.source), state.progress.tso))
     found = (_gaps(source, listing, known, through), _changed(listing, known), _vanished(listing, known, through))
     return tuple(
         Finding(rule, Severity.WARNING, "", sentence, place)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cdc_assets.errors import RebuildRefused
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.preflight.files import file_findings
+from cdc_assets.types.fidelity import ColumnFidelity
+from cdc_assets.types.rules import Grade
 from cdc_assets_tests.folding import fold_differences
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -74,3 +82,40 @@ def test_a_record_of_the_quarantine_is_replayed_into_each_table(orders: LittleFe
     assert [(one.rows, one.left, one.reason) for one in found] == [(1, 0, "")] * 2
     assert ("INSERT", 4) in words(lake)
     assert fold_differences(lake) == []
+
+
+@pytest.mark.parametrize("name", ["shop.orders", "shop.orders__log"])
+def test_no_table_is_rebuilt_without_a_file_that_another_kind_read_last(name: str, orders: LittleFeed) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    pipeline = opened(orders, lake, ledger)
+    pipeline.apply("test")
+    (read, *_) = ledger.files(pipeline.settings.name)
+    (orders.bucket / read.path).unlink()
+    with pytest.raises(RebuildRefused, match=re.escape(read.path)):
+        rebuild(pipeline, MemoryRebuilds(lake), [name], "again")
+
+
+def test_a_file_that_a_kind_has_not_applied_is_reported_when_it_is_gone(orders: LittleFeed) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    pipeline = opened(orders, lake, ledger)
+    pipeline.apply("test")
+    read = ledger.files(pipeline.settings.name)[-1]
+    (orders.bucket / read.path).unlink()
+    applied = lake.applied()
+    behind = {
+        life: replace(state, progress=Progress(FIRST, Phase.ROWS)) if life.kind else state
+        for life, state in applied.items()
+    }
+    source = pipeline.settings.open_source()
+    for states, said in ((applied, 0), (behind, 1)):
+        found = file_findings(source, source.listing(), ledger.files(pipeline.settings.name), states)
+        assert len([one for one in found if one.rule == "files-vanished"]) == said
+
+
+def test_what_a_reading_lost_is_told_of_the_mirror_and_of_its_log(orders: LittleFeed) -> None:
+    ledger, mirror = Ledger("sqlite://"), Life(TableId("shop", "orders"), 1)
+    log, column = replace(mirror, kind="log"), ColumnFidelity("v", "FLOAT", "float", Grade.LOSSLESS, "")
+    for life in (mirror, log):
+        ledger.record_columns("f", {life: (column,)})
+        ledger.record_files("f", life, [FileStats("a.csv", 1, "", 1, 1, 1, {("v", "rounded"): 2})], "run", None)
+    assert [dict(one.notes) for life in (mirror, log) for one in ledger.fidelity("f", life)] == [{"rounded": 2}] * 2
