@@ -32,6 +32,7 @@ from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.verify import ScannedLake
+from cdc_assets.planning.value_settings import masks_of
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import values
 
@@ -91,7 +92,15 @@ def explain(
             gone += [problem] if problem else []
     found.sort(key=lambda image: (image.position, image.row[OP] > 0, image.file.path, image.row[LINE]))
     shown = {name: value_text(value) for name, value in wanted.to_pylist()[0].items()}
-    row = _present_row(lake, life, schema, wanted) if applied is not None else None
+    row = None
+    if applied is not None:
+        seen = [event.after for event in history.events if event.at <= applied.ddl]
+        if not seen or masks_of(seen[-1]).items() <= applied.settings.items():
+            row = _present_row(lake, life, schema, wanted)
+        else:
+            gone.append(
+                "its row in the lake is not shown, as columns of it are masked otherwise now: rebuild the table"
+            )
     return RowExplanation(
         table=named[life],
         key=shown,

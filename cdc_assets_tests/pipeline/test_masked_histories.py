@@ -1,4 +1,4 @@
-"""Masks of columns that history tables keep: a column that comes back is masked as it is in the mirror."""
+"""Masks beside what else tables have: columns that come back in history tables, and rows that are explained."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.operations.explain import explain
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.masked import KEY
@@ -51,3 +52,17 @@ def test_the_default_of_a_masked_column_that_comes_back_is_masked_in_history_tab
     assert len(set(masked)) == 1  # of the default as of the row
     assert [row.get(here) for row in found["log"]] == masked
     assert [row.get(here) for row in found["scd2"] if row["__END_AT"] is None] == masked
+
+
+def test_a_row_from_before_a_mask_is_not_shown_by_explain(tmp_path: Path) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.create("shop.t")
+    feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a secret")])
+    feed.publish(FIRST + 10)
+    plain, masked = feed.settings(), feed.settings(privacy={"shop.t.v": {"constant": "hidden"}})
+    Pipeline(plain, plain.open_source(), lake, ledger).apply()
+    shown = explain(Pipeline(plain, plain.open_source(), lake, ledger), lake, "shop.t", ["1"])
+    assert shown.row == {"id": "1", "v": "a secret"}
+    found = explain(Pipeline(masked, masked.open_source(), lake, ledger), lake, "shop.t", ["1"])
+    assert (found.row, [change.changed["v"][1] for change in found.changes]) == (None, ["hidden"])
+    assert "masked otherwise now" in found.gone[-1]
