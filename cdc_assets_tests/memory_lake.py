@@ -553,6 +553,8 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
 
 
 def _logged(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
+    if isinstance(step, (ExchangePartition, RecoverTable)) and entering is None:
+        raise TableHeld("no row tells the rows that the DDL moves", table=str(step.life))
     for moved, word in ((leaving, "DELETE"), (entering, "INSERT")):
         if moved is not None:
             own = {"_change_type": word, "_cdc_position": step.at, COMMIT_TS: step.at}

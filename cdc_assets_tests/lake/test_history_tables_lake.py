@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.lake import Lake
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import ContinueColumn
 from cdc_assets.operations.lake_pipeline import LakePipeline
@@ -135,4 +136,32 @@ def test_without_a_mirror_a_truncate_is_a_row_of_its_own(spark: SparkSession, tm
         ("INSERT", FIRST + 9, 1),
         ("TRUNCATE", FIRST + 40, None),
     ]
+    lake.close()
+
+
+def test_without_a_mirror_a_log_is_held_by_a_recovered_table_until_it_is_rebuilt(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 9, 1, "a")])
+    feed.ddl("shop.orders", FIRST + 40, "DROP TABLE `orders`", 4)
+    feed.ddl("shop.orders", FIRST + 60, "RECOVER TABLE `orders`", 25)
+    feed.publish(FIRST + 70)
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    ledger = Ledger("sqlite://")
+
+    def pipeline(**rule: Any) -> LakePipeline:
+        settings = feed.settings(history={"shop.*": {"kinds": ["log"], **rule}})
+        return LakePipeline(settings, settings.open_source(), lake, ledger)
+
+    (table,) = pipeline(mirror=False).apply("test").tables
+    assert table.state is State.HELD
+    assert "are not in the lake as they were" in table.reason
+    assert "Rebuild it together with a mirror" in table.reason
+    pipeline().apply("test")
+    rebuild(pipeline(), Rebuilds(lake), ["shop.orders__log"])
+    rows = lake.read(TableId("shop", "orders__log")).sort_by("_cdc_position").to_pylist()
+    changes = [(row["_change_type"], row["_cdc_position"], row["id"]) for row in rows]
+    assert changes == [("INSERT", FIRST + 9, 1), ("DELETE", FIRST + 40, 1), ("INSERT", FIRST + 60, 1)]
     lake.close()

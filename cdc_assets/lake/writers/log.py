@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
 from cdc_assets.lake.lake_table import parse_lives
@@ -54,6 +55,13 @@ def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataF
 
 
 def _of_ddl(target: CommitTarget, step: DdlStep, rows: MovedRows) -> DataFrame | None:
+    is_lacking = isinstance(step, (ExchangePartition, RecoverTable)) and rows.entering is None
+    if is_lacking or (isinstance(step, ExchangePartition) and step.partitioned and rows.all_unknown):
+        raise TableHeld(
+            f"{step.life}: the rows that the DDL of version {step.at} moves are not in the lake as they were, and no "
+            "row of the feed tells them. Rebuild it together with a mirror (without mirror: false), which has them.",
+            table=str(step.life),
+        )
     sides = ((rows.leaving, "DELETE"), (rows.entering, "INSERT"))
     lives = parse_lives(dict(target.table.properties()))
     names = {one.source: one.column for one in lives if one.until is None}  # a mirror's columns have the source's names
