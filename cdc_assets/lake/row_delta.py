@@ -90,7 +90,7 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
 
 
 class _SparksError(Exception):
-    """A file of the table is not as this module can read it."""
+    """The table is not as this module expects it."""
 
 
 def _compares_by_value(column: Column) -> bool:
@@ -208,12 +208,12 @@ def _field_id(field: pa.Field) -> int:
     return int((field.metadata or {}).get(b"PARQUET:field_id", -1))
 
 
-def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> BitMap:
-    """Return at which places of a file's columns one of the keys is."""
+def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> pl.DataFrame:
+    """Return at which places of a file's columns which of the keys is: _cdc_place, _cdc_key."""
     frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
     assert isinstance(frame, pl.DataFrame)
-    found = frame.with_row_index("_cdc_place").join(keys, on=kinds.names, how="semi", nulls_equal=True)
-    return BitMap(found.get_column("_cdc_place").to_list())
+    found = frame.with_row_index("_cdc_place").join(keys, on=kinds.names, nulls_equal=True)
+    return found.select("_cdc_place", "_cdc_key")
 
 
 def _hidden(io: Mapping[str, str], vector: Any | None) -> BitMap:
@@ -249,13 +249,21 @@ def _written(
     kinds = pa.schema([(name, arrow_type(step.schema.column(name))) for name in names])
     keys = pl.from_arrow(changes.select(list(names)).cast(kinds))
     assert isinstance(keys, pl.DataFrame)
+    keys = keys.unique().with_row_index("_cdc_key")
     ids = tuple(table.columns[name][1] for name in names)
     hiding: list[tuple[_DataFile, BitMap]] = []
+    seen = BitMap()
     for file in files:
         found = _places(_key_columns.read(io, file.path, ids), keys, kinds)
-        before = _hidden(io, file.vector) if found else BitMap()
-        if found - before:
-            hiding.append((file, found | before))
+        before = _hidden(io, file.vector) if len(found) else BitMap()
+        found = found.filter([place not in before for place in found.get_column("_cdc_place")])
+        if not len(found):
+            continue
+        there = BitMap(found.get_column("_cdc_key"))
+        if len(there) < len(found) or there & seen:
+            raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
+        seen |= there
+        hiding.append((file, BitMap(found.get_column("_cdc_place")) | before))
     place = f"{table.directory}/cdc-{name_of(batch.parts[0].rpartition('/')[0])}-{uuid.uuid4().hex[:8]}"
     entering = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
     added = []
