@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.replay import RecordLookup, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import POSITION, SplitReader
 from cdc_assets.lake import schema, table_renames
-from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.replaying import replay_records
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from cdc_assets.lake.cuts import LakeCuts
     from cdc_assets.lake.scan import TableScan
     from cdc_assets.settings.config import LakeSettings
 
@@ -157,25 +158,31 @@ class Lake:
 
     # --- cuts ---
 
+    @cached_property
+    def _cuts(self) -> LakeCuts:
+        from cdc_assets.lake.cuts import LakeCuts  # it takes half a second, and most runs make none
+
+        return LakeCuts(self.state)
+
     def cuts(self) -> tuple[Cut, ...]:
         """Return the cuts that exist, by position. Starts no JVM."""
-        return LakeCuts(self.state).read()
+        return self._cuts.read()
 
     def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
         """Return the snapshots with the tag of a cut, each with how far it is applied. Starts no JVM."""
-        return LakeCuts(self.state).tagged(name)
+        return self._cuts.tagged(name)
 
     def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
         """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile."""
-        return LakeCuts(self.state).make(request, tables)
+        return self._cuts.make(request, tables)
 
     def remove_cut(self, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags."""
-        LakeCuts(self.state).remove(self.workbench, request)
+        self._cuts.remove(self.workbench, request)
 
     def sweep_cuts(self, before_ms: int) -> None:
         """Expire older snapshots of the list of cuts, and remove older files that none refers to. Starts no JVM."""
-        LakeCuts(self.state).sweep(before_ms)
+        self._cuts.sweep(before_ms)
 
     # --- rows ---
 
