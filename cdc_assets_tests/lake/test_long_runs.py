@@ -148,6 +148,7 @@ def _run(pipeline: Pipeline, feed: Feed, windows: int) -> None:
         feed.advance()
         outcome = pipeline.apply(f"run-{feed.window}")
         assert outcome.complete, outcome
+        pipeline.accounts.clear()  # as a run of Dagster does, which logs them
     del outcome
 
 
