@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -119,11 +120,13 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
             assert work.apply().complete
         return Cost(1.0, 1.0, 1, 1, 0)
 
-    def held(feed: Feed, lake: LakeSettings, table: int = 0) -> tuple[int, str]:
-        return fingerprint_of_rows(feed, lakes[lake.warehouse].read(feed.name(table)))
+    def held(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> tuple[int, str]:
+        name = feed.name(table)
+        rows = lakes[lake.warehouse].read(replace(name, table=f"{name.table}__{kind}") if kind else name)
+        return fingerprint_of_rows(feed, rows, kind)
 
     monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([None]))())
-    for name in ("ours", "windows"):
+    for name in ("ours", "windows", "history"):
         monkeypatch.setitem(contenders.CONTENDERS, name, with_(contenders.CONTENDERS[name], monkeypatch, opened))
     monkeypatch.setitem(contenders.CONTENDERS, "steady", with_(grown_twice, monkeypatch, opened))
     monkeypatch.setitem(contenders.CONTENDERS, "plain_spark", lambda **_: [{"wall_seconds": 1.0, "cpu_seconds": 1.0}])

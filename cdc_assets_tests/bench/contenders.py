@@ -38,6 +38,15 @@ def _feed(given: dict[str, Any]) -> Feed:
     return Feed(Path(given["directory"]), given["protocol"], given["tables"], given["columns"])
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "mirror": {},
+    "log": {"*.*": {"kinds": ["log"], "mirror": False}},
+    "scd2": {"*.*": {"kinds": ["scd2"], "mirror": False}},
+    "all three": {"*.*": ["log", "scd2"]},
+}
+"""The setting `history` by the tables that a source table has then."""
+
+
 @contextmanager
 def _spark(lake: LakeSettings) -> Iterator[SparkSession]:
     from cdc_assets.lake import spark_session
@@ -50,9 +59,9 @@ def _spark(lake: LakeSettings) -> Iterator[SparkSession]:
 
 
 @_contender
-def ours(feed: dict[str, Any], lakes: list[str], dump: str = "") -> Laps:
+def ours(feed: dict[str, Any], lakes: list[str], dump: str = "", kinds: str = "mirror") -> Laps:
     """Catch up into each of the lakes, on one Spark; from a dump of what was there before where there is one."""
-    timings, settings = [], _feed(feed).settings
+    timings, settings = [], _feed(feed).settings.with_history(KINDS[kinds])
     if dump:
         settings = settings.model_copy(update={"initial": InitialSettings.model_validate({"dump": dump})})
     with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:
@@ -146,14 +155,31 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
 
 
 @_contender
-def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str) -> Laps:
+def history(feed: str, keys: int, windows: list[int], lakes: dict[str, str]) -> dict[str, Laps]:
+    """Windows of changes into lakes by their KINDS, which begin with the rows of a feed; see `steady`."""
+    source, timings = Feed.resumed(Path(feed)), {kinds: Laps() for kinds in lakes}
+    with _spark(LakeSettings.from_warehouse(next(iter(lakes.values())))) as spark:
+        for number, changes in enumerate((0, *windows)):
+            if number:
+                source.append(changes, keys)
+            for kinds, place in lakes.items():
+                settings, lake = source.settings.with_history(KINDS[kinds]), LakeSettings.from_warehouse(place)
+                with lap() as one, open_pipeline(settings, lake, None, lambda: spark) as work:
+                    assert work.apply().complete
+                if number:
+                    timings[kinds].append({"changes": changes, **dataclasses.asdict(one.measured)})
+    return timings
+
+
+@_contender
+def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str, kinds: str = "mirror") -> Laps:
     """One window after the other into one table, on one Spark; maintenance comes between every hundred."""
     from cdc_assets.operations.maintenance import maintain
 
     source, timings = _feed(feed).create(), []
     source.append(keys, keys, fill=keys)
-    place = LakeSettings.from_warehouse(lake)
-    with _spark(place) as spark, open_pipeline(source.settings, place, None, lambda: spark) as work:
+    place, settings = LakeSettings.from_warehouse(lake), source.settings.with_history(KINDS[kinds])
+    with _spark(place) as spark, open_pipeline(settings, place, None, lambda: spark) as work:
         assert work.apply().complete
         for number in range(count):
             if number and number % 100 == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb as duck
@@ -75,15 +76,24 @@ def fingerprint_of_files(feed: Feed, table: int = 0, through: Tso | None = None)
         return fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table), through=through)})")
 
 
-def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0) -> Fingerprint:
-    """What the lake's table holds, read without Spark."""
-    state = LakeState(lake, feed.settings.name)
-    held = state.read(feed.name(table))
+def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> Fingerprint:
+    """What the lake's table holds, read without Spark; of a history table what the rows are now."""
+    state, name = LakeState(lake, feed.settings.name), feed.name(table)
+    held = state.read(replace(name, table=f"{name.table}__{kind}") if kind else name)
     state.close()
-    return fingerprint_of_rows(feed, held)
+    return fingerprint_of_rows(feed, held, kind)
 
 
-def fingerprint_of_rows(feed: Feed, held: pa.Table) -> Fingerprint:
+_NOW = {
+    "": "SELECT * FROM held",
+    "scd2": "SELECT * FROM held WHERE _cdc_end_ts IS NULL",
+    "log": "SELECT * FROM (SELECT * FROM held QUALIFY row_number() OVER (PARTITION BY id ORDER BY ts DESC, "
+    "_change_type IN ('DELETE', 'UPDATE_BEFORE')) = 1) WHERE _change_type NOT IN ('DELETE', 'UPDATE_BEFORE')",
+}
+"""The rows as they are now, by the kind of a table."""
+
+
+def fingerprint_of_rows(feed: Feed, held: pa.Table, kind: str = "") -> Fingerprint:
     """What rows of a lake table are, with their commit-ts."""
     rows = held.rename_columns(["ts" if name == "_cdc_commit_ts" else name for name in held.column_names])
     fields = [
@@ -93,7 +103,7 @@ def fingerprint_of_rows(feed: Feed, held: pa.Table) -> Fingerprint:
     rows = rows.cast(pa.schema(fields))
     with duck.connect() as connection:
         connection.register("held", rows)
-        return fingerprint(connection, feed, "held")
+        return fingerprint(connection, feed, f"({_NOW[kind]})")
 
 
 def fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str) -> Fingerprint:
