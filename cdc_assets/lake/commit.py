@@ -194,8 +194,9 @@ def _mark(
         snapshot = work.newFastAppend()
     if files:
         target.session.statements.append(f"APPEND {counted(len(files), 'data file')} TO {target.name}")
+    add = snapshot.appendFile if delta is None else snapshot.addRows
     for file in files:
-        snapshot.appendFile(data_file(target, work.table(), file))
+        add(data_file(target, work.table(), file))
     for key, value in said.items():
         snapshot.set(key, value)
     snapshot.commit()

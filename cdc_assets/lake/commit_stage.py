@@ -17,7 +17,7 @@ from cdc_assets.model.steps import ApplyRows
 __all__ = ["STAGED", "commit_stage"]
 
 STAGED = "cdc.stage"
-"""Snapshot property: the stage whose data files a first load added as they were."""
+"""Snapshot property: the stage whose data files a commit added as they were."""
 
 
 def commit_stage(
@@ -43,14 +43,14 @@ def commit_stage(
         )
     alike, passed = AlikeKeys(), list[int]()
     delta = None if target.empty or not batch.parts else row_delta_of(target, step, batch, io)
+    mark = {**mark, STAGED: name_of(staged.path)} if batch.files else mark
     if delta is not None:
-        publish(target, label, delta=delta, properties=_filled(step), mark=mark)
+        publish(target, label, files=batch.files, delta=delta, properties=_filled(step), mark=mark)
         return alike, 0
     if batch.parts:
         spark = target.session.spark
         alike = writer_of(step).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
     rows = (lambda: passed.append(_write(target, step, batch, io))) if batch.parts else None
-    mark = {**mark, STAGED: name_of(staged.path)} if batch.files else mark
     publish(target, label, rows=rows, files=batch.files, mark=mark, properties=_filled(step))
     return alike, sum(passed)
 

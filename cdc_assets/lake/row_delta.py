@@ -8,8 +8,12 @@ from the table's Parquet files; a row whose key the window has is hidden by a de
 old one and the new places, and the rows that the window brings are one more data file. That is what Spark's
 merge-on-read commits too, but that it keeps the row id of an updated row.
 
+Of a table of states only the files with open ones are looked at. A state that ends is read whole, for it is written
+again with its end, with the columns that its file has: what a file lacks reads as the column's default in either.
+
 Only where keys are equal if their values are: no collation, no floating point, no change that leaves columns out. And
-only tables as they are made here: format 3, Parquet, no partitions, no delete files but vectors. The rest is Spark's.
+only tables as they are made here: format 3, Parquet, partitions by the kind of table alone, no delete files but
+vectors. The rest is Spark's.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import json
 import struct
 import uuid
 import zlib
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,13 +35,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
+from cdc_assets.decoding.states import END_AT, END_TS, LANDED, START_AT, START_TS, tracked
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.lake.commit import CommitTarget, RowDelta, data_file
-from cdc_assets.lake.staging.stage import Batch, name_of
+from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.storage import make_directory, storage
-from cdc_assets.lake.staging.tasks import DataFileWritten, FirstLoad, table_rows
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, table_rows, write_data_files
+from cdc_assets.model.schema import Column
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type
@@ -63,6 +69,16 @@ class _DataFile:
     vector: Any | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """Rows of a data file that leave it: their places, those of the changes that replace them, and what was hidden."""
+
+    file: _DataFile
+    places: pl.Series
+    changes: pl.Series
+    before: BitMap
+
+
 def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> RowDelta | None:
     """Write what a commit of a staged window takes in; None, with nothing written, where that is Spark's to do.
 
@@ -71,10 +87,12 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
     """
     key = [step.schema.column(name) for name in step.schema.key]
     small = 0 < batch.entering + batch.leaving <= _CHANGES
-    if step.life.kind or not small or batch.patches or batch.bases or not key or not all(map(_compares_by_value, key)):
+    if not small or batch.patches or batch.bases or not key or not all(map(_compares_by_value, key)):
         return None
+    if step.life.kind and (batch.schema_id is None or not step.files):
+        return None  # what begins is no data file yet, or what the table has of a range of positions is replaced
     table = _table_of(target)
-    files = None if table is None or not table.takes(step) else _files(target, batch)
+    files = None if table is None or not table.takes(step) else _files(target, batch, table.partition)
     if table is None or files is None:
         return None
     try:
@@ -107,8 +125,11 @@ def _table_of(target: CommitTarget) -> FirstLoad | None:
     plain = all(properties.get(name, value) == value for name, value in wanted.items())
     plain = plain and properties.get("write.object-storage.enabled", "false") != "true"
     plain = plain and "write.merge.mode" in properties and int(table.operations().current().formatVersion()) == 3
-    if not plain or int(table.specs().size()) != 1 or not table.spec().isUnpartitioned():
+    parts = table.spec().fields()
+    known = all(parts.get(place).transform().toString() == "bucket[1]" for place in range(parts.size()))
+    if not plain or int(table.specs().size()) != 1 or not known or parts.size() > 1:
         return None
+    partition = str(table.schema().findColumnName(parts.get(0).sourceId())) if parts.size() else ""
     columns: dict[str, tuple[str, int, int | None]] = {}
     kind: Any
     for field in json.loads(java("org.apache.iceberg.SchemaParser").toJson(table.schema()))["fields"]:
@@ -117,13 +138,18 @@ def _table_of(target: CommitTarget) -> FirstLoad | None:
             kind, element = f"list<{kind.get('element')}>", kind.get("element-id")
         columns[field["name"]] = (kind, field["id"], element)
     directory = properties.get("write.data.path") or f"{table.location()}/data"
-    return FirstLoad(directory.rstrip("/"), target.schema_id, columns)
+    return FirstLoad(directory.rstrip("/"), target.schema_id, columns, False, partition)
 
 
-def _files(target: CommitTarget, batch: Batch) -> list[_DataFile] | None:
-    """Return the data files that may have keys of the window; None if they are too many, or not as expected."""
+def _files(target: CommitTarget, batch: Batch, partition: str) -> list[_DataFile] | None:
+    """Return the data files that may have keys of the window; None if they are too many, or not as expected.
+
+    Of a table with a partition column only those where it is NULL.
+    """
     expressions = target.session.iceberg.java("org.apache.iceberg.expressions.Expressions")
     scan = target.table.newScan().useSnapshot(target.snapshot)
+    if partition:
+        scan = scan.filter(expressions.isNull(partition))
     for name, (low, high) in batch.ranges.items():
         scan = scan.filter(expressions.greaterThanOrEqual(name, low)).filter(expressions.lessThanOrEqual(name, high))
     found: list[_DataFile] = []
@@ -153,17 +179,22 @@ def _each(tasks: Any) -> Iterator[Any]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _staged(io: Mapping[str, str], schema: TableSchema, batch: Batch) -> pa.Table:
+def _staged(io: Mapping[str, str], step: ApplyRows, batch: Batch) -> pa.Table:
     """Return the staged changes with the names of the table's columns."""
-    names = [column.name for column in schema.stored]
+    names = [column.name for column in step.schema.stored]
+    own = [OP, COMMIT_TS, *((LANDED, *_MOMENTS) if step.life.kind else ())]
     places = [f"c{position}" for position in range(len(names))]
     parts = []
     for location in batch.parts:
         system, path = storage(io, location)
         with system.open_input_file(path) as source:
-            parts.append(pq.ParquetFile(source).read(columns=[OP, COMMIT_TS, *places]))
+            parts.append(pq.ParquetFile(source).read(columns=[*own, *places]))
     changes = pa.concat_tables(parts)
-    return changes.select([OP, COMMIT_TS, *places]).rename_columns([OP, COMMIT_TS, *names])
+    return changes.select([*own, *places]).rename_columns([*own, *names])
+
+
+def _enters(changes: pa.Table) -> pa.ChunkedArray:
+    return pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))
 
 
 class _KeyColumns:
@@ -208,12 +239,42 @@ def _field_id(field: pa.Field) -> int:
     return int((field.metadata or {}).get(b"PARQUET:field_id", -1))
 
 
+def _replaced(
+    io: Mapping[str, str], files: Sequence[_DataFile], changes: pa.Table, step: ApplyRows, table: FirstLoad
+) -> list[_Replaced]:
+    """Return which rows of the files have the key of which of the changes; raises _SparksError where several have."""
+    names = step.schema.key
+    kinds = pa.schema([(name, arrow_type(step.schema.column(name))) for name in names])
+    keys = pl.from_arrow(changes.select(list(names)).cast(kinds))
+    assert isinstance(keys, pl.DataFrame)
+    if keys.is_duplicated().any():
+        raise _SparksError  # a MERGE says of which row
+    keys = keys.with_row_index("_cdc_change")
+    ids = tuple(table.columns[name][1] for name in names)
+    replaced: list[_Replaced] = []
+    seen = BitMap()
+    for file in files:
+        found = _places(_key_columns.read(io, file.path, ids), keys, kinds)
+        before = _hidden(io, file.vector) if len(found) else BitMap()
+        if gone := BitMap(found.get_column("_cdc_place")) & before:
+            found = found.filter(~pl.col("_cdc_place").is_in(list(gone)))
+        if not len(found):
+            continue
+        there = BitMap(found.get_column("_cdc_change"))
+        if len(there) < len(found) or there & seen:
+            raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
+        seen |= there
+        places, of = found.get_columns()
+        replaced.append(_Replaced(file, places, of, before))
+    return replaced
+
+
 def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> pl.DataFrame:
-    """Return at which places of a file's columns which of the keys is: _cdc_place, _cdc_key."""
+    """Return at which places of a file's columns which of the keys is, by place: _cdc_place, _cdc_change."""
     frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
     assert isinstance(frame, pl.DataFrame)
     found = frame.with_row_index("_cdc_place").join(keys, on=kinds.names, nulls_equal=True)
-    return found.select("_cdc_place", "_cdc_key")
+    return found.select("_cdc_place", "_cdc_change").sort("_cdc_place")
 
 
 def _hidden(io: Mapping[str, str], vector: Any | None) -> BitMap:
@@ -234,6 +295,80 @@ def _hidden(io: Mapping[str, str], vector: Any | None) -> BitMap:
     return BitMap.deserialize(body[16:])
 
 
+# --- states -----------------------------------------------------------------------------------------------------------
+
+_MOMENTS = (START_TS, START_AT, END_TS, END_AT)
+
+
+def _states(
+    io: Mapping[str, str], changes: pa.Table, replaced: Sequence[_Replaced], step: ApplyRows, table: FirstLoad
+) -> list[pa.Table]:
+    """Return the states that changes end, by the columns that their files have, and last those that begin or go on.
+
+    A state that would have no length is none.
+    """
+    ended: dict[pa.Schema, list[pa.Table]] = {}
+    going_on, same, track = list[pa.Table](), BitMap(), tracked(step)
+    for one in replaced:
+        rows, mine = _rows(io, one, table), changes.take(one.changes.to_arrow())
+        ends = pc.less(rows.column(START_TS), mine.column(START_TS))
+        if track is not None:
+            on = _goes_on(rows, mine, track, step)
+            ends = pc.and_not(ends, on)
+            same |= BitMap(one.changes.filter(pl.Series(on)))
+            going_on.append(_with(mine, rows, {START_TS: START_TS, START_AT: START_AT}).filter(on))
+        closed = _with(rows, mine, {END_TS: START_TS, END_AT: START_AT}).filter(ends)
+        ended.setdefault(closed.schema, []).append(closed)
+    begins = pc.and_not(_enters(changes), changes.column(LANDED))
+    if same:
+        is_same = pc.is_in(pa.array(range(changes.num_rows), pa.uint32()), pa.array(same, pa.uint32()))
+        begins = pc.and_not(begins, is_same)
+    entering = pa.concat_tables([changes.filter(begins), *going_on])
+    return [*(pa.concat_tables(parts) for parts in ended.values()), table_rows(entering, step, table)]
+
+
+def _with(rows: pa.Table, others: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    """Return rows with columns of as many others in the place of theirs."""
+    for name, other in names.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), others.column(other).cast(rows.schema.field(at).type))
+    return rows
+
+
+def _goes_on(rows: pa.Table, changes: pa.Table, track: Sequence[str], step: ApplyRows) -> pa.ChunkedArray:
+    """Return which open states go on: the change of their key enters with equal values in the columns of `track`."""
+    same = pl.Series(_enters(changes))
+    for name in track:
+        kind = arrow_type(step.schema.column(name))
+        if name not in rows.column_names or pa.types.is_nested(kind):
+            raise _SparksError
+        old, new = (pl.Series(one.column(name).cast(kind)) for one in (rows, changes))
+        same &= old.eq_missing(new)
+    return pa.chunked_array([same.to_arrow()])
+
+
+def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
+    """Return the rows of a file that are replaced, with those of the table's columns that the file has."""
+    names = {number: name for name, (_, number, _) in table.columns.items()}
+    system, place = storage(io, of.file.path)
+    places, found, begin, at = of.places.to_list(), list[pa.Table](), 0, 0
+    with system.open_input_file(place) as source:
+        file = pq.ParquetFile(source, pre_buffer=True)
+        fields = [field for field in file.schema_arrow if _field_id(field) in names]
+        columns = [field.name for field in fields]
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            end = bisect_left(places, begin + rows, at)
+            if end > at:
+                taken = pa.array([place - begin for place in places[at:end]], pa.int64())
+                found.append(file.read_row_group(group, columns=columns).select(columns).take(taken))
+            begin, at = begin + rows, end
+    kept = [field.with_name(names[_field_id(field)]) for field in fields]
+    if not {*_MOMENTS} <= {field.name for field in kept}:
+        raise _SparksError
+    return pa.concat_tables(found).rename_columns([field.name for field in kept]).cast(pa.schema(kept))
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -245,39 +380,21 @@ def _written(
     table: FirstLoad,
     files: Sequence[_DataFile],
 ) -> RowDelta:
-    changes, names = _staged(io, step.schema, batch), step.schema.key
-    kinds = pa.schema([(name, arrow_type(step.schema.column(name))) for name in names])
-    keys = pl.from_arrow(changes.select(list(names)).cast(kinds))
-    assert isinstance(keys, pl.DataFrame)
-    keys = keys.unique().with_row_index("_cdc_key")
-    ids = tuple(table.columns[name][1] for name in names)
-    hiding: list[tuple[_DataFile, BitMap]] = []
-    seen = BitMap()
-    for file in files:
-        found = _places(_key_columns.read(io, file.path, ids), keys, kinds)
-        before = _hidden(io, file.vector) if len(found) else BitMap()
-        found = found.filter([place not in before for place in found.get_column("_cdc_place")])
-        if not len(found):
-            continue
-        there = BitMap(found.get_column("_cdc_key"))
-        if len(there) < len(found) or there & seen:
-            raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
-        seen |= there
-        hiding.append((file, BitMap(found.get_column("_cdc_place")) | before))
-    place = f"{table.directory}/cdc-{name_of(batch.parts[0].rpartition('/')[0])}-{uuid.uuid4().hex[:8]}"
-    entering = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
-    added = []
-    if entering.num_rows:
-        sink = pa.BufferOutputStream()
-        pq.write_table(table_rows(entering, step, table), sink, compression="zstd", store_decimal_as_integer=True)
-        size = _write(io, f"{place}.parquet", sink.getvalue())
-        added.append(data_file(target, target.table, DataFileWritten(f"{place}.parquet", size)))
-    vectors = _write_vectors(target, io, f"{place}.puffin", hiding) if hiding else []
-    replaced = [file.vector for file, _ in hiding if file.vector is not None]
+    changes = _staged(io, step, batch)
+    replaced = _replaced(io, files, changes, step, table)
+    if step.life.kind:
+        parts = _states(io, changes, replaced, step, table)
+    else:
+        parts = [table_rows(changes.filter(_enters(changes)), step, table)]
+    place = StagePlace(batch.parts[0].rpartition("/")[0], io, step, table, f"-{uuid.uuid4().hex[:8]}")
+    added = [file for number, rows in enumerate(parts) for file in write_data_files(place, table, rows, number)]
+    vectors = _write_vectors(target, io, place.data_path(table, 0), table, replaced) if replaced else []
     target.session.statements.append(
-        f"ROW DELTA INTO {target.name}: {entering.num_rows} rows in, rows of {len(hiding)} data files out"
+        f"ROW DELTA INTO {target.name}: {sum(rows.num_rows for rows in parts)} rows in, rows of {len(replaced)} data "
+        "files out"
     )
-    return RowDelta(added, vectors, replaced)
+    hidden = [one.file.vector for one in replaced if one.file.vector is not None]
+    return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden)
 
 
 def _write(io: Mapping[str, str], location: str, data: Any) -> int:
@@ -289,9 +406,11 @@ def _write(io: Mapping[str, str], location: str, data: Any) -> int:
 
 
 def _write_vectors(
-    target: CommitTarget, io: Mapping[str, str], location: str, hiding: Sequence[tuple[_DataFile, BitMap]]
+    target: CommitTarget, io: Mapping[str, str], data: str, table: FirstLoad, replaced: Sequence[_Replaced]
 ) -> list[Any]:
-    """Write one Puffin file of deletion vectors, and return them as Iceberg's API has them."""
+    """Write one Puffin file of deletion vectors beside a data file, and return them as Iceberg's API has them."""
+    location = f"{data.removesuffix('.parquet')}.puffin"
+    hiding = [(one.file, BitMap(one.places) | one.before) for one in replaced]
     blobs, described = bytearray(_PUFFIN), []
     for file, places in hiding:
         body = _VECTOR + struct.pack("<QI", 1, 0) + places.serialize()
@@ -309,12 +428,14 @@ def _write_vectors(
         )
         blobs += blob
     footer = json.dumps({"blobs": described, "properties": {"created-by": "cdc-assets"}}).encode()
-    data = bytes(blobs) + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN
-    size, found = _write(io, location, data), []
+    puffin = bytes(blobs) + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN
+    size, found = _write(io, location, puffin), []
     metadata = target.session.iceberg.java("org.apache.iceberg.FileMetadata")
     for (file, places), blob_at in zip(hiding, described, strict=True):
         builder = metadata.deleteFileBuilder(target.table.spec()).ofPositionDeletes().withFormat("puffin")
         builder = builder.withPath(location).withFileSizeInBytes(size).withReferencedDataFile(file.path)
+        if table.partition:
+            builder = builder.withPartitionPath(table.partition_path(null=True))
         builder = builder.withContentOffset(blob_at["offset"]).withContentSizeInBytes(blob_at["length"])
         found.append(builder.withRecordCount(len(places)).build())
     return found

@@ -241,8 +241,8 @@ def history(place: Place) -> Iterator[Figure]:
     feed.keep()
     root = place.at("lakes")
     where = {kinds: root / kinds for kinds in ("mirror", "log", "scd2", "all three")}
-    lakes = {kinds: str(lake) for kinds, lake in where.items()}
-    cost, laps = contend("history", feed=str(feed.directory), keys=rows, windows=[changes] * 5, lakes=lakes)
+    into = {kinds: str(lake) for kinds, lake in where.items()}
+    cost, laps = contend("history", feed=str(feed.directory), keys=rows, windows=[changes] * 5, lakes=into)
     _check_history(feed, where)
     for kinds, mine in laps.items():
         yield Figure(name, f"{kinds}, {changes:,} changes", _best(mine), notes=_laps(mine, cost))

@@ -9,6 +9,7 @@ from typing import Any
 from cdc_assets.formats import Wire
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.lake import Lake
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -48,13 +49,23 @@ class Files:
 
 
 class Source:
-    """One table's source: writes its CSV rows as (op, commit-ts, values…) and carries steps into a lake."""
+    """One table's source: writes its CSV rows as (op, commit-ts, values…) and carries steps into a lake.
+
+    With a `rule` into its history table, which has the name of its own then.
+    """
 
     def __init__(
-        self, lake: Lake, name: TableId = ORDERS, schema: TableSchema = SCHEMA, at: int = 100, create: bool = True
+        self,
+        lake: Lake,
+        name: TableId = ORDERS,
+        schema: TableSchema = SCHEMA,
+        at: int = 100,
+        create: bool = True,
+        rule: HistoryRule | None = None,
     ) -> None:
         self.lake = lake
-        self.life = Life(name, at)
+        self.rule = rule
+        self.life = Life(name, at, rule.kinds[0] if rule is not None else "")
         self.schema = schema
         self.progress = Progress(at, Phase.DDL)
         self.name = name
@@ -77,7 +88,8 @@ class Source:
         )
         names = ((self.name, 0, 1 << 62),)
         decoding = {(root, version): (self.name, self.schema)}
-        return ApplyRows(self.life, lo, hi, listed, decoding, self.schema, version, names), Files(data)
+        step = ApplyRows(self.life, lo, hi, listed, decoding, self.schema, version, names, history=self.rule)
+        return step, Files(data)
 
     def _line(self, row: tuple[Any, ...]) -> str:
         op, ts, *values = row

@@ -13,8 +13,9 @@ import pytest
 
 from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.lake.commit import RowDelta
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn
 from cdc_assets_tests.lake.table_source import Source
 
 
@@ -71,13 +72,17 @@ _NAMES = ("id", "a.b", "wide name", "größe`", "x_x2Eb", "select", "c1", "'")
 class History:
     """Two tables that go through the same history: one by row deltas where they may be, one by MERGE."""
 
-    def __init__(self, lake: Lake, kinds: tuple[KeyKind, ...], seed: int) -> None:
+    def __init__(self, lake: Lake, kinds: tuple[KeyKind, ...], seed: int, rule: HistoryRule | None = None) -> None:
         self.lake, self.kinds, self.rng = lake, list(kinds), random.Random(seed)
+        self.is_mirror = rule is None
         names = self.rng.sample(_NAMES, len(kinds) + 1)
+        rule = replace(rule, track_except=(names[-1],)) if rule is not None and rule.track_except else rule
         self.keys = [replace(kind.column, name=name) for kind, name in zip(kinds, names, strict=False)]
         self.others = [Column(names[-1], "VARCHAR", precision=20)]
         self.deltas = 0
-        self.ours, self.theirs = (Source(lake, TableId("shop", name), self.schema()) for name in ("ours", "theirs"))
+        self.ours, self.theirs = (
+            Source(lake, TableId("shop", name), self.schema(), rule=rule) for name in ("ours", "theirs")
+        )
         self.ts, self.made, self.alive = 101, len(_NAMES), dict[tuple[Any, ...], None]()
 
     def schema(self) -> TableSchema:
@@ -138,6 +143,7 @@ class History:
     def alter(self) -> None:
         self.made += 1
         at, what = self.rng.randrange(len(self.keys)), self.rng.choice(("add", "drop", "rename", "widen"))
+        what = {"drop": "empty"}.get(what, what) if not self.is_mirror else what
         change: Any
         wider = self.kinds[at].wider
         if what == "widen" and wider is not None:
@@ -147,6 +153,9 @@ class History:
         elif what == "rename":
             old, self.keys[at] = self.keys[at], replace(self.keys[at], name=f"re.named{self.made}")
             change = RenameColumn(old.name, self.keys[at].name)
+        elif what == "empty":
+            change = DeleteRows(None)
+            self.alive.clear()
         elif what == "drop" and len(self.others) > 1:
             change = DropColumn(self.others.pop(0).name)
         else:
@@ -184,3 +193,21 @@ def test_a_history_by_row_deltas_leaves_what_it_leaves_by_merge(seed: int, kind:
     history = History(lake, tuple(KINDS[name] for name in names), seed)
     history.run(5 if kind else 12)
     assert bool(history.deltas) == (not {"double", "padded text"} & {*names})
+
+
+STATES = HistoryRule("*", ("scd2",))
+TRACKED = replace(STATES, track_except=("the last",))
+RULES = {"all": STATES, "some": TRACKED}
+TRIALS = [
+    pytest.param(seed, rule, marks=[pytest.mark.soak] * ((seed, rule) != (0, "some")))
+    for seed in range(12)
+    for rule in RULES
+]
+
+
+@pytest.mark.parametrize(("seed", "tracked"), TRIALS)
+def test_states_by_row_deltas_are_those_that_a_merge_leaves(seed: int, tracked: str, lake: Lake) -> None:
+    names = random.Random(seed).sample([name for name in KINDS if name not in ("double", "padded text")], 1 + seed % 2)
+    history = History(lake, tuple(KINDS[name] for name in names), seed, RULES[tracked])
+    history.run(3 if seed == 0 else 12)
+    assert history.deltas

@@ -44,6 +44,7 @@ __all__ = [
     "part_reader",
     "scatter",
     "table_rows",
+    "write_data_files",
 ]
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -77,6 +78,10 @@ class FirstLoad:
         return self.partition == partition_column(step.life.kind) and wanted == {
             name: kind for name, (kind, _, _) in self.columns.items()
         }
+
+    def partition_path(self, *, null: bool) -> str:
+        """Return the partition of rows by whether their partition column is NULL, as Iceberg's paths have it."""
+        return f"{self.partition}_bucket={_NULL_PARTITION if null else '0'}" if self.partition else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +207,8 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
     staged, name, files = changes, "", tuple[DataFileWritten, ...]()
     if place.landing is not None and changes.num_rows:
         rows, staged = kind.apart(changes, place.step, place.landing.empty)
-        files = tuple(_write_files(place, place.landing, rows, number)) if rows.num_rows else ()
+        rows = table_rows(rows, place.step, place.landing)
+        files = tuple(write_data_files(place, place.landing, rows, number))
     if staged.num_rows:
         name = place.part_path(number)
         _write(place, name, _by_position(staged, place.step))
@@ -211,21 +217,20 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
     return Part(report, name, files, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
 
 
-def _write_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, number: int) -> Iterator[DataFileWritten]:
-    """Write rows as data files of their table, one for each partition."""
-    parts = {"": rows}
+def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, number: int) -> Iterator[DataFileWritten]:
+    """Write rows in their table's own form as data files of it, one for each partition that has some."""
+    parts = [(rows, True)]
     if landing.partition:
         null = pc.is_null(rows.column(landing.partition))
-        parts = {_NULL_PARTITION: rows.filter(null), "0": rows.filter(pc.invert(null))}
-    for value, part in parts.items():
+        parts = [(rows.filter(null), True), (rows.filter(pc.invert(null)), False)]
+    for part, is_null in parts:
         if not part.num_rows:
             continue
-        part = table_rows(part, place.step, landing)
         each = max(1, part.nbytes // part.num_rows)
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
-        location = place.data_path(landing, number, "-0" if value == "0" else "")
+        location = place.data_path(landing, number, "" if is_null else "-0")
         written = _write(place, location, part, store_decimal_as_integer=True, **options)
-        yield DataFileWritten(location, written, f"{landing.partition}_bucket={value}" if landing.partition else "")
+        yield DataFileWritten(location, written, landing.partition_path(null=is_null))
 
 
 def _with_rows(changes: pa.Table, place: StagePlace) -> tuple[pa.Table, int]:
