@@ -3,7 +3,7 @@
     read ──▶ decode ──▶ number deliveries ──▶ filter ──▶ validate ──▶ upgrade ──▶ reduce        `window` draws it
 
 window        the river from files to a window, and what it reports
-split         what flows in it: read, decoded, the rows that are due, the columns of today
+split         what flows in it: read, decoded, the rows that are due, the columns of today, rows by their keys
 validate      the rows that keep what their schema file promises
 kinds/        kinds of tables: one change per key, how many equal rows enter or leave, every change, every state
 
@@ -14,11 +14,9 @@ moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
 run_again     transactions without keys that may have been sent twice
 cut_off       a last record without terminator: is anything lost with it?
-by_key        rows by their keys, as the collations of these compare
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source
-buckets       rows by a hash: several tasks share a window
 replay        quarantined records read again after a fix
 
 What flows is a table as `formats` describes it, and up to two columns more; after `reduce` some kinds have COUNT, and

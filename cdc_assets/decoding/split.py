@@ -4,6 +4,8 @@
     due           the rows with lo < position <= hi, of a name while the table had it
     in_shape      the same rows with the columns that the step's table has
     file_stats    what a file holds, whichever of it is due
+    with_key      rows by their keys, as the collations of these compare
+    split         rows by a hash: several tasks share a window, and what is reduced together meets in one of them
 
 Rows are filtered before they are validated, so that a row is validated by the windows that take it only. A record's
 images share their position, so no record is cut in two. Without commit-ts every row of a file is due.
@@ -11,10 +13,12 @@ images share their position, so no record is cut in two. Without commit-ts every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,19 +46,26 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.mysql_types import arrow_type
 
 __all__ = [
     "MAX_REJECTS",
     "Split",
     "between",
+    "bounds",
+    "bucket_of",
     "concerning_file",
     "due",
     "file_stats",
+    "hash_probe",
     "in_shape",
     "may_be_due",
     "no_changes",
+    "of_keys",
     "read_splits",
+    "split",
+    "with_key",
 ]
 
 MAX_REJECTS = 20
@@ -304,3 +315,69 @@ def file_stats(split: Split) -> FileStats:
     whole = split.file.piece or split.file.bounds is not None  # what a source cuts out is whole
     size = split.file.size if whole else len(split.data)
     return FileStats(split.file.path, size, split.file.etag, rows, low, high, decoded.notes)
+
+
+# --- rows by their keys, as the collation of each column compares ----------------------------------------------------
+
+
+def with_key(changes: pa.Table, schema: TableSchema, besides: tuple[str, ...]) -> tuple[pl.DataFrame, list[str]]:
+    """The key's columns in their collation's normal form, and some others, with the names of the former."""
+    frame = pl.from_arrow(changes.select([*besides, *schema.key]))
+    assert isinstance(frame, pl.DataFrame)
+    by = list(schema.key)
+    for position, name in enumerate(schema.key):
+        collation = schema.column(name).compares_by
+        if collation and not is_plain(collation) and pa.types.is_string(changes.schema.field(name).type):
+            by[position] = f"_cdc_key_{position}"
+            normal = normal_form(changes.column(name).combine_chunks(), collation)
+            frame = frame.with_columns(pl.Series(by[position], normal))
+    return frame, by
+
+
+def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
+    """Cut changes by a hash of their key, so that all of one key are in the same bucket, whoever splits them.
+
+    Keys that are equal by their collation are so here.
+    """
+    if not changes.num_rows:
+        return [changes] * buckets
+    hashed = bucket_of(*with_key(changes, schema, ()), buckets)
+    rows = hashed.arg_sort()
+    bounds = hashed.gather(rows).search_sorted(pl.Series(range(buckets + 1), dtype=hashed.dtype), side="left").to_list()
+    places = rows.to_arrow()
+    return [changes.take(places[low:high]) for low, high in pairwise(bounds)]
+
+
+def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
+    """Return the lowest and highest value of each key column of integers."""
+    found: dict[str, tuple[int, int]] = {}
+    for name in schema.key:
+        array = changes.column(name)
+        if pa.types.is_integer(array.type) and array.null_count == 0 and len(array):
+            both = pc.min_max(array).as_py()
+            found[name] = (both["min"], both["max"])
+    return found
+
+
+def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the changes whose key is among `keys`, as the collation of each column compares."""
+    (mine, by), (wanted, _) = with_key(changes, schema, ()), with_key(keys, schema, ())
+    kept = mine.with_row_index("_cdc_row").join(wanted, on=by, how="semi", nulls_equal=True)
+    return changes.take(kept.get_column("_cdc_row").to_arrow())
+
+
+# --- rows by a hash of some columns: how tasks share a window --------------------------------------------------------
+
+_SEED = 7
+
+
+def bucket_of(frame: pl.DataFrame, by: Sequence[str], buckets: int) -> pl.Series:
+    """Return the number of each row's bucket; it is the same wherever `hash_probe` is."""
+    return frame.select((pl.struct(by).hash(_SEED) % buckets).alias("bucket")).get_column("bucket")
+
+
+def hash_probe() -> int:
+    """Return this machine's hash of a known value: machines that disagree must not share a window."""
+    known = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
+    first, second = known.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
+    return int(first) ^ (int(second) >> 1)

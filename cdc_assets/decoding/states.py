@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
-from cdc_assets.decoding.by_key import with_key
 from cdc_assets.decoding.own_columns import LAST_CHANGE, MOMENTS, OwnColumn
+from cdc_assets.decoding.split import with_key
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, has_patches, position_column
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows

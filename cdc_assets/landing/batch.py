@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Unreadable, database_of, is_statement, quote, rename_pairs
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind, dialect_of
-from cdc_assets.landing.events import digest_of, event_rows
-from cdc_assets.landing.files import REPEAT, LandingStore, NewFiles, Spool
+from cdc_assets.landing.files import REPEAT, LandingStore, NewFiles, Spool, digest_of, event_rows
 from cdc_assets.landing.partition_reader import (
     Bounds,
     Finding,

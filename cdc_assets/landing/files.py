@@ -9,22 +9,28 @@
     Spool.join(written)  take files that were written elsewhere
     Spool.finish()       write what is left, by table, and close the file
     Spool.abandon()      stop, and leave no file
+    event_rows, read_event_rows   events and the state <-> rows
 
 A message stands once for each table that it speaks of, with the table's row events in it. Rows are sorted by (table,
 topic, partition, offset), and a row group holds one table only, of one partition: it is what a split reads.
 
 A file is in no snapshot until it is committed, so a landing is as whole as if all of it had been written at once, and
 no more of it is in memory than what fills no row group yet.
+
+Beside the messages that are events, each landing adds two of its own: `offsets`, the whole map of next offsets with the
+marks and ends, of which the newest counts; and `splits`, what lies where in the files of rows that it added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, Full, Queue
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +39,22 @@ import pyarrow.compute as pc
 
 from cdc_assets.io.sealing import has_sealed, seal, seal_text, unseal, unseal_text
 from cdc_assets.lake.row_groups import RowFiles, RowGroups
-from cdc_assets.model.landed import LandedSplit
+from cdc_assets.model.landed import (
+    DeliveryEnd,
+    EventKind,
+    FirstMessage,
+    Landed,
+    LandedEvent,
+    LandedMessage,
+    LandedSplit,
+    LogStart,
+    Stream,
+    StreamEnd,
+)
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 
 __all__ = [
     "GROUP_BYTES",
@@ -58,6 +76,11 @@ __all__ = [
     "TableFiles",
     "codes_of",
     "cut",
+    "digest_of",
+    "event_rows",
+    "in_runs",
+    "open_deliveries",
+    "read_event_rows",
     "runs",
     "sealed_rows",
     "size_of",
@@ -107,7 +130,7 @@ LANDED = pa.schema(
 stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself. Of protocols by offset landing
 gives the position; what messages have of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
 row is `row`, or `repeat` where it had come before and is not applied again. `delivery` is equal for rows of a table
-and partition that were delivered together, of protocols by commit-ts (see `delivery_starts`).
+and partition that were delivered together, of protocols by commit-ts (see `DeliveryStarts`).
 """
 
 GROUP_BYTES = 24 << 20
@@ -172,15 +195,20 @@ def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
     """
     codes, offsets = codes_of(rows, _GROUPED_BY), rows.column("offset").to_numpy()
     order = np.lexsort((offsets, codes))
-    breaks = np.flatnonzero(np.diff(order) != 1) + 1
-    if not len(breaks) and not order[0]:
-        return rows, codes
-    if len(breaks) * _LEAST_RUN > len(order):
-        return rows.combine_chunks().take(pa.array(order)), codes[order]
+    return in_runs(rows, order), codes[order]
+
+
+def in_runs(rows: pa.Table | pa.RecordBatch, places: Numbers) -> pa.Table | pa.RecordBatch:
+    """Return the rows at these places; what follows each other is not copied, as long as that makes few pieces."""
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1
+    if len(breaks) * _LEAST_RUN > len(places):
+        return (rows.combine_chunks() if isinstance(rows, pa.Table) else rows).take(pa.array(places))
     starts = [0, *breaks.tolist()]
-    sizes = np.diff([*starts, len(order)]).tolist()
-    runs = [rows.slice(int(order[start]), size) for start, size in zip(starts, sizes, strict=True)]
-    return pa.concat_tables(runs), codes[order]
+    sizes = np.diff([*starts, len(places)]).tolist()
+    found = [rows.slice(int(places[start]), size) for start, size in zip(starts, sizes, strict=True)]
+    if len(found) == 1:
+        return found[0]
+    return pa.concat_tables(found) if isinstance(rows, pa.Table) else pa.Table.from_batches(found)
 
 
 def codes_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
@@ -522,3 +550,172 @@ class Spool:
         self._clear()
         if gone:
             self.store.discard(NewFiles(gone))
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+_OFFSETS, _SPLITS = OWN_KINDS
+
+ByTopic = dict[str, dict[str, int]]
+
+
+def event_rows(
+    events: Iterable[LandedEvent], state: Landed, splits: Iterable[LandedSplit], before: Landed | None = None
+) -> pa.Table:
+    """Return the rows of a landing's events: those of messages, then the state, then the splits that it adds.
+
+    Of tables, of which there may be thousands, the state has only those that are otherwise than `before`.
+    """
+    rows: list[dict[str, Any]] = [_row(event) for event in events]
+    rows.append({PART: "events", "kind": _OFFSETS, "query": _format_state(state, before or Landed())})
+    listed = [_flat(split) for split in splits]
+    if listed:
+        rows.append({PART: "events", "kind": _SPLITS, "query": json.dumps(listed)})
+    return pa.Table.from_pylist(rows, schema=LANDED)
+
+
+def _row(event: LandedEvent) -> dict[str, Any]:
+    return {
+        PART: "events",
+        "topic": event.partition.topic,
+        "partition": event.partition.number,
+        "offset": event.offset,
+        "key": event.key,
+        "value": event.value,
+        "kind": event.kind.value,
+        "schema": None if event.table is None else event.table.schema,
+        "table": None if event.table is None else event.table.table,
+        "position": event.position,
+        "query": event.query,
+        "type": event.type,
+        "reason": event.reason,
+        "delivery": event.delivery,
+        **{name: getattr(event, name) or None for name in ("source", "source_position", "shape", "commit_ts")},
+    }
+
+
+def read_event_rows(landed: Landed, rows: pa.Table, live: Iterable[str]) -> Landed:
+    """Return what is landed with more rows of events, and only with splits of files that are still there.
+
+    Events come in the order in which they were landed.
+    """
+    events, splits, there = [*landed.events], [*landed.splits], frozenset(live)
+    state = landed
+    for row in rows.to_pylist():
+        if row["kind"] == _OFFSETS:
+            state = _parse_state(row["query"], state)
+        elif row["kind"] == _SPLITS:
+            splits += [_parse_split(one) for one in json.loads(row["query"])]
+        else:
+            events.append(_event(row))
+    kept = tuple(split for split in splits if split.file in there)
+    return replace(state, identity=landed.identity, events=tuple(events), splits=kept)
+
+
+def _event(row: Mapping[str, Any]) -> LandedEvent:
+    return LandedEvent(
+        EventKind(row["kind"]),
+        Partition(row["topic"], row["partition"]),
+        row["offset"],
+        row["position"] or 0,
+        None if row["schema"] is None else TableId(row["schema"], row["table"]),
+        row["query"] or "",
+        row["type"] or 0,
+        row["key"],
+        row["value"],
+        row["reason"] or "",
+        row["source"] or "",
+        row["source_position"] or "",
+        row["shape"] or "",
+        row["commit_ts"] or 0,
+        row["delivery"],
+    )
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+def digest_of(offsets: Mapping[Partition, int]) -> str:
+    """Return a digest of all next offsets."""
+    return hashlib.sha256(json.dumps(_by_topic(offsets), sort_keys=True).encode()).hexdigest()
+
+
+_NUMBERS = ("next", "marks", "ends", "restarts", "marks_at", "unfinished")
+"""The maps of the state from a partition to a number."""
+_MAPS: Mapping[str, tuple[Callable[..., Any], int, Callable[..., Any]]] = {
+    "began": (TableId, 2, int),
+    "expired": (TableId, 2, int),
+    "barriers": (Partition, 2, str),
+    "unawaited": (Partition, 2, lambda since, until: (since, until)),
+    "firsts": (Partition, 2, FirstMessage),
+    "newest": (Partition, 2, LandedMessage),
+    "starts": (Partition, 2, LogStart),
+    "streams": (lambda *key: Stream(Partition(*key[:2]), TableId(*key[2:4]), key[4]), 5, StreamEnd),
+    "deliveries": (lambda *key: (Partition(*key[:2]), TableId(*key[2:])), 4, DeliveryEnd),
+}
+"""Its other maps: what makes a key of fields, how many, and what makes a value of the rest."""
+_GROWING = ("began", "streams", "deliveries")
+"""Maps by table, of which there may be thousands: of these a landing writes what has changed."""
+_ATOMS = (int, str)
+_PLAIN = ("proven", "landed_ms", "ignored", "topic_ids", "last", "ahead")
+
+
+def _format_state(state: Landed, before: Landed) -> str:
+    written: dict[str, Any] = {name: _by_topic(getattr(state, name)) for name in _NUMBERS}
+    for name in _MAPS:
+        known = getattr(before, name) if name in _GROWING else {}
+        entries = sorted(getattr(state, name).items())
+        written[name] = [[*_flat(key), *_flat(value)] for key, value in entries if known.get(key) != value]
+    return json.dumps({**written, **{name: getattr(state, name) for name in _PLAIN}, "sources": state.sources})
+
+
+def _flat(value: Any) -> list[Any]:
+    """Return the numbers and texts of a value, in the order of its fields."""
+    if isinstance(value, _ATOMS):
+        return [value]
+    flat = list[Any]()
+    for part in value if isinstance(value, tuple) else [getattr(value, name) for name in value.__match_args__]:
+        flat += (part,) if isinstance(part, _ATOMS) else _flat(part)
+    return flat
+
+
+def _parse_state(text: str, landed: Landed) -> Landed:
+    state = json.loads(text)
+    found: dict[str, Any] = {name: _partitions(state[name]) for name in _NUMBERS}
+    for name, (key, width, value) in _MAPS.items():
+        entries = {key(*one[:width]): value(*one[width:]) for one in state[name]}
+        found[name] = {**getattr(landed, name), **entries} if name in _GROWING else entries
+    found["deliveries"] = open_deliveries(found["deliveries"], found["marks"], found["marks_at"])
+    return replace(landed, **found, **{name: state[name] for name in _PLAIN}, sources=tuple(state["sources"]))
+
+
+def _by_topic(values: Mapping[Partition, int]) -> ByTopic:
+    found: ByTopic = {}
+    for partition, value in sorted(values.items()):
+        found.setdefault(partition.topic, {})[str(partition.number)] = value
+    return found
+
+
+def _partitions(by_topic: ByTopic) -> dict[Partition, int]:
+    return {Partition(topic, int(number)): value for topic, some in by_topic.items() for number, value in some.items()}
+
+
+def open_deliveries(
+    ends: Mapping[tuple[Partition, TableId], DeliveryEnd],
+    marks: Mapping[Partition, Tso],
+    marks_at: Mapping[Partition, int],
+) -> dict[tuple[Partition, TableId], DeliveryEnd]:
+    """Return the ends that are needed on: other tables begin a delivery with their next row in any case."""
+    return {
+        (partition, table): end
+        for (partition, table), end in ends.items()
+        if end.greatest > marks.get(partition, 0) or end.offset > marks_at.get(partition, -1)
+    }
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def _parse_split(values: list[Any]) -> LandedSplit:
+    schema, table, topic, number, *rest = values
+    return LandedSplit(TableId(schema, table), Partition(topic, number), *rest)

@@ -27,11 +27,16 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.lake.staging.executors import refuse_unshared
 from cdc_assets.landing.batch import Advanced, LandingBatch, Registered, commit, rows_after, state_after
-from cdc_assets.landing.events import digest_of, read_event_rows
-from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles
-from cdc_assets.landing.partition_reader import PartitionReader
+from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles, digest_of, read_event_rows
+from cdc_assets.landing.partition_reader import (
+    PartitionReader,
+    created_anew,
+    first_messages,
+    ranges_to_read,
+    read_range,
+    refuse_another_log,
+)
 from cdc_assets.landing.placement import OffsetBatch
-from cdc_assets.landing.ranges import created_anew, first_messages, ranges_to_read, read_range, refuse_another_log
 from cdc_assets.landing.tasks import ObservedTables, Shares, TaskResult, divided
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition

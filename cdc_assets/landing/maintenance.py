@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_assets.errors import TableMoved
-from cdc_assets.landing.events import digest_of, event_rows
-from cdc_assets.landing.files import NewFiles, RowGroup, TableFiles, splits_of
+from cdc_assets.landing.files import NewFiles, RowGroup, TableFiles, digest_of, event_rows, splits_of
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.schema import TableId

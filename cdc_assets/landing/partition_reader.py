@@ -1,10 +1,20 @@
-"""Batches of messages -> rows by table, and events for what else they say; the marks of each partition.
+"""What is to be read of partitions -> rows by table, and events for what else messages say; the marks of each.
 
+    ranges_to_read(landed, ends)   what is there and not landed, and what is gone: messages that expired; topics anew
+    read_range(log, …)             its messages in batches, read while those before them are landed; none is missing
     PartitionReader.read(batch)    classify, fetch what lies elsewhere, part rows from events
     PartitionReader.finish(range)  how far its partition is read
     whole_message(…)               the file that a large message names -> the message that is in it
     LateRows                       tables that are held for rows that came too late
     bounds_of, first_columns       where the rows of each table begin and end, and the columns that the first show
+    DeliveryStarts.take(…)         where deliveries of tables begin in the partitions of protocols by commit-ts
+
+What a sender sends it sends in the order of commits, each table's rows behind each other; one that begins anew sends
+again what it had sent before. Rows of a table without key may be equal, so only the delivery in which a row came tells
+whether it is another one. It is given here, where all rows of a partition pass in their order: neither the fence, nor a
+window, nor where landings are cut has a say in it.
+
+A loss stops the landing until a person brings the messages back, or accepts it.
 
 Nothing here knows of other partitions, so that a task can do it: what comes out is yielded in the order of the messages
 as a `Finding`, and who goes on from it decides what of that is new.
@@ -12,14 +22,19 @@ as a `Finding`, and who goes on from it decides what of that is new.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,29 +44,245 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
-from cdc_assets.landing.delivery_starts import DeliveryStarts, PartitionDeliveries
-from cdc_assets.landing.files import LANDED, PART, codes_of
-from cdc_assets.landing.ranges import as_landed
-from cdc_assets.model.landed import NOT_SHOWN, EventKind, Landed, LandedEvent, LandedMessage
-from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.landing.files import LANDED, PART, codes_of, in_runs, open_deliveries
+from cdc_assets.model.landed import (
+    NOT_SHOWN,
+    TAKEN_AWAY,
+    DeliveryEnd,
+    EventKind,
+    FirstMessage,
+    Landed,
+    LandedEvent,
+    LandedMessage,
+)
+from cdc_assets.model.landing_commands import accept_loss_command
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
+from cdc_assets.sources.topics import LogReader
 from cdc_assets.sources.topics.columns_text import format_schema
 
 __all__ = [
     "Bounds",
     "Claims",
+    "DeliveryStarts",
     "Finding",
     "LateRows",
+    "PartitionDeliveries",
     "PartitionReader",
     "PartitionState",
     "Registered",
     "Schemas",
+    "as_landed",
     "bounds_of",
+    "created_anew",
     "first_columns",
+    "first_messages",
+    "ranges_to_read",
+    "read_ahead",
+    "read_range",
+    "refuse_another_log",
     "schema_event",
     "whole_message",
 ]
+
+# --- what is to be read, and what of it is gone -----------------------------------------------------------------------
+
+_TAKEN_AWAY = (
+    f"{TAKEN_AWAY}{{}} away before they were read, more than its delete.retention.ms of {{:g}} hours after the landing "
+    "before: deletes may have been among them, so rows that are gone may still be in its tables. Land more often than "
+    "that, and bring the tables anew by a snapshot into topics of a feed of its own"
+)
+
+
+def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
+    """Return what is to be read. Raises InputError for a log that lost messages or began anew."""
+    found = []
+    for partition, end in sorted(ends.items()):
+        start = landed.next.get(partition)
+        if start is None:
+            start = end.low  # new partitions are read from their beginning
+        elif end.low > start:
+            lost = OffsetRange(partition, start, end.low)
+            if landed.unaccepted(lost) is not None:
+                raise _lost(lost)
+            start = end.low
+        elif end.high < start:
+            raise created_anew(partition, f"ends at offset {end.high}, and was landed to {start}", start)
+        if end.high > start:
+            found.append(OffsetRange(partition, start, end.high))
+    return found
+
+
+def as_landed(batch: pa.RecordBatch, message: int) -> LandedMessage:
+    """Return what is kept of a message by which it is known again."""
+    key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
+    digest = hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
+    return LandedMessage(batch.column("offset")[message].as_py(), digest)
+
+
+def first_messages(log: LogReader, landed: Landed, ends: Ends) -> Mapping[Partition, FirstMessage]:
+    """Return the messages with which the partitions of an archive begin; a file is read where it is not the known one.
+
+    A topic that is created anew begins at offset 0, in a file that may have the name of another one. Raises InputError
+    where a partition begins below what it began with, or with another message.
+    """
+    found = dict(landed.firsts)
+    for partition, end in ends.items():
+        known = landed.firsts.get(partition)
+        if not end.file or (known is not None and (known.offset, known.file) == (end.low, end.file)):
+            continue
+        at = landed.next.get(partition, end.low)
+        if known is not None and end.low < known.offset:
+            said = f"begins at offset {end.low}, and began at {known.offset} when it was landed"
+            raise created_anew(partition, said, at)
+        try:
+            batches = [batch for batch in log.read(OffsetRange(partition, end.low, end.low + 1)) if batch.num_rows]
+        except InputError as error:
+            if known is None:
+                raise
+            raise created_anew(partition, f"begins with another file than was landed ({error.message})", at) from None
+        for batch in batches:
+            offset, digest = as_landed(batch, 0)
+            if known is not None and offset == known.offset and digest != known.digest:
+                raise created_anew(partition, f"has another message at offset {offset} than was landed", at)
+            found[partition] = FirstMessage(offset, end.file, digest)
+    return found
+
+
+def refuse_another_log(
+    log: LogReader, landed: Landed, ends: Ends, ranges: Iterable[OffsetRange], whole: Callable[..., pa.RecordBatch]
+) -> None:
+    """Raise InputError where the newest message that was landed of a partition is another one by now.
+
+    One message is read of each partition of which more is to be landed. Topics of which the broker's own ids are known
+    are left out, and so are messages that are gone: whoever deletes them keeps the offsets of the others.
+    """
+    for wanted in ranges:
+        known = landed.newest.get(wanted.partition)
+        if known is None or wanted.partition.topic in landed.topic_ids or known.offset < ends[wanted.partition].low:
+            continue
+        try:
+            batches = [*log.read(OffsetRange(wanted.partition, known.offset, known.offset + 1))]
+        except InputError as error:
+            if not error.where.get("gone"):  # else it expired meanwhile
+                raise
+            continue
+        if any(batch.num_rows and as_landed(whole(batch), 0) != known for batch in batches):
+            at = f"has another message at offset {known.offset} than was landed"
+            raise created_anew(wanted.partition, at, wanted.start)
+
+
+def created_anew(partition: Partition, said: str, start: int) -> InputError:
+    """Return the error of a topic that is not the one that was landed."""
+    return InputError(
+        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be separated from those that are "
+        "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
+        "(another name); or remove from an archive what does not belong to it.",
+        topic=partition.topic,
+        partition=partition.number,
+        offset=start,
+    )
+
+
+def _lost(lost: OffsetRange) -> InputError:
+    return InputError(
+        f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the "
+        f"{counted(len(lost), 'message')} {lost.start}..{lost.stop - 1} expired before they were read. Nothing was "
+        "landed. Bring the messages back; or accept the loss, which is written down "
+        f"(`{accept_loss_command(lost)}`), and import the tables anew from a dump.",
+        topic=lost.partition.topic,
+        partition=lost.partition.number,
+        offset=lost.start,
+        until=lost.stop,
+        gone=True,
+    )
+
+
+def read_range(
+    log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str]
+) -> Generator[tuple[pa.RecordBatch, int], None, None]:
+    """Yield the messages of a range in batches, each with the offset behind it; those after it are read meanwhile.
+
+    Raises InputError where messages are missing in the range, and their loss is not accepted in what is `landed`. What
+    compaction may have taken away too soon is noted.
+    """
+    at = wanted.start
+    with closing(read_ahead(log.read(wanted))) as batches:
+        for batch in batches:
+            if batch.num_rows:
+                behind = batch.column("offset")[-1].as_py() + 1
+                if behind - at != batch.num_rows:
+                    _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()], noted)
+                at = behind
+                yield batch, at
+    if at < wanted.stop:
+        _refuse_missing(log, landed, wanted.partition, [at - 1, wanted.stop], noted)
+
+
+def _refuse_missing(
+    log: LogReader, landed: Landed, partition: Partition, offsets: Sequence[int], noted: Counter[str]
+) -> None:
+    """Raise InputError where messages are missing between these offsets, and nothing takes them away.
+
+    The last message of a deleted row is taken away by compaction after a while. Who reads less often may never see that
+    a row that was landed is gone, so that is noted.
+    """
+    for before, offset in pairwise(offsets):
+        lost = OffsetRange(partition, before + 1, offset)
+        left = landed.unaccepted(lost) if len(lost) else None
+        if left is not None:
+            why = log.missing_because(partition.topic)
+            if why == "compacted" and partition in landed.next:
+                keeps_ms = log.keeps_deletes_ms(partition.topic)
+                if time.time() * 1000 - landed.landed_ms > keeps_ms:
+                    count = offsets[-1] - offsets[0] - len(offsets) + 1
+                    noted[_TAKEN_AWAY.format(partition.topic, keeps_ms / 3_600_000)] += count
+            if why:
+                return
+            raise _vanished(left)
+
+
+def _the_messages(lost: OffsetRange) -> str:
+    return f"{counted(len(lost), 'message')} ({lost.start}..{lost.stop - 1}) {'is' if len(lost) == 1 else 'are'}"
+
+
+def _vanished(lost: OffsetRange) -> InputError:
+    return InputError(
+        f"{lost.partition}: {_the_messages(lost)} missing, and the topic is neither compacted nor transactional: that "
+        "is a loss. Nothing of it was landed, and nothing behind it. Bring the messages "
+        f"back; or accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew "
+        "from a dump.",
+        topic=lost.partition.topic,
+        partition=lost.partition.number,
+        offset=lost.start,
+        until=lost.stop,
+    )
+
+
+_T = TypeVar("_T")
+_END = object()
+
+
+_AHEAD = 2
+"""Batches: what comes while a commit is written."""
+
+
+def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Generator[_T, None, None]:
+    """Yield what a source yields, up to `count` of which are read before they are asked for; its errors are raised."""
+    with ThreadPoolExecutor(1, "cdc-assets-log") as pool:
+        waiting = deque(pool.submit(next, source, _END) for _ in range(count))
+        try:
+            while (found := waiting.popleft().result()) is not _END:
+                waiting.append(pool.submit(next, source, _END))
+                yield found  # type: ignore[misc]  # what is not the end is the source's
+        finally:
+            for one in waiting:
+                one.cancel()
+
+
+# --- what messages say -----------------------------------------------------------------------------------------------
 
 _AS_CLASSIFIED = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
@@ -59,8 +290,6 @@ Places = npt.NDArray[np.int64]
 
 Finding: TypeAlias = LandedEvent | pa.Table
 """An event, or rows of a partition with the columns of LANDED."""
-
-_LEAST_RUN = 64
 
 Claims = Callable[[str], bytes]
 """Location of a claim-check file -> its bytes; raises InputError."""
@@ -96,6 +325,133 @@ def _record_name(schema: Any) -> str:
         return "no record"
     fields = ", ".join(str(one.get("name")) for one in schema.get("fields", ()) if isinstance(one, dict))
     return f"{schema.get('namespace', '')}.{schema.get('name', '')}({fields})"
+
+
+_ORDINAL_BITS = 20
+"""A place in a partition as one number: the offset, and in this many bits the row's ordinal in the message."""
+
+
+class PartitionDeliveries(NamedTuple):
+    """How far the deliveries in a partition are, as `Landed` has it; -1 without such a mark."""
+
+    mark_at: int = -1
+    restart: int = -1
+    ends: tuple[tuple[TableId, DeliveryEnd], ...] = ()
+
+
+class DeliveryStarts:
+    """The deliveries of all partitions, as of what is landed `before`, brought forward by batches of messages."""
+
+    def __init__(self, before: Landed) -> None:
+        self.marks_at: dict[Partition, int] = dict(before.marks_at)
+        self.restarts: dict[Partition, int] = dict(before.restarts)
+        self.ends: dict[Partition, dict[TableId, DeliveryEnd]] = {}
+        for (partition, table), end in before.deliveries.items():
+            self.ends.setdefault(partition, {})[table] = end
+
+    def open(self, marks: Mapping[Partition, Tso]) -> dict[tuple[Partition, TableId], DeliveryEnd]:
+        """Return the ends that are needed on, where these are the greatest marks."""
+        ends = {(partition, table): end for partition, held in self.ends.items() for table, end in held.items()}
+        return open_deliveries(ends, marks, self.marks_at)
+
+    def of(self, partition: Partition) -> PartitionDeliveries:
+        """Return how far a partition is, for who goes on elsewhere."""
+        ends = tuple(self.ends.get(partition, {}).items())
+        return PartitionDeliveries(self.marks_at.get(partition, -1), self.restarts.get(partition, -1), ends)
+
+    def take_over(self, partition: Partition, found: PartitionDeliveries) -> None:
+        """Go on in a partition from where another has read it to."""
+        for known, at in ((self.marks_at, found.mark_at), (self.restarts, found.restart)):
+            if at >= 0:
+                known[partition] = at
+        self.ends[partition] = dict(found.ends)
+
+    def take(self, partition: Partition, offsets: Places, mark: Tso, marks: Places, rows: pa.RecordBatch) -> pa.Array:
+        """Return for each line of rows (CLASSIFIED) the place at which its delivery begins: offset * 2**20 + ordinal.
+
+        `offsets` and `marks` are those of all messages of the batch, -1 for what is no mark; `mark` is the greatest one
+        before. A delivery of a table begins
+
+        - with its first row, and where its commit-ts steps back,
+        - behind a mark that is not greater than all before it: a sender has begun anew,
+        - behind any mark, where what comes, or all that came before, stands at or below a mark: that was complete then.
+        """
+        is_mark = marks >= 0
+        through = greatest_so_far(mark, marks)[:-1]
+        mark_at = greatest_so_far(self.marks_at.get(partition, -1), np.where(is_mark, offsets, -1))
+        restarts = greatest_so_far(
+            self.restarts.get(partition, -1), np.where(is_mark & (marks <= through), offsets, -1)
+        )
+        for known, found in ((self.marks_at, mark_at), (self.restarts, restarts)):
+            if found[-1] >= 0:
+                known[partition] = int(found[-1])
+        if not rows.num_rows:
+            return pa.array([], pa.int64())
+        lines = rows.column("message").to_numpy()
+        return pa.array(self._begun(partition, rows, offsets[lines], through[lines], mark_at[lines], restarts[lines]))
+
+    def _begun(
+        self,
+        partition: Partition,
+        rows: pa.RecordBatch,
+        offsets: Places,
+        through: Places,
+        mark_at: Places,
+        restarts: Places,
+    ) -> Places:
+        """Return what `take` does; the last four are those of each line, marks as of before it."""
+        codes = codes_of(pa.Table.from_batches([rows]), ("schema", "table"))
+        order = np.argsort(codes, kind="stable")
+        heads = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        tails = np.append(heads[1:], len(order)) - 1
+        schemas, names, ends = rows.column("schema"), rows.column("table"), self.ends.setdefault(partition, {})
+        tables = [TableId(schemas[place].as_py(), names[place].as_py()) for place in order[heads].tolist()]
+        known = [ends.get(table) for table in tables]
+        seeds = np.array([(-1, -1, -1, -1) if one is None else one for one in known], np.int64)
+        first, last = (rows.column(name).to_numpy()[order] for name in ("commit_ts", "last_commit_ts"))
+        offsets, through, mark_at, restarts = (one[order] for one in (offsets, through, mark_at, restarts))
+
+        greatest = _greatest_by_table(last, heads, seeds[:, 2])
+        before_at, before_last, before_greatest = (
+            _shifted(column, heads, seeds[:, place]) for place, column in enumerate((offsets, last, greatest))
+        )
+        complete = (first <= through) | (before_greatest <= through)
+        begins = (before_at < 0) | (first < before_last) | (restarts > before_at) | (complete & (mark_at > before_at))
+        places = (offsets << _ORDINAL_BITS) + pc.list_element(rows.column("ordinals"), 0).to_numpy()[order]
+        begun, is_head = np.where(begins, places, 0), np.zeros(len(order), bool)
+        is_head[heads] = True
+        begun[heads] = np.where(begins[heads], places[heads], seeds[:, 3])
+        begun = begun[np.maximum.accumulate(np.where(begins | is_head, np.arange(len(order)), 0))]
+        newest = zip(*(column[tails].tolist() for column in (offsets, last, greatest, begun)), strict=True)
+        ends.update(zip(tables, map(DeliveryEnd._make, newest), strict=True))
+        found = np.empty(len(order), np.int64)
+        found[order] = begun
+        return found
+
+
+def greatest_so_far(first: int, values: Places) -> Places:
+    """Return a number and values behind it, each as the greatest of all up to it."""
+    found: Places = np.maximum.accumulate(np.concatenate([np.array([first], np.int64), values]))
+    return found
+
+
+def _shifted(values: Places, heads: Places, seeds: Places) -> Places:
+    """Return for each line the value of the one before it, at the heads of tables the seeds."""
+    found = np.roll(values, 1)
+    found[heads] = seeds
+    return found
+
+
+def _greatest_by_table(values: Places, heads: Places, seeds: Places) -> Places:
+    """Return the greatest value of each line's table up to it; the seeds come before the lines at the heads."""
+    seeded = values.copy()
+    seeded[heads] = np.maximum(values[heads], seeds)
+    distinct, ranks = np.unique(seeded, return_inverse=True)
+    numbers = np.zeros(len(values), np.int64)
+    numbers[heads] = 1
+    base = np.cumsum(numbers) * len(distinct)
+    found: Places = distinct[np.maximum.accumulate(base + ranks.reshape(-1)) - base]
+    return found
 
 
 class PartitionState(NamedTuple):
@@ -281,7 +637,7 @@ class PartitionReader:
         if not lines.num_rows:
             return
         messages = lines.column("message").to_numpy()
-        held, count = _chosen(batch, messages), lines.num_rows
+        held, count = in_runs(batch, messages), lines.num_rows
         columns = {
             **{name: held.column(name) for name in batch.schema.names if name in LANDED.names},
             **{name: lines.column(name) for name in _AS_CLASSIFIED},
@@ -392,17 +748,6 @@ def _unread(row: Mapping[str, Any], reason: str) -> LandedEvent:
         EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
         reason, row["source"] or "", row["source_position"] or "", delivery=row["delivery"],
     )  # fmt: skip
-
-
-def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Table:
-    """Return some messages; what follows each other is not copied, as long as that makes few pieces."""
-    breaks = np.flatnonzero(np.diff(messages) != 1) + 1
-    if len(breaks) * _LEAST_RUN > len(messages):
-        return batch.take(pa.array(messages))
-    starts = [0, *breaks.tolist()]
-    sizes = np.diff([*starts, len(messages)]).tolist()
-    runs = [batch.slice(int(messages[start]), size) for start, size in zip(starts, sizes, strict=True)]
-    return runs[0] if len(runs) == 1 else pa.Table.from_batches(runs)
 
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)

@@ -26,12 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.messages import Kind, SchemaEvent, truncating
-from cdc_assets.landing.backlog import Backlog, Piece
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.files import REPEAT, ROW
-from cdc_assets.landing.order import Line, Scan, Snapshots, SourceOrder, place_text, same_statement
-from cdc_assets.landing.partition_reader import schema_event
-from cdc_assets.landing.ranges import as_landed
+from cdc_assets.landing.order import Backlog, Line, Piece, Scan, Snapshots, SourceOrder, place_text, same_statement
+from cdc_assets.landing.partition_reader import as_landed, schema_event
 from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId

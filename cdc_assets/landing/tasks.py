@@ -28,8 +28,8 @@ from cdc_assets.landing.partition_reader import (
     PartitionState,
     bounds_of,
     first_columns,
+    read_range,
 )
-from cdc_assets.landing.ranges import read_range
 from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId

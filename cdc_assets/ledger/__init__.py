@@ -1,8 +1,4 @@
-"""The record of what was read and done. It speeds up and explains; it never decides.
-
-files    the tables of files, those that are settled apart from the others
-ledger   the ledger
-"""
+"""The record of what was read and done. It speeds up and explains; it never decides."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.by_key import of_keys
+from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op, dump_rows, position_column, record_places

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc_assets.landing.ranges import read_ahead
+from cdc_assets.landing.partition_reader import read_ahead
 
 
 def numbers(stop: int, seen: list[int]) -> Iterator[int]:

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.by_key import bounds, of_keys, split, with_key
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.decoding.patches import folded
+from cdc_assets.decoding.split import bounds, of_keys, split, with_key
 from cdc_assets.formats import LINE, OP, UNCHANGED, Op, has_patches, position_column
 from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE, PLACE
-from cdc_assets.decoding.by_key import bounds, of_keys, split
 from cdc_assets.decoding.deliveries import Deliveries, counted, delivered
 from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
+from cdc_assets.decoding.split import bounds, of_keys, split
 from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op, position_column
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs as pafs
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.buckets import hash_probe
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.moved import BASE
+from cdc_assets.decoding.split import hash_probe
 from cdc_assets.decoding.window import Window, decode_windows, merge_reports, reduced
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
