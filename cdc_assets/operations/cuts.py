@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.errors import BadSettings, CutRefused
 from cdc_assets.model.cuts import Cut, CutRequest, is_left_out
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.operations.named import no_such_table
 from cdc_assets.pipeline.cuts import plan_cut
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
@@ -141,8 +142,7 @@ def _refuse_without(planned: Plan, without: Sequence[str]) -> None:
     every = planned.history.lives.items()
     for text in without:
         if not any(is_left_out(life, name, [text]) for life, table in every for name in _names(table)):
-            known = ", ".join(sorted({str(table.name) for _, table in every if table.name is not None}))
-            raise BadSettings(f"no table is called {text}; known are {known or 'none'}. Give a name or a pattern.")
+            raise no_such_table(text, (table.name for _, table in every), "a name or a pattern")
 
 
 def _names(table: TableHistory) -> list[TableId]:

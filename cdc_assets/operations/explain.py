@@ -29,7 +29,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import value_text
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.verify import ScannedLake
 from cdc_assets.planning.value_settings import masks_of
@@ -58,12 +58,8 @@ def explain(
     BadSettings for a table that is not known or has no key, and a key that does not fit it.
     """
     listing, present = pipeline.plan(whole=True)
-    lives = present.history.lives.items()
-    named = {life: one.name for life, one in lives if one.name is not None and not life.kind}
-    life = next((life for life, name in named.items() if is_called(table, (life, name))), None)
-    if life is None:
-        raise no_such_table(table, named.values())
-    history = present.history.lives[life]
+    history = table_called(table, mirrors(present), present)
+    life = history.life
     wanted = _masked(_key_of(history.schema, key, table), history.schema)
     schema = history.schema.in_lake
     applied = present.applied.get(life)
@@ -102,7 +98,7 @@ def explain(
                 "its row in the lake is not shown, as columns of it are masked otherwise now: rebuild the table"
             )
     return RowExplanation(
-        table=named[life],
+        table=history.last_name or life.born_as,
         key=shown,
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
         position=None if row is None else row[COMMIT_TS],

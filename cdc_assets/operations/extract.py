@@ -49,7 +49,7 @@ from cdc_assets.model.steps import (
     Step,
 )
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import table_called
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.types.mysql_types import arrow_type
@@ -114,7 +114,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     if not pipeline.settings.source_options.wire.has_positions:
         raise BadSettings("the rows of this changefeed carry no commit-ts: no change has a place in time.")
     listing, present = pipeline.plan(whole=True)
-    history = _named(present, table)
+    history = table_called(table, (present.feed or present.history).lives, present)
     name = history.last_name or history.life.born_as
     if until > listing.checkpoint:
         raise ExtractRefused(
@@ -138,15 +138,6 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     changes = pa.concat_tables([empty, *(piece.select(empty.column_names).cast(empty.schema) for piece in pieces)])
     changes = _net(changes, schema, name) if net else changes
     return Extract(name, history.life, since, until, net, "feed", changes, schema.key)
-
-
-def _named(present: Plan, table: str) -> TableHistory:
-    mirrors = {life: one for life, one in (present.feed or present.history).lives.items() if not life.kind}
-    found = next((one for life, one in mirrors.items() if is_called(table, (life, one.name))), None)
-    found = found or next((one for one in mirrors.values() if is_called(table, (one.last_name,))), None)
-    if found is None:
-        raise no_such_table(table, (one.name for one in mirrors.values()))
-    return found
 
 
 def _from_log(

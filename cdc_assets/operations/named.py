@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 
-__all__ = ["is_called", "no_such_table"]
+if TYPE_CHECKING:
+    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["is_called", "mirrors", "no_such_table", "table_called"]
 
 
 def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
@@ -20,7 +25,45 @@ def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
     return fold_name(text) in {fold_name(str(name)) for name in names if name is not None}
 
 
-def no_such_table(text: str, names: Iterable[TableId | None]) -> BadSettings:
-    """Return the error for a text that is no table's, with the present names of the tables."""
+def no_such_table(text: str, names: Iterable[TableId | None], expected: str = "a name or an identity") -> BadSettings:
+    """Return the error for a text that is no table's, with the present names of the tables and what is `expected`."""
     known = ", ".join(sorted({str(name) for name in names if name is not None}))
-    return BadSettings(f"no table is called {text}; known are {known or 'none'}. Give a name or an identity.")
+    return BadSettings(f"no table is called {text}; known are {known or 'none'}. Give {expected}.")
+
+
+def mirrors(planned: Plan) -> dict[Life, TableHistory]:
+    """Return the tables with a name of which the lake has the rows as the source has them: no history tables."""
+    return {life: one for life, one in planned.history.lives.items() if not life.kind and one.name is not None}
+
+
+def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) -> TableHistory:
+    """Return which of these tables of a plan a person means: by present name, by identity, or by a dropped one's last.
+
+    Raises BadSettings for a text that means none or several of them.
+    """
+    every = tables.values()
+    found = [one for one in every if is_called(text, (one.name,))] or [
+        one for one in every if is_called(text, (one.life,))
+    ]
+    found = found or [one for one in every if is_called(text, (one.last_name,))]
+    if not found:
+        raise _none_of_these(text, every, planned)
+    if len(found) > 1:
+        lives = ", ".join(str(one.life) for one in found)
+        raise BadSettings(f"{text} was the name of several tables: {lives}. Give one of these.")
+    return found[0]
+
+
+def _none_of_these(text: str, tables: Iterable[TableHistory], planned: Plan) -> BadSettings:
+    """Return the error for a text that means none of these tables, which may be one that is not among them."""
+    for life, one in planned.history.lives.items():
+        if life.kind and is_called(text, (one.name, life)):
+            source = one.last_name or life.born_as
+            return BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
+    for life, one in planned.feed.lives.items() if planned.feed is not None else ():
+        if life not in planned.history.lives and is_called(text, (one.name, life)):
+            return BadSettings(
+                f"{text} has no mirror, only history tables: the lake does not have its rows as the source has them. "
+                "Set mirror: true for it in the setting history."
+            )
+    return no_such_table(text, (one.name for one in tables))

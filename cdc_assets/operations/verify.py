@@ -33,7 +33,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
 from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
@@ -211,18 +211,12 @@ class _Proof:
                 yield life, replace(found, seconds=round(time.monotonic() - start, 3))
 
     def _asked(self) -> list[tuple[Life, TableId]]:
-        mirrors = {life: table for life, table in self.plan.history.lives.items() if not life.kind}
-        named = {life: table.name for life, table in mirrors.items() if table.name is not None}
-        for text in self.tables:
-            if "*" not in text and not any(is_called(text, (life, name)) for life, name in named.items()):
-                raise no_such_table(text, named.values())
-
-        def is_asked(life: Life, name: TableId) -> bool:
-            folded = str(name.folded)
-            return any(is_called(text, (life, name)) or fnmatchcase(folded, text.lower()) for text in self.tables)
-
-        chosen = ((life, name) for life, name in named.items() if not self.tables or is_asked(life, name))
-        return sorted(chosen, key=lambda one: one[1])
+        there = mirrors(self.plan)
+        named = {life: table.name for life, table in there.items() if table.name is not None}
+        patterns = [text.lower() for text in self.tables if "*" in text] if self.tables else ["*"]
+        asked = {table_called(text, there, self.plan).life for text in self.tables if "*" not in text}
+        asked |= {life for life, name in named.items() if any(fnmatchcase(str(name.folded), one) for one in patterns)}
+        return sorted(((life, named[life]) for life in asked), key=lambda one: one[1])
 
     def unknown_to_the_lake(self) -> Iterator[TableComparison]:
         """Yield the source's tables that the changefeed replicates and the lake does not have."""

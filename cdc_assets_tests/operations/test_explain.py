@@ -144,6 +144,24 @@ def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], said: str, tmp
         shop.explain(*key)
 
 
+@pytest.mark.parametrize(
+    ("mirror", "table", "said"),
+    [
+        (True, "shop.t__log", "shop.t__log is a history table; expected .* Give shop.t"),
+        (False, "shop.t__log", "shop.t__log is a history table; expected .* Give shop.t"),
+        (False, "shop.t", "shop.t has no mirror, only history tables.* Set mirror: true"),
+        (True, "shop.x", "no table is called shop.x; known are shop.t. Give a name or an identity"),
+    ],
+)
+def test_a_table_without_rows_as_the_source_has_them_is_refused_by_what_it_is(
+    mirror: bool, table: str, said: str, tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path, history={"*.*": {"kinds": ["log"], "mirror": mirror}})
+    shop.apply(FIRST + 1)
+    with pytest.raises(BadSettings, match=said):
+        explain(shop.pipeline(), shop.lake, table, ("1",))
+
+
 def test_a_row_of_a_masked_key_is_found_by_what_a_person_knows_and_shown_masked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
