@@ -36,18 +36,29 @@ CTRL_C = """
 import os, signal, sys, threading
 from cdc_assets.cli import main
 from cdc_assets.lake.spark import session
+from pyspark import SparkContext
 
-def started(*given, **conf):
-    spark = begin(*given, **conf)
+def interrupted(begin, *given, **conf):
+    begun = begin(*given, **conf)
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    spark._jvm.java.lang.Thread.sleep(30_000)
-    return spark
+    SparkContext._active_spark_context._jvm.java.lang.Thread.sleep(30_000)
+    return begun
+
+def at_start(context, *given, **conf):
+    interrupted(begin_context, context, *given, **conf)
+
+def at_step(*given, **conf):
+    return interrupted(begin_step, *given, **conf)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-begin, session.spark_session = session.spark_session, started
+begin_context, begin_step = SparkContext._do_init, session.step_spark
+if sys.argv.pop(1) == "start":
+    SparkContext._do_init = at_start
+else:
+    session.step_spark = at_step
 main()
 """
-"""The command line, interrupted while it waits for an answer of the JVM."""
+"""The command line, interrupted while it waits for an answer of the JVM: as Spark starts, or afterwards in a step."""
 
 
 def feed(bucket: Path | None = None) -> list[str]:
@@ -153,9 +164,10 @@ WRONG = {
 }
 
 
-def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(tmp_path: Path) -> None:
-    arguments = ["apply", *feed(), "--warehouse", str(tmp_path / "lake")]
-    said = subprocess.run([sys.executable, "-c", CTRL_C, *arguments], capture_output=True, text=True, timeout=300)
+@pytest.mark.parametrize("moment", ["start", "step"])
+def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CTRL_C, moment, "apply", *feed(), "--warehouse", str(tmp_path / "lake")]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert said.returncode == 130, said.stderr
     assert said.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
     assert "Traceback" not in said.stderr

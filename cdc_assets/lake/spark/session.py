@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from threading import RLock, Thread, current_thread, main_thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -146,26 +147,28 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
         open_gateway(configuration)
         for key, value in configuration.items():
             builder = builder.config(key, value)
-        with _own_interrupts():
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
     watch_executors(spark)
     spark.sparkContext.setLogLevel(_log_level())
     return spark
 
 
-@contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep the process's handler of SIGINT where a block starts Spark.
+def _in_its_own_thread(start: Callable[[], SparkSession]) -> SparkSession:
+    """Return the session that `start` gives, called outside the main thread; raises what it raises.
 
-    PySpark's handler calls the JVM while the same thread waits for another call's answer; py4j then reports that call
-    as failed, and the interrupt is lost.
+    In the main thread PySpark sets a handler of SIGINT that calls the JVM while that thread waits for another call's
+    answer; py4j then reports that call as failed, and the interrupt is lost. So Ctrl-C ends the wait, too.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if handler is not None and current_thread() is main_thread():
-            signal.signal(signal.SIGINT, handler)
+    opened: Future[SparkSession] = Future()
+
+    def run() -> None:
+        try:
+            opened.set_result(start())
+        except BaseException as error:  # noqa: BLE001  # raised by `result`
+            opened.set_exception(error)
+
+    Thread(target=run, name="cdc-assets-spark", daemon=True).start()
+    return opened.result()
 
 
 def quoted(*names: str) -> str:
@@ -288,7 +291,7 @@ class Sessions:
         """The Spark session that all others belong to."""
         with self._lock:
             if self._spark is None:
-                self._spark = self._given() if self._given is not None else spark_session(self._settings)
+                self._spark = _in_its_own_thread(self._given or partial(spark_session, self._settings))
                 refuse_connect({}, self._spark)
             return self._spark
 
