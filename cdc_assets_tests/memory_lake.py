@@ -553,8 +553,21 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
 
 
 def _logged(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
-    if isinstance(step, (ExchangePartition, RecoverTable)) and entering is None:
+    deletes = [one for one in step.changes if isinstance(one, DeleteRows)] if isinstance(step, ChangeTable) else []
+    unknown = leaving is None and (bool(deletes) or isinstance(step, (DropTable, ExchangePartition)))
+    lacks = isinstance(step, (ExchangePartition, RecoverTable)) and entering is None
+    if lacks or (unknown and isinstance(step, ExchangePartition) and step.partitioned):
         raise TableHeld("no row tells the rows that the DDL moves", table=str(step.life))
+    if unknown:
+        named = [name for one in deletes for name in one.partitions]
+        own = {
+            "_change_type": "TRUNCATE",
+            "_cdc_position": step.at,
+            COMMIT_TS: step.at,
+            "_cdc_partitions": named or None,
+        }
+        made = [{**own, "_cdc_place": f"DDL of version {step.at}"}]
+        rows = pa.concat_tables([rows, pa.Table.from_pylist(made, rows.schema)])
     for moved, word in ((leaving, "DELETE"), (entering, "INSERT")):
         if moved is not None:
             own = {"_change_type": word, "_cdc_position": step.at, COMMIT_TS: step.at}

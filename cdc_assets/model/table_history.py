@@ -251,8 +251,8 @@ class TableHistory:
 
     @property
     def last_name(self) -> TableId | None:
-        """The newest name that it ever had, None for a table without one."""
-        return self.name or (self.names[-1][0] if self.names else None)
+        """The newest name that it ever had, None for a table without one; a history table's is its own."""
+        return next((event.name for event in reversed(self.events) if event.name is not None), None)
 
     def then(self, event: Event) -> TableHistory:
         """Return the life with one more event."""

@@ -59,7 +59,7 @@ def _statements(lake: str, name: Identifier, snapshot: int, condition: str = "")
 
 @dataclass(frozen=True, slots=True)
 class AsOfTable:
-    """A table at a moment: its snapshot, and the position at which that stands.
+    """A table at a moment, by its name then: its snapshot, and the position at which that stands.
 
     `exact` says that nothing of the table lies between that position and the moment; else `reason` says what may be
     missing. `read` has a statement by engine. Without a snapshot, `reason` says why there is none.
@@ -112,28 +112,28 @@ def as_of(
 ) -> PastState:
     """Return these tables (all, when none is named) at a moment: a TSO, a time, or the name of a cut.
 
+    A table is meant by its identity or the name that it had then; a text that was no table's then is a present name.
     Reads the ledger and the lake's metadata, without a JVM. Raises BadSettings for a table or a moment that is none,
     and for one from before the lake begins, with since when it has its tables.
     """
     with read_ledger(lake) as ledger:
         states = {one.life: one for one in ledger.states().get(changefeed, ())}
+        journal = ledger.journal(changefeed)
     with open_state(lake, changefeed, namespace) as state:
         cuts = cuts_of(state)
         at = parse_moment(moment, {cut.name: cut.at for cut in cuts})
         known = state.tables()
-        chosen = {life: table for life, table in known.items() if _is_meant(tables, life, table)}
-        for text in tables:
-            if not any(_is_meant([text], life, table) for life, table in chosen.items()):
-                raise no_such_table(text, (table.name for table in known.values()))
+        then = {entry.life: entry.name for entry in journal if entry.tso <= at}  # oldest first
+        shown = {life: then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
+        names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
+        chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
         found, begins = list[AsOfTable](), list[Tso]()
-        for life, table in sorted(chosen.items(), key=lambda one: (str(one[1].name or one[0].born_as), one[0])):
-            gone = table.name is None and table.label.progress.tso <= at
-            if (life.version > at or gone) and not tables:
-                continue
+        for life in sorted(chosen, key=lambda one: (shown[one], one)):
+            table, gone = known[life], _is_gone(known[life], at)
             standing = sorted(_standings(state, table, cuts), key=lambda one: one.position)
             begins += [standing[0].position] if standing else []
             through = states[str(life)].through if str(life) in states else 0
-            found.append(_table(state, table, at, standing, through, gone))
+            found.append(_table(state, table, shown[life], at, standing, through, gone))
     if not any(table.snapshot_id is not None for table in found):
         since = f"they begin at {min(begins)} ({tso_time(min(begins))})" if begins else _since(known)
         raise BadSettings(
@@ -148,8 +148,21 @@ def _since(known: Mapping[Life, LakeTable]) -> str:
     return "no table is in it" if first is None else f"its first table begins at {first} ({tso_time(first)})"
 
 
-def _is_meant(texts: Sequence[str], life: Life, table: LakeTable) -> bool:
-    return not texts or any(is_called(text, (life, table.name, life.born_as)) for text in texts)
+def _is_gone(table: LakeTable, at: Tso) -> bool:
+    return table.name is None and table.label.progress.tso <= at
+
+
+def _is_there(table: LakeTable, at: Tso) -> bool:
+    return table.life.version <= at and not _is_gone(table, at)
+
+
+def _meant(text: str, known: Mapping[Life, LakeTable], names: Mapping[Life, str]) -> set[Life]:
+    """Return the table of that name then or identity, else those of that name now or first; raises BadSettings."""
+    found = {life for life in known if is_called(text, (life, names.get(life)))}
+    found = found or {life for life, table in known.items() if is_called(text, (table.name, life.born_as))}
+    if not found:
+        raise no_such_table(text, (table.name for table in known.values()))
+    return found
 
 
 def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Iterator[_Standing]:
@@ -170,10 +183,10 @@ def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Itera
 
 
 def _table(
-    state: LakeState, table: LakeTable, at: Tso, standing: Sequence[_Standing], through: Tso, gone: bool
+    state: LakeState, table: LakeTable, name: str, at: Tso, standing: Sequence[_Standing], through: Tso, gone: bool
 ) -> AsOfTable:
-    life, name = table.life, ".".join(table.identifier)
-    shown = (str(table.name or life.born_as), str(life), name)
+    life = table.life
+    shown = (name, str(life), ".".join(table.identifier))
     best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     if gone:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State
@@ -16,7 +17,7 @@ from cdc_assets.model.steps import CreateTable, Step
 from cdc_assets.model.table_history import Event
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
-from cdc_assets.types.fidelity import column_fidelity
+from cdc_assets.types.fidelity import column_fidelity, log_fidelity
 
 __all__ = ["Journal"]
 
@@ -49,10 +50,14 @@ class Journal:
             self.changefeed, life, event.at, name, event.journal_action, event.file.query, result, run
         )
 
-    def columns(self, planned: Plan, tables: Iterable[Life]) -> None:
+    def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:
         """Record how faithfully each column of these tables is kept."""
-        lives = {life: planned.history.lives[life] for life in tables}
-        rows = {life: column_fidelity(table.schema, table.changes, table.inferred) for life, table in lives.items()}
+        rows = {}
+        for life in tables:
+            table = planned.history.lives[life]
+            changes = bool(life.kind) and history_kind(life.kind).PLACES  # it says of each what it was
+            own = log_fidelity(tells_inserts=tells_inserts) if changes else ()
+            rows[life] = (*column_fidelity(table.schema, table.changes, table.inferred), *own)
         self.ledger.record_columns(self.changefeed, rows)
 
     def findings(self, outcome: Outcome, run: str) -> Outcome:

@@ -240,7 +240,7 @@ class Pipeline(Planner):
         outcome = outcome.with_cuts((*([cut] if cut is not None and cut.blocked else []), *cuts))
         self._settle(listing, planned)
         self._stats = {}
-        self.journal.columns(planned, worked)
+        self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
         self.journal.states(outcome, run)
         return self.journal.findings(outcome, run)
 

@@ -12,7 +12,7 @@ from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, R
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import Grade, fidelity, spark_type, type_text
 
-__all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report", "guesses"]
+__all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report", "guesses", "log_fidelity"]
 
 
 def column_fidelity(
@@ -41,6 +41,17 @@ def column_fidelity(
         else row
         for row in rows
     )
+
+
+def log_fidelity(*, tells_inserts: bool) -> tuple[ColumnFidelity, ...]:
+    """Return what a log does not tell of its changes, because the messages do not tell new rows from changed ones."""
+    if tells_inserts:
+        return ()
+    rule = (
+        "messages do not tell inserts from updates: every image that enters is an UPDATE_AFTER, those of a dump and "
+        "of a DDL apart"
+    )
+    return (ColumnFidelity("_change_type", "", "string", Grade.CHANGED, rule),)
 
 
 _KEPT = "the source dropped it at {} and the lake keeps it: old values, NULL in rows written since;"

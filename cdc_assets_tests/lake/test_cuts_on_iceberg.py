@@ -327,6 +327,34 @@ def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
     shop.ledger.close()
 
 
+def test_a_table_as_of_a_moment_has_the_name_that_it_had_then(shop: Shop) -> None:
+    lake = shop.lake.settings
+    shop.ledger = Ledger(ledger_url(lake))
+    shop.pipeline().apply()
+    shop.ddl("shop.bills", FIRST + 20, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
+    shop.ddl("shop.orders", FIRST + 22, "RENAME TABLE `shop`.`items` TO `shop`.`orders`", 14)
+    shop.publish(FIRST + 30)
+    shop.pipeline().apply()
+    shop.ddl("shop.bills", FIRST + 40, "DROP TABLE `bills`", 4, columns=False)
+    shop.publish(FIRST + 50)
+    shop.pipeline().apply()
+
+    def born(at: int, *tables: str) -> dict[str, str]:
+        state = as_of(lake, "default", str(FIRST + at), tables)
+        return {one.table: one.identity.partition("@")[0] for one in state.tables}
+
+    assert born(10) == {"shop.items": "shop.items", "shop.orders": "shop.orders"}
+    assert born(30) == {"shop.bills": "shop.orders", "shop.orders": "shop.items"}
+    assert born(50) == {"shop.orders": "shop.items"}
+    assert born(10, "shop.orders") == {"shop.orders": "shop.orders"}
+    assert born(30, "shop.orders", "shop.bills") == born(30)
+    assert born(10, f"shop.items@{FIRST}") == {"shop.items": "shop.items"}
+    assert born(30, "shop.items") == {"shop.orders": "shop.items"}  # nothing was called so then
+    with pytest.raises(BadSettings, match=r"no table is called shop\.nothing"):
+        born(30, "shop.nothing")
+    shop.ledger.close()
+
+
 def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Shop) -> None:
     lake = shop.lake.settings
     shop.ledger = Ledger(ledger_url(lake))

@@ -29,5 +29,11 @@ def test_the_log_of_what_is_sent_again_leads_to_its_mirror(topic: Topic) -> None
     assert {
         place for rows in logs for place in rows.column("_cdc_place").to_pylist() if not PLACE.fullmatch(place)
     } == set()
+    fidelity = {
+        str(life): [one.rule for one in feed.ledger.fidelity(feed.settings.name, life) if one.column == "_change_type"]
+        for life in feed.lake.tables
+        if life.kind
+    }
+    assert {bool(rules) for rules in fidelity.values()} == {topic.name == "avro"}, fidelity
     words = {word for rows in logs for word in rows.column("_change_type").to_pylist()}
     assert words >= ({"UPDATE_AFTER", "DELETE"} if topic.name == "avro" else {"INSERT", "UPDATE_AFTER", "DELETE"})

@@ -222,6 +222,27 @@ def test_rows_that_a_ddl_removes_are_deleted_in_the_log(orders: LittleFeed) -> N
     assert sorted(changes(lake)[3:]) == [("DELETE", 30, 1, "c"), ("DELETE", 30, 2, "b")]
 
 
+@pytest.mark.parametrize(("query", "kind"), [("TRUNCATE TABLE `orders`", 11), ("DROP TABLE `orders`", 4)])
+def test_without_a_mirror_a_ddl_that_removes_all_rows_is_a_row_of_its_own(
+    orders: LittleFeed, query: str, kind: int
+) -> None:
+    lake = MemoryLake()
+    orders.ddl("shop.orders", FIRST + 30, query, kind)
+    orders.publish(FIRST + 40)
+    applied(orders, lake, history={"shop.*": {"kinds": ["log"], "mirror": False}})
+    ((_, log),) = lake.tables.items()
+    rows = log.rows.slice(3).to_pylist()
+    assert [(row["_change_type"], row["_cdc_position"], row["id"]) for row in rows] == [("TRUNCATE", FIRST + 30, None)]
+
+
+def test_a_dropped_history_table_is_shown_by_its_own_name(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    orders.ddl("shop.orders", FIRST + 35, "DROP TABLE `orders`", 4)
+    orders.publish(FIRST + 40)
+    outcome = applied(orders, lake, history={"shop.*": "log"})
+    assert [str(table.name) for table in outcome.tables] == ["shop.orders", "shop.orders__log"]
+
+
 # --- switched on later ------------------------------------------------------------------------------------------------
 
 
