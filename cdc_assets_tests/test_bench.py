@@ -15,6 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -120,10 +121,12 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
             assert work.apply().complete
         return Cost(1.0, 1.0, 1, 1, 0)
 
-    def held(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> tuple[int, str]:
+    def rows(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> pa.Table:
         name = feed.name(table)
-        rows = lakes[lake.warehouse].read(replace(name, table=f"{name.table}__{kind}") if kind else name)
-        return fingerprint_of_rows(feed, rows, kind)
+        return lakes[lake.warehouse].read(replace(name, table=f"{name.table}__{kind}") if kind else name)
+
+    def held(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> tuple[int, str]:
+        return fingerprint_of_rows(feed, rows(feed, lake, table, kind), kind)
 
     monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([None]))())
     for name in ("ours", "windows", "history"):
@@ -136,6 +139,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
     monkeypatch.setattr(scenarios, "_apply", applied)
     monkeypatch.setattr(scenarios, "_first_rows", lambda feed, lake: time.time())
     monkeypatch.setattr(scenarios, "fingerprint_of_lake", held)
+    monkeypatch.setattr(scenarios, "rows_of_lake", rows)
     return lakes
 
 

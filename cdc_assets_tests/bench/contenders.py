@@ -10,13 +10,14 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
@@ -59,9 +60,17 @@ def _spark(lake: LakeSettings) -> Iterator[SparkSession]:
 
 
 @_contender
-def ours(feed: dict[str, Any], lakes: list[str], dump: str = "", kinds: str = "mirror") -> Laps:
-    """Catch up into each of the lakes, on one Spark; from a dump of what was there before where there is one."""
+def ours(
+    feed: dict[str, Any],
+    lakes: list[str],
+    dump: str = "",
+    kinds: str = "mirror",
+    privacy: Mapping[str, Any] = MappingProxyType({}),
+) -> Laps:
+    """Catch up into each of the lakes, on one Spark: from a dump of what was there before, or with masks."""
     timings, settings = [], _feed(feed).settings.with_history(KINDS[kinds])
+    if privacy:
+        settings = ChangefeedSettings.model_validate({**settings.model_dump(), "privacy": privacy})
     if dump:
         settings = settings.model_copy(update={"initial": InitialSettings.model_validate({"dump": dump})})
     with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:

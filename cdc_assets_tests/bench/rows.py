@@ -23,6 +23,7 @@ __all__ = [
     "fingerprint_of_lake",
     "fingerprint_of_rows",
     "last_changes_sql",
+    "rows_of_lake",
     "spark_type_of",
     "write_last_changes",
 ]
@@ -78,10 +79,15 @@ def fingerprint_of_files(feed: Feed, table: int = 0, through: Tso | None = None)
 
 def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> Fingerprint:
     """What the lake's table holds, read without Spark; of a history table what the rows are now."""
+    return fingerprint_of_rows(feed, rows_of_lake(feed, lake, table, kind), kind)
+
+
+def rows_of_lake(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> pa.Table:
+    """Return the rows of the lake's table, read without Spark."""
     state, name = LakeState(lake, feed.settings.name), feed.name(table)
     held = state.read(replace(name, table=f"{name.table}__{kind}") if kind else name)
     state.close()
-    return fingerprint_of_rows(feed, held, kind)
+    return held
 
 
 _NOW = {

@@ -5,7 +5,9 @@ Every figure is for two cores and 24 GiB at scale 1; a smaller scale shows that 
 
 from __future__ import annotations
 
+import hmac
 import math
+import os
 import shutil
 import statistics
 import sys
@@ -21,7 +23,7 @@ from cdc_assets_tests.bench.dumps import dump, fingerprint_of_dumped, quiet
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
 from cdc_assets_tests.bench.measuring import Cost, contend, run
-from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake
+from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake, rows_of_lake
 
 __all__ = ["SCENARIOS", "Figure", "Place"]
 
@@ -165,6 +167,29 @@ def catch_up(place: Place) -> Iterator[Figure]:
     size = sum(path.stat().st_size for path in canal.files())
     yield Figure(name, "ours, Canal-JSON, warm", _best(laps), notes={"bytes": size, **_laps(laps, cost)})
     yield Figure(name, "Canal-JSON to CSV", _best(laps) / ours, "x", 1.5)
+
+
+@_scenario
+def masked(place: Place) -> Iterator[Figure]:
+    """A first load with two hashed columns, a number and a text, beside the same without."""
+    name, changes, keys = "masked", place.of(1_000_000, 100), place.of(500_000, 50)
+    feed, root = place.feed("csv"), place.at("lakes")
+    feed.append(changes, keys, fill=keys, files=4)
+    key, laps = "a key of this bench", {}
+    os.environ["CDC_ASSETS_BENCH_KEY"] = key
+    hashed = {"hash": {"key": {"env": "CDC_ASSETS_BENCH_KEY"}}}
+    for what, privacy in (("plain", {}), ("hashed", {"*.*.customer": hashed, "*.*.note": hashed})):
+        lakes = [str(root / f"{what}-{n}") for n in range(4)]
+        cost, laps[what] = contend("ours", feed=feed.spec, lakes=lakes, privacy=privacy)
+        yield Figure(name, f"{what}, warm", _best(laps[what]), notes=_laps(laps[what], cost))
+    plain, made = (rows_of_lake(feed, LakeSettings.from_warehouse(root / f"{what}-3")) for what in laps)
+    for column, family in (("customer", "integer"), ("note", "text")):
+        wanted = (f"{family}\0{value}".encode() for value in plain.column(column).drop_null().to_pylist())
+        hashes = sorted(hmac.digest(key.encode(), value, "sha256").hex() for value in wanted)
+        assert hashes == sorted(made.column(column).drop_null().to_pylist()), f"{column} is not hashed"
+    yield Figure(name, "hashed to plain", _best(laps["hashed"]) / _best(laps["plain"]), "x", 1.25)
+    more = _best(laps["hashed"], "cpu_seconds") - _best(laps["plain"], "cpu_seconds")
+    yield Figure(name, "more CPU for the hashes", more, may_be_nothing=True)
 
 
 @_scenario
