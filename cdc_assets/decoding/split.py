@@ -13,6 +13,7 @@ images share their position, so no record is cut in two. Without commit-ts every
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -72,6 +73,10 @@ MAX_REJECTS = 20
 """Rejects that a report carries in full; all are counted."""
 
 _NOTHING = Decoded(pa.table({}))
+
+# The handler that polars sets when it is imported makes the system go on with a call in which Ctrl-C comes (its issue
+# 21739): whoever waits for an answer of the JVM or a lock would wait on to its end.
+signal.siginterrupt(signal.SIGINT, True)
 
 Interval = tuple[Tso, Tso]
 """[since, until) in which the table had a name."""

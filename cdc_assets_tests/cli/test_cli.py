@@ -41,7 +41,7 @@ from pyspark import SparkContext
 def interrupted(begin, *given, **conf):
     begun = begin(*given, **conf)
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    SparkContext._active_spark_context._jvm.java.lang.Thread.sleep(30_000)
+    SparkContext._active_spark_context._jvm.java.lang.Thread.sleep(3_600_000)
     return begun
 
 def at_start(context, *given, **conf):
@@ -58,7 +58,7 @@ else:
     session.step_spark = at_step
 main()
 """
-"""The command line, interrupted while it waits for an answer of the JVM: as Spark starts, or afterwards in a step."""
+"""The command line, interrupted while it waits for the JVM: as Spark starts, or later in a step; else for an hour."""
 
 
 def feed(bucket: Path | None = None) -> list[str]:
