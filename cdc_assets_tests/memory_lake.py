@@ -311,6 +311,14 @@ class MemoryLake:
             table.gap = None
         return StepResult(report=staged.report, alike=alike, passed_over=passed)
 
+    def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
+        table = self.tables[step.life]
+        if snapshot is not None and snapshot != len(table.past):
+            raise TableMoved(f"{step.life} was written to since")
+        table.past.append((table.ddl, table.rows))
+        table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
+        return StepResult()
+
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
 
@@ -325,7 +333,7 @@ class MemoryLake:
             for column in table.schema.stored
             if column.name in table.rows.column_names
         }
-        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"})
+        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, len(table.past))
 
     def names(self) -> set[TableId]:
         return {table.name for table in self.tables.values() if table.name is not None}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import uuid
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,17 +53,22 @@ __all__ = ["explain", "verify"]
 @click.option("--threads", type=click.IntRange(1, 64), help="Connections that read the source at once (default: 4).")
 @click.option("--limit-rate", type=click.IntRange(1), metavar="ROWS", help="Rows a second that are read of the source.")
 @click.option("--shown", type=click.IntRange(0), metavar="ROWS", help="Rows of a table to name (default: 100).")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Write the source's rows of the keys that differ into the tables, in one commit each.",
+)
 @click.option("--resume", is_flag=True, help="Pass over tables that were equal and have not changed in the lake since.")
 @feed_options
 @lake_options(required=True)
 @common_options
-def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, **given: Any) -> int:
+def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, repair: bool, **given: Any) -> int:
     """Compare each TABLE with its source, row by row: the source as it was at the TSO through which it is applied.
 
-    A TiDB is read as of the fence; any other server as it is now, with --quiet. Reads only. Exits with 1 where a table
-    is different or could not be compared.
+    A TiDB is read as of the fence; any other server as it is now, with --quiet. Reads only, unless --repair says
+    otherwise. Exits with 1 where a table is different or could not be compared.
     """
-    from cdc_assets.model.comparison import EQUAL
+    from cdc_assets.model.comparison import EQUAL, REPAIRED
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
     from cdc_assets.operations.verify import known_equal, options_of
     from cdc_assets.operations.verify import verify as run
@@ -76,6 +83,7 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, **
         asked["quiet"] = given["quiet"] or None
         stated = {name: value for name, value in asked.items() if value is not None}
         options = options_of(settings.verify.model_copy(update=stated))
+        options = replace(options, repair=repair, run=f"cli-{uuid.uuid4().hex[:12]}")
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             known = partial(known_equal, pipeline) if resume else lambda bare: None
@@ -83,7 +91,7 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, **
                 found.append(one)
                 if not as_json:
                     click.echo("\n".join(comparison_lines(one)))
-        code = max(code, DONE if all(one.state == EQUAL for one in found) else HELD)
+        code = max(code, DONE if all(one.state in (EQUAL, REPAIRED) for one in found) else HELD)
         if not as_json:
             click.echo(summary_line(found))
         printed += [comparison_json(settings.name, one) for one in found]

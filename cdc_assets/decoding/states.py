@@ -51,10 +51,14 @@ STATE_COLUMNS = (
 
 
 def tracked(step: ApplyRows) -> tuple[str, ...] | None:
-    """Return the columns with whose change a state begins, None where it begins with every change."""
+    """Return the columns with whose change a state begins, None where it begins with every change.
+
+    A repair ends no state that has the source's values.
+    """
     rule = step.history
     if rule is None or not (rule.track or rule.track_except):
-        return None
+        every = (column.name for column in step.schema.stored if not column.kept)
+        return tuple(every) if step.is_repair else None
     named = {name.lower() for name in (rule.track or rule.track_except)}
     return tuple(
         column.name

@@ -26,7 +26,7 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import TableState
-from cdc_assets.model.comparison import DIFFERENT, EQUAL, TableComparison
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, TableComparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import Forecast, Pace, forecast
 from cdc_assets.model.progress import Life, State
@@ -336,7 +336,7 @@ def equality_result(
     sentence = next(comparison_lines(replace(one, rows=())))
     if is_stale:
         sentence = f"It is applied {seconds_text(behind)} further than when it was compared. {_COMPARE} {sentence}"
-    passed = one.state == EQUAL and not is_stale
+    passed = one.state in (EQUAL, REPAIRED) and not is_stale
     return _result(EQUALS_SOURCE, passed, metadata, one.state == DIFFERENT, sentence, key)
 
 

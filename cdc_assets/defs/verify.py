@@ -12,7 +12,7 @@ from cdc_assets.defs.checks import equality_result, evaluation
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, CdcError, Retryable
-from cdc_assets.model.comparison import EQUAL, TableComparison
+from cdc_assets.model.comparison import EQUAL, REPAIRED, TableComparison
 from cdc_assets.operations.status import known_tables
 from cdc_assets.operations.verify import known_equal, options_of, verify
 from cdc_assets.report.comparison import comparison_lines, summary_line
@@ -26,17 +26,19 @@ class VerifyConfig(dg.Config):
 
     tables: list[str] = Field(default_factory=list, description="Only these tables, as `schema.table` or `schema.*`.")
     quiet: bool = Field(default=False, description="State that nothing is written into them while they are compared.")
+    repair: bool = Field(default=False, description="Write the source's rows of the keys that differ into the tables.")
     resume: bool = Field(default=False, description="Pass over tables that were equal and have not changed since.")
 
 
 def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
-    """Return the job. It starts no Spark, so it takes no writer's slot."""
+    """Return the job. It takes no writer's slot: it starts Spark for a repair only, whose commits are guarded."""
 
     @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing))
     def verify_tables(context: dg.OpExecutionContext, config: VerifyConfig, s3: S3Resource) -> Iterator[Any]:
         """Compare each table with the source as of the fence, and log its check with the rows that differ."""
         settings = source.changefeed.verify
-        options = replace(options_of(settings), quiet=config.quiet or settings.quiet)
+        options = replace(options_of(settings), quiet=config.quiet or settings.quiet, repair=config.repair)
+        options = replace(options, run=context.run_id)
         known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
         found: list[TableComparison] = []
         try:
@@ -57,7 +59,7 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         except CdcError as error:
             raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
         context.add_output_metadata(_figures(found), output_name="result")
-        if wrong := [one for one in found if one.state != EQUAL]:
+        if wrong := [one for one in found if one.state not in (EQUAL, REPAIRED)]:
             text = "\n".join(line for one in wrong for line in comparison_lines(replace(one, rows=())))
             raise dg.Failure(f"{summary_line(found)}\n{text}", allow_retries=False)
         yield dg.Output(None)
@@ -67,7 +69,8 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={CHANGEFEED_TAG: source.group},
         description="Compares tables with the source of the changefeed's `verify` settings, row by row, as of the TSO "
-        "through which they are applied. Fails where a table is different or could not be compared; reads only.",
+        "through which they are applied. Fails where a table is different or could not be compared; writes only "
+        "if `repair` is said.",
     )
     def job() -> None:
         verify_tables()

@@ -242,7 +242,10 @@ def _field_id(field: pa.Field) -> int:
 def _replaced(
     io: Mapping[str, str], files: Sequence[_DataFile], changes: pa.Table, step: ApplyRows, table: FirstLoad
 ) -> list[_Replaced]:
-    """Return which rows of the files have the key of which of the changes; raises _SparksError where several have."""
+    """Return which rows of the files have the key of which of the changes.
+
+    Raises _SparksError where several have the same, which only a repair replaces.
+    """
     names = step.schema.key
     kinds = pa.schema([(name, arrow_type(step.schema.column(name))) for name in names])
     keys = pl.from_arrow(changes.select(list(names)).cast(kinds))
@@ -261,7 +264,7 @@ def _replaced(
         if not len(found):
             continue
         there = BitMap(found.get_column("_cdc_change"))
-        if len(there) < len(found) or there & seen:
+        if (len(there) < len(found) or there & seen) and not step.is_repair:
             raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
         seen |= there
         places, of = found.get_columns()

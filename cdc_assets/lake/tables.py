@@ -26,7 +26,7 @@ from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
-from cdc_assets.lake.windows import commit_window, discard_window, stage_windows
+from cdc_assets.lake.windows import commit_window, discard_window, repair_rows, stage_windows
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.gaps import CompletePattern
@@ -222,6 +222,13 @@ class Lake:
         Raises TableMoved if the table's progress is no longer `step.lo`.
         """
         return commit_window(self.workbench, step, staged)
+
+    def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
+        """Write the source's rows of some keys in one commit, under the label that the table has.
+
+        Raises TableMoved if the table is no longer as it was read last, or as of `snapshot`, where one is given.
+        """
+        return repair_rows(self.workbench, step, changes, repair, snapshot)
 
     def discard(self, staged: StagedWindow) -> None:
         """Remove a staged window."""

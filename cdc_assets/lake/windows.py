@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.errors import CdcError, TableMoved
@@ -25,7 +26,13 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["commit_window", "discard_window", "stage_windows"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["REPAIR", "commit_window", "discard_window", "repair_rows", "stage_windows"]
+
+REPAIR = "cdc.repair"
+"""Snapshot property: the repair that made it."""
 
 
 def stage_windows(
@@ -86,6 +93,37 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
         raise
     discard_window(bench, staged)
     return dataclasses.replace(result, entering=batch.entering - passed, alike=alike, passed_over=passed)
+
+
+def repair_rows(
+    bench: Workbench, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None
+) -> StepResult:
+    """Write the source's rows of some keys in one commit, under the label that the table has.
+
+    `changes` are images as decoding makes them. Raises TableMoved if the table's progress is no longer what was read
+    last, or it is not at `snapshot`, where one is given.
+    """
+    started = time.monotonic()
+    staged = stage.stage_changes(_place(bench, step), changes)
+    try:
+        with bench.on(step.life) as work:
+            if snapshot is not None and work.target.snapshot != snapshot:
+                raise TableMoved(
+                    f"{step.life} was written to since it was compared, so nothing of it was repaired. Compare it "
+                    "again.",
+                    table=str(step.life),
+                )
+            io = bench.storage(work.lake_table)[1]
+            batch = stage.read_manifest(io, staged.path) if staged.rows else Batch()
+            if staged.rows:
+                commit_stage(work.target, work.label, step, staged, batch, io, {REPAIR: repair})
+            return bench.result(work, started, staged.report, batch.leaving)
+    except TableMoved as error:
+        if not error.where.get("unsettled"):
+            _forget(bench, step.life, staged)
+        raise
+    finally:
+        discard_window(bench, staged)
 
 
 def _forget(bench: Workbench, life: Life, staged: StagedWindow) -> None:

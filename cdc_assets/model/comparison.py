@@ -13,6 +13,7 @@ __all__ = [
     "DIFFERENT",
     "EQUAL",
     "NOT_COMPARED",
+    "REPAIRED",
     "RowDifference",
     "TableComparison",
     "ValueDifference",
@@ -20,7 +21,7 @@ __all__ = [
     "parse_comparison",
 ]
 
-EQUAL, DIFFERENT, NOT_COMPARED = "equal", "different", "not compared"
+EQUAL, DIFFERENT, REPAIRED, NOT_COMPARED = "equal", "different", "repaired", "not compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class RowDifference:
 class TableComparison:
     """How a table compares with its source. `state` is EQUAL, DIFFERENT or NOT_COMPARED, then with the `reason`.
 
+    REPAIRED is one that was different, and has the source's rows since; `repair` says what was done, or why nothing.
+
     `definitions` are sentences on columns of which source and feed say other lengths or defaults, which changes no row.
 
     `at` is the TSO as of which the source was read, 0 for the present, `through` the fence of the lake then. Rows are
@@ -76,6 +79,7 @@ class TableComparison:
     left_out: Mapping[str, str] = field(default_factory=dict)
     losses: Mapping[str, int] = field(default_factory=dict)
     partly: bool = False
+    repair: str = ""
     seconds: float = 0.0
 
 

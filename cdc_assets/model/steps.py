@@ -199,6 +199,11 @@ class ApplyRows:
         """Return whether the rows come from a dump: all rows of its table, each once."""
         return any(file.piece is not None for file in self.files)
 
+    @property
+    def is_repair(self) -> bool:
+        """Return whether the rows are the source's at `hi`, at which the table stands already: a window of no files."""
+        return self.lo == self.hi and not self.files
+
 
 _READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "settings",
             "former", "dumped")  # fmt: skip

@@ -9,6 +9,7 @@ explain        where a row comes from
 extract        changes of a table between two positions, written to files
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
+lake_rows      rows of the lake as of one snapshot
 landings       what is landed of topics
 losses         which loss makes a value of the lake equal to that of its source
 maintenance    do what is due for the lake's files
@@ -18,6 +19,7 @@ opening        settings -> open parts
 purge          dropped tables removed for good, with their files
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
+repair         the source's rows written into tables that differ from it
 replay         quarantined records applied after a fix
 status         the states of a lake's tables
 verify         tables of the lake compared with their source

@@ -27,7 +27,17 @@ import pyarrow as pa
 
 from cdc_assets.model.comparison import RowDifference, ValueDifference
 
-__all__ = ["ComparedRows", "Comparison", "Digests", "RowPieces", "SourceChanged", "borders_of"]
+__all__ = [
+    "ComparedRows",
+    "Comparison",
+    "Digests",
+    "Row",
+    "RowPieces",
+    "SourceChanged",
+    "borders_of",
+    "frame_of",
+    "row_hashes",
+]
 
 _PARTS = 1 << 16
 _RANGES = 1 << 10
@@ -40,6 +50,7 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Frame = pl.DataFrame
+Row = tuple[Any, ...]
 
 
 class RowPieces(Protocol):
@@ -65,7 +76,8 @@ class ComparedRows:
     """The result: rows on each side, and those that differ. `losses` counts values by rule that differ by a loss only.
 
     Of `missing`, `extra` and `differing` rows the first are named in `rows`; `partly` says that not all parts that
-    differ were read again.
+    differ were read again. `unequal` are all rows that were read and differ, as (the lake's, the source's): None where
+    a side has no row of the key, or no other one that is equal.
     """
 
     lake: int
@@ -74,6 +86,7 @@ class ComparedRows:
     extra: int = 0
     differing: int = 0
     rows: tuple[RowDifference, ...] = ()
+    unequal: Sequence[tuple[Row | None, Row | None]] = ()
     losses: Mapping[str, int] = field(default_factory=dict)
     partly: bool = False
 
@@ -220,6 +233,7 @@ class Comparison:
             *counts,
             **{kind: rows.counts[kind] for kind in ("missing", "extra", "differing")},
             rows=tuple(rows.named),
+            unequal=rows.unequal,
             losses=dict(rows.losses),
             partly=bool((suspects & ~chosen).any()),
         )
@@ -264,8 +278,6 @@ def _each(side: RowPieces, pieces: Sequence[tuple[int, Any]], add: Callable[[Fra
 _COUNT, _OTHER = "count", "other"
 _HASHES = ["first", "second"]
 
-Row = tuple[Any, ...]
-
 
 @dataclass
 class RowsOfKeys:
@@ -273,6 +285,7 @@ class RowsOfKeys:
 
     how: Comparison
     named: list[RowDifference] = field(default_factory=list)
+    unequal: list[tuple[Row | None, Row | None]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
 
@@ -291,6 +304,21 @@ class RowsOfKeys:
                 rows.setdefault(tuple(row[one] for one in places), ([], []))[place].extend([row] * count)
         for of_lake, of_source in rows.values():
             self._pair(of_lake, of_source)
+        if how.key:
+            self._complete(source)
+
+    def _complete(self, source: Sequence[Frame]) -> None:
+        """Give a row that the lake has too often beside one that is equal the source's row of its key."""
+        places = [self.how.columns.index(name) for name in self.how.key]
+        alone = {tuple(mine[one] for one in places) for mine, theirs in self.unequal if mine and theirs is None}
+        if not alone:
+            return
+        rows = (row for frame in source for row in _rows_of(frame))
+        there = {key: row for row in rows if (key := tuple(row[one] for one in places)) in alone}
+        self.unequal = [
+            (mine, there.get(tuple(mine[one] for one in places)) if mine and theirs is None else theirs)
+            for mine, theirs in self.unequal
+        ]
 
     def _pair(self, lake: Sequence[Row], source: list[Row]) -> None:
         extra: list[Row] = []
@@ -301,13 +329,15 @@ class RowsOfKeys:
             if place is None or (differences and not self.how.key):
                 extra.append(row)
                 continue
-            del source[place]
+            theirs = source.pop(place)
             self.losses.update(losses)
             if differences:
                 self._add("differing", row, differences)
+                self.unequal.append((row, theirs))
         for kind, rows in (("extra", extra), ("missing", source)):
             for row, count in Counter(rows).items():
                 self._add(kind, row, (), count)
+                self.unequal += [(row, None) if kind == "extra" else (None, row)] * count
 
     def _differences(self, lake: Row, source: Row) -> tuple[tuple[ValueDifference, ...], tuple[str, ...]]:
         """Return the values in which two rows differ, and the losses that make up for others."""
@@ -345,12 +375,15 @@ def _surplus(side: Frame | None, other: Frame | None) -> Iterator[tuple[Row, int
     if other is not None:
         side = side.join(other.select(*_HASHES, pl.col(_COUNT).alias(_OTHER)), on=_HASHES, how="left")
         side = side.with_columns(pl.col(_COUNT) - pl.col(_OTHER).fill_null(0)).filter(pl.col(_COUNT) > 0).drop(_OTHER)
-    counts = side[_COUNT].to_list()
-    values = side.drop(*_HASHES, _COUNT).to_arrow()
+    yield from zip(_rows_of(side.drop(*_HASHES, _COUNT)), side[_COUNT].to_list(), strict=True)
+
+
+def _rows_of(frame: Frame) -> Iterator[Row]:
     columns = [
-        [tuple(one) if isinstance(one, list) else one for one in column.to_pylist()] for column in values.columns
+        [tuple(one) if isinstance(one, list) else one for one in column.to_pylist()]
+        for column in frame.to_arrow().columns
     ]
-    yield from zip(zip(*columns, strict=True), counts, strict=True)
+    return zip(*columns, strict=True)
 
 
 def value_text(value: Any) -> str | None:

@@ -29,9 +29,9 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
-from cdc_assets.operations.verify import ScannedLake
 from cdc_assets.planning.value_settings import masks_of
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import values

@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["FORMATS", "Extract", "extract", "write_extract"]
+__all__ = ["CHANGE_TYPE", "FORMATS", "LEAVES", "Extract", "extract", "write_extract"]
 
 _BATCH_ROWS = 10_000
 
 _LOG = "log"
 _SUFFIX = "__of_an_extract"
-_LEAVES = ["DELETE", "UPDATE_BEFORE"]
+LEAVES = ["DELETE", "UPDATE_BEFORE"]
 CHANGE_TYPE, PARTITIONS, PLACE = "_change_type", "_cdc_partitions", "_cdc_place"
 
 
@@ -160,7 +160,7 @@ def _from_log(
     schema = log.schema.in_lake
     empty = _empty(schema, _LOG)
     rows = pipeline.lake.changes(life, since, until)
-    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(_LEAVES))
+    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(LEAVES))
     rows = rows.append_column("_cdc_enters", pc.cast(pc.invert(leaves), pa.int8()))
     rows = rows.sort_by([(POSITION, "ascending"), ("_cdc_enters", "ascending")])
     return schema, rows.select(empty.column_names).cast(empty.schema)
@@ -297,7 +297,7 @@ def _net(changes: pa.Table, schema: TableSchema, name: TableId) -> pa.Table:
         raise ExtractRefused(
             f"{name}: some changes have only some of the columns, so the last one is no whole row. Leave out --net."
         )
-    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(_LEAVES))
+    leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(LEAVES))
     ops = pc.if_else(leaves, pa.scalar(int(Op.DELETE), pa.int8()), pa.scalar(int(Op.UPDATE), pa.int8()))
     numbered = rows.append_column(OP, ops).append_column("_cdc_line", pa.array(range(rows.num_rows), pa.int64()))
     numbered = numbered.append_column("_cdc_file", pa.array([0] * rows.num_rows, pa.int32()))

@@ -35,6 +35,7 @@ from cdc_assets.model.tso import Tso, seconds_between
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import EmptyLake
+from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import missing_files
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
@@ -491,20 +492,23 @@ def _swap_all(
             moved = error
             continue
         work.done.append(SwappedTable(life, built[life].name, built[life].progress.tso, result))
-        _record(work, life, built[life], result, notes)
-        say(f"{life} is swapped in through {built[life].progress.tso}")
+        lost = _record(work, life, built[life], result, notes)
+        say(f"{life} is swapped in through {built[life].progress.tso}{lost}")
     return moved
 
 
-def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: StepResult, notes: _Notes) -> None:
-    """Journal the swap under the time at which the rebuild began, with the files read for it."""
+def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: StepResult, notes: _Notes) -> str:
+    """Journal the swap under the time at which the rebuild began, with the files read for it; return what it lost."""
     name, ledger = work.live.settings.name, work.live.ledger
     moment = int(work.ticket.begun * 1000) << 18
-    query = f"rebuilt from its history through {state.progress.tso}"
-    ledger.record_ddl(name, life, moment, state.name or life.born_as, "rebuild", query, result, work.run)
+    lost = repairs_since_rebuild(ledger, name, life, moment)
+    text = f", without {counted(len(lost), 'repair')} of before: {', '.join(lost)}" if lost else ""
+    query = f"rebuilt from its history through {state.progress.tso}{text}"
+    ledger.record_ddl(name, life, moment, state.name or life.born_as, REBUILD, query, result, work.run)
     ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)
     ledger.forget_accounts(name, life)
     ledger.forget_findings(name, state.name or life.born_as)
+    return text
 
 
 # --- why a table cannot be rebuilt from the files that there are ------------------------------------------------------

@@ -2,7 +2,8 @@
 
 T is the fence, at which a table stands that has nothing due at or below it. A TiDB is read as it was at T; any other
 server as it is now, which is the same only where nothing is written. The other side may be a dump too, which is of its
-own TSO. Both sides are read into the lake's types, the source by the readers of dumps. Nothing is written anywhere.
+own TSO. Both sides are read into the lake's types, the source by the readers of dumps. Nothing is written, but for the
+rows that a repair is asked to write into the lake.
 
 What cannot be compared is named as such, and never as different: a table that is held, incomplete or not applied
 through T, columns that one side does not have by its nature, values that a loss of the feed has changed.
@@ -16,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedData, SetupError
 from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.dumps import Dump, DumpTable
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -32,8 +33,10 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
+from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
 from cdc_assets.operations.named import mirrors, table_called
+from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
@@ -43,7 +46,7 @@ from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets.types.fidelity import guesses
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 
-__all__ = ["LakeRows", "ScannedLake", "VerifyOptions", "known_equal", "options_of", "verify"]
+__all__ = ["VerifyOptions", "known_equal", "options_of", "verify"]
 
 _WRITTEN = (
     "the source was written to while it was compared: rows that were read twice were not the same. Stop what writes "
@@ -53,51 +56,20 @@ _SAMPLED = 200_000
 """As many values of the first key column say where ranges of the key begin."""
 
 
-class LakeRows(Protocol):
-    """The rows of a table as of one snapshot."""
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot, None for a table without any."""
-
-    @property
-    def progress(self) -> Progress:
-        """How far it is applied in that snapshot."""
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows there are, None if it is not known."""
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """The types of its columns in Iceberg's words, by name in their order."""
-
-    def pieces(self) -> Sequence[Any]:
-        """Return its data files."""
-
-    def read(self, piece: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the rows of a data file."""
-
-
-class ScannedLake(Protocol):
-    """A lake whose tables can be read as of one snapshot."""
-
-    def scan(self, life: Life) -> LakeRows:
-        """Open a table as it is now."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
     """What a person says: that the tables are `quiet`, and how the source is read.
 
     At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
-    table are named.
+    table are named. With `repair` those that differ are written into the lake as the source has them, by that `run`.
     """
 
     quiet: bool = False
     threads: int = 4
     rows_per_second: int | None = None
     shown: int = 100
+    repair: bool = False
+    run: str = ""
 
 
 def options_of(settings: VerifySettings) -> VerifyOptions:
@@ -113,7 +85,7 @@ Say = Callable[[TableId, str, int], object]
 
 def verify(
     pipeline: Planner,
-    lake: ScannedLake,
+    lake: RepairableLake,
     connect: Callable[[Tso], InitialSource],
     options: VerifyOptions,
     tables: Sequence[str] = (),
@@ -161,7 +133,7 @@ class _Proof:
     """The tables of a plan beside those of a source that was opened at its fence."""
 
     pipeline: Planner
-    lake: ScannedLake
+    lake: RepairableLake
     connect: Callable[[Tso], InitialSource]
     options: VerifyOptions
     tables: Sequence[str]
@@ -258,7 +230,8 @@ class _Proof:
                 return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
             if (before := known(bare)) is not None:
                 return before
-            found = _TablePair(self, self.plan.history.lives[life], scan, theirs).compared(bare)
+            pair = _TablePair(self, self.plan.history.lives[life], scan, theirs)
+            found = pair.compared(bare)
         except SourceChanged:
             return replace(bare, reason=_WRITTEN)
         except FileNotFoundError as gone:
@@ -269,12 +242,42 @@ class _Proof:
             raise
         except CdcError as error:
             return replace(bare, reason=error.message)
-        if found.state == DIFFERENT and (reason := self._unready(life, self.pipeline.plan()[1])):
-            # A DDL may be listed later than the fence of its own commit-ts, and a quiet source be written to.
+        if found.state != DIFFERENT:
+            return found
+        plan = self.pipeline.plan()[1]
+        if reason := self._outdated(life, plan):
             return replace(found, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")
-        if found.state == DIFFERENT and self.filters.filters_events(name):
+        if self.filters.filters_events(name):
             return replace(found, state=NOT_COMPARED, reason="the changefeed's event filters leave out changes of it.")
-        return found
+        return self._repaired(life, found, pair.unequal, plan) if self.options.repair else found
+
+    def _outdated(self, life: Life, plan: Plan) -> str:
+        """Return why what was compared is not what was to be by a later plan, "" if it still is.
+
+        A DDL may be listed later than the fence of its own commit-ts, and a quiet source be written to. What came above
+        the TSO of the source concerns nothing that was read.
+        """
+        if self.dump.present:
+            return self._unready(life, plan)
+        late = [step for step in plan.of(life) if step.at <= self.at and not isinstance(step, ApplyRows)]
+        return self._unready(life, replace(plan, steps=tuple(late), applied=self.plan.applied))
+
+    def _repaired(self, life: Life, found: TableComparison, unequal: UnequalRows | None, plan: Plan) -> TableComparison:
+        """Write the source's rows into a table that is different; one that cannot be repaired stays so, with why."""
+        twins = [one for one in plan.history.lives if one.kind and one.source == life and one in plan.applied]
+        reason = next((f"{twin}: {why}" for twin in twins if (why := self._unready(twin, plan))), "")
+        if found.columns:
+            reason = "its columns differ, and a repair writes rows only. Rebuild it."
+        if reason or unequal is None:
+            return replace(found, repair=f"not repaired: {reason}")
+        at = self.at or self.plan.checkpoint
+        try:
+            text = repair(self.pipeline, self.lake, plan, life, at, unequal, found.snapshot, self.options.run)
+        except SetupError:
+            raise
+        except CdcError as error:
+            return replace(found, repair=f"not repaired: {error.message}")
+        return replace(found, state=DIFFERENT if found.partly else REPAIRED, repair=text)
 
     def _unready(self, life: Life, plan: Plan) -> str:
         """Return why a table does not stand at the TSO of the source, "" if it does."""
@@ -304,6 +307,7 @@ class _TablePair:
     scan: LakeRows
     theirs: DumpTable
     notes: dict[str, set[str]] = field(default_factory=dict)
+    unequal: UnequalRows | None = None
 
     def compared(self, bare: TableComparison) -> TableComparison:
         """Compare columns, then rows."""
@@ -323,7 +327,10 @@ class _TablePair:
             if not proof.filters.has_column(bare.table, column.name)
         }
         self.theirs = _with_masks(self.theirs, feed)
-        unread = {**self._unread(generators), **hidden, **self._changed_before_masks(feed)}
+        never_written = {name: "the changefeed's rows do not have it" for name, rules in self.notes.items()
+                         if NOT_WRITTEN in rules} | hidden  # fmt: skip
+        unread = {name: value for name, value in generators.items() if isinstance(value, str)}
+        unread = {**never_written, **unread, **self._changed_before_masks(feed)}
         exact_types = settings.source_options.wire.has_commit_ts
         feed, their_schema = feed.in_lake, self.theirs.schema.in_lake
         columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types)
@@ -355,6 +362,8 @@ class _TablePair:
             }
             how = replace(how, lossy=frozenset(lossy & set(names)))
         rows = how.run(lake, source)
+        unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
+        self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
         differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
         return replace(
             bare,
@@ -381,12 +390,6 @@ class _TablePair:
             if column.mask is not None and column.mask.way not in ("null", "constant")
             if column.name in doubtful or column.type in ("JSON", "TIMESTAMP")
         }
-
-    def _unread(self, generators: Mapping[str, object]) -> dict[str, str]:
-        """Return the columns of which one side has no values, with the reason."""
-        found = {name: "the changefeed's rows do not have it" for name, rules in self.notes.items()
-                 if NOT_WRITTEN in rules}  # fmt: skip
-        return {**found, **{name: value for name, value in generators.items() if isinstance(value, str)}}
 
 
 def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
@@ -420,6 +423,7 @@ class _Columns:
         self.differences: list[str] = []
         self.definitions: list[str] = []
         self.left_out: dict[str, str] = {}
+        self.without_values = {column.name for column in feed.columns if column.kept}
         theirs = {column.name.lower(): column for column in source.columns}
         mine = {column.name.lower() for column in feed.columns}
         for column in feed.stored:

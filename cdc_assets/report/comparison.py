@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cdc_assets.model.comparison import DIFFERENT, EQUAL, RowDifference, TableComparison
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, RowDifference, TableComparison
 from cdc_assets.model.wording import counted, seconds_text
 
 __all__ = ["comparison_json", "comparison_lines", "shown_value", "summary_line"]
@@ -24,6 +24,8 @@ def comparison_lines(one: TableComparison) -> Iterator[str]:
         yield f"  and {counted(left, 'row')} more"
     if one.partly:
         yield "  More rows differ than are read again at once: the counts are the least that there are."
+    if one.repair:
+        yield f"  {one.repair}"
     yield from (f"  left out   {name}: {reason}" for name, reason in one.left_out.items())
     yield from (f"  loss       {rule} ({counted(count, 'value')})" for rule, count in one.losses.items())
     yield from (f"  definition {sentence}" for sentence in one.definitions)
@@ -35,8 +37,8 @@ def _verdict(one: TableComparison) -> str:
     counts = {"missing": one.missing, "extra": one.extra, "differing": one.differing}
     rows = ", ".join(f"{count:,} {_KINDS[kind]}" for kind, count in counts.items() if count)
     sizes = f"; {counted(one.lake_rows, 'row')} in the lake, {one.source_rows:,} in the source"
-    if one.state == DIFFERENT:
-        return f"different: {rows or counted(len(one.columns), 'column')}{sizes if rows else ''}"
+    if one.state in (DIFFERENT, REPAIRED):
+        return f"{one.state}: {rows or counted(len(one.columns), 'column')}{sizes if rows else ''}"
     return f"not compared: {one.reason}"
 
 

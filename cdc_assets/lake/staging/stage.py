@@ -56,6 +56,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import spark_type
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "remove_stale",
     "shares",
     "stage",
+    "stage_changes",
     "stage_tasks",
 ]
 
@@ -212,6 +214,12 @@ def stage_tasks(
     places = [_place(warehouse, io, step, None)]
     run = partial(_on_executors, spark)
     return _staged(places, lambda: _run_tasks(run, places, lambda task: [reader(task)], tasks))[0]
+
+
+def stage_changes(window: WindowPlace, changes: pa.Table) -> StagedWindow:
+    """Write changes that were decoded already as a window of one table, reduced. Raises TableHeld as `stage` does."""
+    place = _place(window.warehouse, window.io, window.step, window.landing)
+    return _staged([place], lambda: [[write_window(place, reduced(window.step, [Window(changes)]), 0)]])[0]
 
 
 def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: FirstLoad | None) -> StagePlace:

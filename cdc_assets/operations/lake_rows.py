@@ -1,0 +1,45 @@
+"""Rows of the lake's tables, read as of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cdc_assets.model.progress import Life, Progress
+
+__all__ = ["LakeRows", "ScannedLake"]
+
+
+class LakeRows(Protocol):
+    """The rows of a table as of one snapshot."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot, None for a table without any."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is applied in that snapshot."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, None if it is not known."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The types of its columns in Iceberg's words, by name in their order."""
+
+    def pieces(self) -> Sequence[Any]:
+        """Return its data files."""
+
+    def read(self, piece: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows of a data file."""
+
+
+class ScannedLake(Protocol):
+    """A lake whose tables can be read as of one snapshot."""
+
+    def scan(self, life: Life) -> LakeRows:
+        """Open a table as it is now."""

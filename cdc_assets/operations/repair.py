@@ -1,0 +1,229 @@
+"""Rows of the lake that are not the source's, made so: what a comparison found, as a window of no files.
+
+The images of the rows are what decoding would give at the position of the comparison, so each kind of table takes them
+in as it takes any window: by key, by count, as changes of a log, as states. A table is committed alone, under the label
+that it has; its history tables before it, so that one that a crash leaves out is found again with it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from cdc_assets.decoding import DELIVERY, FILE, PLACE
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.comparison import frame_of, row_hashes
+from cdc_assets.operations.extract import CHANGE_TYPE, LEAVES
+from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
+from cdc_assets.planning.kinds import rule_of
+from cdc_assets.types.mysql_types import arrow_type
+
+if TYPE_CHECKING:
+    from cdc_assets.ledger import Ledger
+    from cdc_assets.model.reports import StepResult
+    from cdc_assets.operations.comparison import Row
+    from cdc_assets.pipeline.planner import Planner
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["REBUILD", "REPAIR", "RepairableLake", "UnequalRows", "repair", "repairs_since_rebuild"]
+
+REPAIR, REBUILD = "repair", "rebuild"
+"""What repairs and rebuilds are called in the journal."""
+
+
+class RepairableLake(ScannedLake, Protocol):
+    """A lake whose tables can be given the source's rows."""
+
+    def quarantined_counts(self) -> Any:
+        """Return how many records of each table are open."""
+
+    def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
+        """Write the source's rows of some keys in one commit, under the label that the table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnequalRows:
+    """Rows of a table that differ, by the `columns` that were compared, as (the lake's, the source's).
+
+    `left_out` are columns of the lake that were not compared, though they may have values.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[tuple[Row | None, Row | None]]
+    left_out: Sequence[str] = ()
+
+    def refusal(self, key: Sequence[str]) -> str:
+        """Return why they cannot be written, "" if they can."""
+        if not self.left_out:
+            return ""
+        names = ", ".join(self.left_out)
+        if not key or any(mine is None for mine, _ in self.rows):
+            return f"the source's values of {names} are not known, so no row can be added that has them"
+        return ""
+
+    def text(self) -> str:
+        """Return how many rows and values differ, without any of them."""
+        kinds = Counter(
+            "missing" if mine is None else "extra" if theirs is None else "differing" for mine, theirs in self.rows
+        )
+        values = Counter(
+            column.name
+            for mine, theirs in self.rows
+            if mine is not None and theirs is not None
+            for column, one, other in zip(self.columns, mine, theirs, strict=True)
+            if one != other
+        )
+        rows = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        named = ", ".join(f"{name} ({count:,})" for name, count in sorted(values.items()))
+        return f"{rows} {'row' if len(self.rows) == 1 else 'rows'}{f'; values of {named}' if named else ''}"
+
+
+def repair(
+    pipeline: Planner,
+    lake: RepairableLake,
+    plan: Plan,
+    life: Life,
+    at: Tso,
+    unequal: UnequalRows,
+    snapshot: int | None,
+    run: str,
+) -> str:
+    """Give a table that was compared at `at`, and its history tables, the source's rows; return what was done.
+
+    Raises TableHeld for a table that has to stay as it is, and TableMoved where another writer was first.
+    """
+    history, name = plan.history.lives[life], f"{REPAIR}:{uuid.uuid4().hex[:12]}"
+    if count := lake.quarantined_counts().get(life):
+        raise TableHeld(
+            f"{counted(count, 'record')} of it in quarantine would come once more when replayed. Replay or rebuild "
+            "first.",
+            table=str(life),
+        )
+    if reason := unequal.refusal(history.schema.key):
+        raise TableHeld(f"{reason}. Rebuild it.", table=str(life))
+    tables = sorted((one for one in plan.history.lives if one.source == life and one in plan.applied), reverse=True)
+    for table in tables:  # the mirror comes last
+        step = _step(pipeline, plan, plan.history.lives[table], at)
+        rows = unequal
+        if kind_of(step).PLACES and not step.schema.key and plan.applied[table].since is None:
+            rows = _lacking(lake, step, unequal)
+        changes = _images(step, rows, name)
+        result = lake.repair(step, changes, name, snapshot if table == life else None)
+        moment = int(time.time() * 1000) << 18
+        named = plan.history.lives[table].name or table.born_as
+        text = f"{name} as of {at}: {unequal.text()}"
+        pipeline.ledger.record_ddl(pipeline.settings.name, table, moment, named, REPAIR, text, result, run)
+    return f"{name}: {unequal.text()}"
+
+
+def repairs_since_rebuild(ledger: Ledger, changefeed: str, life: Life, moment: Tso) -> list[str]:
+    """Return the repairs of a table that a rebuild which began at a moment loses: those after the rebuild before it."""
+    mine = [entry for entry in ledger.journal(changefeed) if entry.life == str(life)]
+    before = max((entry.tso for entry in mine if entry.action == REBUILD and entry.tso < moment), default=-1)
+    return [entry.query.partition(" ")[0] for entry in mine if entry.action == REPAIR and entry.tso > before]
+
+
+def _step(pipeline: Planner, plan: Plan, history: TableHistory, at: Tso) -> ApplyRows:
+    life, rule = history.life, None
+    if life.kind:
+        source = plan.history.lives[life.source]
+        rule = rule_of(pipeline.settings.history_rules, source.last_name or life.born_as)
+    schema = history.schema.in_lake
+    return ApplyRows(life, at, at, (), {}, schema, plan.applied[life].ddl, (), history=rule)
+
+
+def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:
+    """Return the images of the rows as decoding gives them for a table's kind, with the columns of its schema."""
+    kind, names = kind_of(step), {column.name: number for number, column in enumerate(unequal.columns)}
+    both = kind.PLACES or not step.schema.key
+    images = [image for pair in unequal.rows for image in _directions(pair, both=both)]
+    columns: dict[str, Any] = {
+        OP: pa.array([int(op) for op, _ in images], pa.int8()),
+        COMMIT_TS: pa.repeat(pa.scalar(step.hi, pa.int64()), len(images)),
+        LINE: pa.array(range(1, len(images) + 1), pa.int64()),
+        FILE: pa.repeat(pa.scalar(0, pa.int32()), len(images)),
+    }
+    if kind.deliveries is not None and not step.schema.key:
+        columns[DELIVERY] = pa.repeat(pa.scalar(0, pa.int32()), len(images))
+    if kind.PLACES:
+        columns[PLACE] = pa.repeat(pa.scalar(place), len(images))
+    absent = []
+    for column in step.schema.stored:
+        number = None if column.kept else names.get(column.origin or column.name)
+        if number is None and not column.kept and (column.origin or column.name) in unequal.left_out:
+            absent.append(column.name)
+        values = [None if number is None else row[number] for _, row in images]
+        columns[column.name] = pa.array(values, arrow_type(column))
+    if absent:
+        left = [absent if op > 0 else None for op, _ in images]
+        columns[UNCHANGED] = pa.array(left, pa.list_(pa.string()))
+    return pa.table(columns)
+
+
+def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> UnequalRows:
+    """Return which of the rows a log of a table without key lacks or has too often: it may be right where the mirror
+    is not, or wrong by less. Its rows are those that its changes lead to.
+    """
+    directed = [(mine, -1) if mine is not None else (theirs, 1) for mine, theirs in unequal.rows]
+    wanted = list(dict.fromkeys(row for row, _ in directed if row is not None))
+    names = [column.name for column in unequal.columns]
+    own = {column.origin or column.name: column.name for column in step.schema.stored if not column.kept}
+    of_mirror = _counts(lake.scan(step.life.source), unequal.columns, wanted, names)
+    of_log = _counts(lake.scan(step.life), unequal.columns, wanted, [own[name] for name in names], CHANGE_TYPE)
+    spare = {row: in_log - there for row, there, in_log in zip(wanted, of_mirror, of_log, strict=True)}
+    left: list[tuple[Row | None, Row | None]] = []
+    for pair, (row, direction) in zip(unequal.rows, directed, strict=True):
+        if row is not None and spare[row] * direction > 0:
+            spare[row] -= direction
+        else:
+            left.append(pair)
+    return replace(unequal, rows=left)
+
+
+def _counts(
+    scan: LakeRows, columns: Sequence[Column], rows: Sequence[Row], names: Sequence[str], change_type: str = ""
+) -> list[int]:
+    """Return how often each of some rows stands in a table, by its columns of these names; in a log, by its changes."""
+    kinds = pa.schema([pa.field(str(at), arrow_type(column)) for at, column in enumerate(columns)])
+    values = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), kinds.types, strict=True)]
+    wanted = _hashes(pa.Table.from_arrays(values, schema=kinds)).with_row_index("row")
+    counts = [0] * len(rows)
+    for piece in scan.pieces():
+        for block in scan.read(piece, [*names, *([change_type] if change_type else [])]):
+            found = _hashes(block.select(list(names)).rename_columns(kinds.names).cast(kinds))
+            signs = pl.repeat(1, len(found), dtype=pl.Int64, eager=True)
+            if change_type:
+                words = pl.Series(block.column(change_type).to_pylist(), dtype=pl.String)
+                signs = words.is_in(LEAVES).replace_strict({True: -1, False: 1}, return_dtype=pl.Int64)
+            summed = found.with_columns(signs.alias("n")).join(wanted, on=["first", "second"])
+            for row, number in summed.group_by("row").agg(pl.col("n").sum()).rows():
+                counts[row] += number
+    return counts
+
+
+def _hashes(rows: pa.Table) -> pl.DataFrame:
+    first, second = row_hashes(frame_of(rows))
+    return pl.DataFrame({"first": first, "second": second})
+
+
+def _directions(pair: tuple[Row | None, Row | None], *, both: bool) -> Iterator[tuple[Op, Row]]:
+    mine, theirs = pair
+    if mine is not None and (both or theirs is None):
+        yield Op.DELETE, mine
+    if theirs is not None:
+        yield (Op.INSERT if mine is None or both else Op.UPDATE), theirs

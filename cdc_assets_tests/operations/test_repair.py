@@ -1,0 +1,172 @@
+"""Tables repaired from their source: they are equal to it then, and so are what stands beside them and what follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_assets.decoding.states import END_TS
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
+from cdc_assets_tests.operations.test_verify import CONFIGS, TYPES, Applied, dumped_at
+from cdc_assets_tests.states import state_differences
+
+
+def with_faults(right: pa.Table, key: tuple[str, ...], seed: int) -> pa.Table:
+    """Return rows of which one is missing, one is there twice, and some have another value in one column."""
+    rows = right.to_pylist()
+    if len(rows) < 4:
+        return right.slice(1)
+    columns = [name for name in right.column_names if name not in (*key, COMMIT_TS)]
+    for number, name in enumerate(columns):
+        row = rows[(seed + number) % len(rows)]
+        others = [other[name] for other in rows if other[name] not in (None, row[name])]
+        row[name] = others[number % len(others)] if others and row[name] is not None else None
+    return pa.Table.from_pylist([*rows[1:], rows[2]], right.schema)
+
+
+def seed(applied: Applied) -> set[TableId]:
+    """Put faults into every table with rows, and return these."""
+    found = set()
+    for number, (life, table) in enumerate(applied.lake.tables.items()):
+        if not life.kind and table.name is not None and table.rows.num_rows:
+            table.rows = with_faults(table.rows, table.schema.key, number)
+            found.add(table.name)
+    return found
+
+
+def life_of(applied: Applied, name: TableId, kind: str = "") -> Life:
+    return next(life for life, one in applied.lake.tables.items() if life.source.born_as == name and life.kind == kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("A_all_types/csv-ts", "scd2"),
+        ("D_keys/na-selector", "log"),
+        pytest.param("E_partitions/canal-ext", "log", marks=pytest.mark.soak),
+        pytest.param("E_partitions/canal-ext", "scd2", marks=pytest.mark.soak),
+        pytest.param("F_names/csv-ts", "log", marks=pytest.mark.soak),
+    ],
+)
+def test_what_differs_is_equal_once_it_is_repaired_and_its_history_with_it(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    applied = Applied(CONFIGS[name], history={"*": kind})
+    source = dumped_at(applied.final, tmp_path)
+    before = {table: one.state for table, one in applied.compared(source).items()}
+    labels = {life: table.progress for life, table in applied.lake.tables.items()}
+    faulty = {table for table in seed(applied) if before[table] == EQUAL}
+    repaired = applied.compared(source, repair=True)
+    assert {table for table, one in repaired.items() if one.state == REPAIRED} == faulty
+    assert {table: one.state for table, one in applied.compared(source).items()} == before
+    assert {life: table.progress for life, table in applied.lake.tables.items()} == labels
+    assert fold_differences(applied.lake) == []
+    for life, states in applied.lake.tables.items():
+        if life.kind == "scd2" and states.name is not None:
+            assert list(state_differences(states.rows, states.lives, applied.lake.tables[life.source].rows)) == []
+
+
+def test_a_fault_that_the_states_have_too_ends_there_with_a_state_of_the_sources_values(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"], history={"*": "scd2"})
+    source, life = dumped_at(applied.final, tmp_path), life_of(applied, TYPES, "scd2")
+    for table in (applied.lake.tables[life.source], applied.lake.tables[life]):
+        rows = table.rows.to_pylist()
+        row = next(row for row in rows if row.get(END_TS) is None and row["id"] == 1)
+        row["i"] = 4711
+        table.rows = pa.Table.from_pylist(rows, table.rows.schema)
+    count = applied.lake.tables[life].rows.num_rows
+    assert applied.compared(source, str(TYPES), repair=True)[TYPES].state == REPAIRED
+    states = [row for row in applied.lake.tables[life].rows.to_pylist() if row["id"] == 1]
+    assert [(row["i"] == 4711, row[END_TS]) for row in states[-2:]] == [(True, applied.final.ts), (False, None)]
+    assert applied.lake.tables[life].rows.num_rows == count + 1
+
+
+def test_what_is_repaired_is_in_the_journal_and_in_the_log_without_its_values(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"], history={"*": "log"})
+    source = dumped_at(applied.final, tmp_path)
+    rows = applied.rows_of(TYPES).to_pylist()
+    rows[0]["vc"] = "a wrong value"
+    applied.put(TYPES, pa.Table.from_pylist(rows[:-1], applied.rows_of(TYPES).schema))
+    (found,) = applied.compared(source, str(TYPES), repair=True, run="of a test").values()
+    name, text = found.repair.split(": ", 1)
+    assert text == "1 differing, 1 missing rows; values of vc (1)"
+    entries = applied.pipeline.ledger.journal(applied.pipeline.settings.name)
+    journaled = [entry for entry in entries if entry.action == "repair"]
+    assert {(entry.query, entry.run) for entry in journaled} == {
+        (f"{name} as of {applied.final.ts}: {text}", "of a test")
+    }
+    log = applied.lake.tables[life_of(applied, TYPES, "log")].rows.to_pylist()
+    assert [row["_change_type"] for row in log if row["_cdc_place"] == name] == [
+        "UPDATE_BEFORE",
+        "UPDATE_AFTER",
+        "INSERT",
+    ]
+
+
+# --- what is not repaired ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> tuple[Applied, Any]:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    source = dumped_at(applied.final, tmp_path)
+    applied.put(TYPES, applied.rows_of(TYPES).slice(1))
+    return applied, source
+
+
+def refused(applied: Applied, source: Any, name: TableId = TYPES) -> str:
+    before = applied.rows_of(name)
+    (found,) = applied.compared(source, str(name), repair=True).values()
+    assert found.state == DIFFERENT
+    assert applied.rows_of(name).equals(before)
+    return found.repair
+
+
+def test_a_table_with_records_in_quarantine_is_not_repaired(
+    faulty: tuple[Applied, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied, source = faulty
+    monkeypatch.setattr(applied.lake, "quarantined_counts", lambda: {life_of(applied, TYPES): 2})
+    assert "2 records of it in quarantine" in refused(applied, source)
+
+
+def test_a_table_whose_columns_differ_is_not_repaired(faulty: tuple[Applied, Any]) -> None:
+    applied, source = faulty
+    applied.put(TYPES, applied.rows_of(TYPES).drop_columns(["dc"]))
+    assert "its columns differ" in refused(applied, source)
+
+
+def test_a_table_that_was_written_to_since_is_not_repaired(faulty: tuple[Applied, Any]) -> None:
+    applied, source = faulty
+
+    def write(table: TableId, side: str, rows: int) -> None:
+        one = applied.lake.tables[life_of(applied, TYPES)]
+        one.past.append((one.ddl, one.rows))
+
+    applied.say = write  # type: ignore[method-assign]
+    assert "was written to since" in refused(applied, source)
+
+
+def test_a_rebuild_names_the_repairs_that_it_loses(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["E_partitions/canal-ext"])
+    source, name = dumped_at(applied.final, tmp_path), TableId("part", "r")
+    applied.put(name, applied.rows_of(name).slice(1))
+    repaired = applied.compared(source, str(name), repair=True)[name].repair.partition(": ")[0]
+    said = list[str]()
+    rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", said.append)
+    lost = f"without 1 repair of before: {repaired}"
+    assert any(lost in line for line in said)
+    entries = applied.pipeline.ledger.journal(applied.pipeline.settings.name)
+    assert [entry.life for entry in entries if lost in entry.query] == [str(life_of(applied, name))]
+    said.clear()
+    rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", said.append)
+    assert not any("repair" in line for line in said)
