@@ -70,16 +70,15 @@ PLUGS = {
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "column_codes", "compression", "described", "dialect", "given",
-                   "images", "json_records", "members", "message_options", "messages",
+SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "column_codes", "described", "dialect", "given",
+                   "images", "json_records", "members", "messages",
                    "records", "replicated", "sifting", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {
     "cli/options.py": "`topics` is an option",
     "defs/dumps.py": "the asset dump",
-    "sources/topics/source.py": "the splits of topics are frames that it makes itself",
-    "sources/topics/topic_options.py": "the same",
+    "sources/topics/source.py": "it says where in the landing splits of topics are",
     "model/progress.py": "a table may be complete by a dump",
     "operations/as_of.py": "states of scd2 are chosen by their intervals",
     "cli/cuts.py": "extracts are written as CSV, too",

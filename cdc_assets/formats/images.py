@@ -18,9 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import LINE, MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
+from cdc_assets.formats import LINE, MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema

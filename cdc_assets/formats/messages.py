@@ -13,6 +13,7 @@ import base64
 import binascii
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
@@ -23,11 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded
+from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.json_records import json_value
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.records import explained
+from cdc_assets.io.compression import snappy_block
 from cdc_assets.model.schema import Column, ReadColumn, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.zones import Zone
@@ -59,6 +60,8 @@ __all__ = [
     "position_texts",
     "read_claim",
     "source_text",
+    "unpack",
+    "unpacked_array",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -380,6 +383,57 @@ def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, b
             f"a claim-check file holds no message ({explained(error)}); expected an object with key and "
             "value in base64. If the changefeed has claim-check-raw-value, give it in the changefeed TOML."
         ) from None
+
+
+# --- compressed values ------------------------------------------------------------------------------------------------
+
+_MOST_SNAPPY, _MOST_LZ4 = 64, 256
+"""The greatest ratio of a value to its compressed size; a claimed size beyond it is not a compressed value.
+
+Values are compressed by `large-message-handle-compression`, large or not: nothing in a message says so. snappy is the
+block format (not the framed one, nor Kafka's), lz4 the frame format.
+"""
+
+
+def unpack(value: bytes, compression: str) -> bytes:
+    """Return a value as it was before compression. Raises ValueError for one that is not compressed so."""
+    if compression == "none":
+        return value
+    try:
+        return snappy_block(value, _MOST_SNAPPY * len(value)) if compression == "snappy" else _lz4(value)
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise ValueError(f"it is not compressed with {compression}: {str(error)[:100]}") from None
+
+
+def unpacked_array(values: pa.Array, options: MessageOptions) -> pa.Array:
+    """Return values as they were before compression; null, and what is not compressed as the option says, is null.
+
+    Raises BadSettings for a compression that TiCDC does not have.
+    """
+    compression = options.large_message_handle_compression
+    if compression == "none":
+        return values
+    if compression not in ("snappy", "lz4"):
+        raise BadSettings(
+            f'large-message-handle-compression is "{compression}"; TiCDC knows none, snappy and lz4. '
+            "Give the changefeed TOML exactly as TiCDC has it."
+        )
+    found = list[bytes | None]()
+    for value in values.to_pylist():
+        found.append(None)
+        with suppress(ValueError):
+            found[-1] = None if value is None else unpack(value, compression)
+    return pa.array(found, pa.binary())
+
+
+def _lz4(value: bytes) -> bytes:
+    if not value.startswith(b"\x04\x22\x4d\x18"):
+        raise ValueError("it does not begin with the mark of a frame")
+    with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
+        found = bytes(stream.read(_MOST_LZ4 * len(value) + 1))
+    if len(found) > _MOST_LZ4 * len(value):
+        raise ValueError("it holds more than its bytes can")
+    return found
 
 
 # --- protocols --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_assets.errors import TableMoved
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.lake.staging.executors import refuse_unshared
 from cdc_assets.landing.batch import Advanced, LandingBatch, Registered, commit, rows_after, state_after
 from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles, digest_of, read_event_rows

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import is_statement
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition

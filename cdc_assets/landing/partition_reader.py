@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
 from cdc_assets.landing.files import LANDED, PART, codes_of, in_runs, open_deliveries
 from cdc_assets.model.landed import (

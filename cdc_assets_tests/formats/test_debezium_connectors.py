@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.debezium_json.connectors import classify
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets_tests.topics import messages_of
 
 OPTIONS = MessageOptions(protocol="debezium-json")

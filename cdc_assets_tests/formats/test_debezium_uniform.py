@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import Decoded, json_records
+from cdc_assets.formats import Decoded, MessageOptions, json_records
 from cdc_assets.formats.debezium_json.connectors import classify, decode
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of
 

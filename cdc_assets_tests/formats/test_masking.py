@@ -24,7 +24,7 @@ from cdc_assets_tests.test_house import MODULES, PACKAGE, ROOT
 T = TableId("shop", "t")
 SCHEMA = TableSchema((Column("id", "INT"), Column("a", "VARCHAR", precision=40, mask=Mask("constant", "x"))))
 
-DECODES = {"formats/__init__.py", "formats/landed/decode.py"}
+DECODES = {"formats/__init__.py", "formats/landed.py"}
 """Who asks a format for rows: the one place that masks them, and the frame that it asks for landed ones."""
 READS_DUMPS = {
     "formats/__init__.py": "masks them",

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import Decoded, Op
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import read_claim
 from cdc_assets.formats.open_protocol.messages import classify, decode, schemas
 from cdc_assets.model.schema import Column, TableId, TableSchema

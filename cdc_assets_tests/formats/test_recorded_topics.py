@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cdc_assets.formats.message_options import PROTOCOLS
+from cdc_assets.formats import PROTOCOLS
 from cdc_assets.formats.messages import Kind
 from cdc_assets_tests.cases import differences
 from cdc_assets_tests.memory_lake import MemoryLake

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import Decoded, Op
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.simple.messages import classify, decode, schemas
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_assets.formats import OP, UNCHANGED, Decoded, Op
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import OP, UNCHANGED, Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import Kind, position_text
 from cdc_assets.formats.ydb_json.messages import classify, decode, schemas
 from cdc_assets.model.schema import TableId, TableSchema

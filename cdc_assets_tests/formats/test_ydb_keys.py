@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import OP, Decoded, Op
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import OP, Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import Kind
 from cdc_assets.formats.ydb_json.messages import classify, decode
 from cdc_assets.model.schema import TableId

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.formats.landed import decode as landed
+from cdc_assets.formats import landed
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.connector_writer import URI, Source
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed

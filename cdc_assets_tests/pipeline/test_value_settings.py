@@ -14,7 +14,7 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.message_options import PROTOCOLS
+from cdc_assets.formats import PROTOCOLS
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase, Progress, State

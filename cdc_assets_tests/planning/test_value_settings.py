@@ -9,11 +9,9 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import CdcError
-from cdc_assets.formats import Decoded, SinkWire, decode, wire_class
+from cdc_assets.formats import CONNECTOR_MODES, PROTOCOLS, Decoded, MessageOptions, SinkWire, decode, wire_class
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.landed.options import LandedOptions
-from cdc_assets.formats.message_options import CONNECTOR_MODES, PROTOCOLS, MessageOptions
 from cdc_assets.formats.messages import codec_of
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -52,15 +50,15 @@ def _changed(one: Decoded, other: Decoded, schema: TableSchema) -> Iterator[str]
 @pytest.mark.parametrize("topic", TOPICS, ids=str)
 def test_a_setting_decides_the_values_of_messages_that_it_is_said_to_decide(topic: Topic) -> None:
     history = read_history(topic.listing.schema_files, topic.listing.checkpoint)
-    wire, codec, seen = LandedOptions(topic.options), codec_of(topic.options), False
+    wire, codec, seen = topic.options, codec_of(topic.options), False
     for file in topic.listing.data_files:
         for table, schema in history.decoding[file.root, file.version]:
-            plain = codec.decode(topic.rows[file.path], file.path, table, schema, wire.messages)
+            plain = codec.decode(topic.rows[file.path], file.path, table, schema, wire)
             for name in wire.settings:
                 for value in OTHERS[name]:
                     other = wire.having({name: value})
                     try:
-                        found = codec.decode(topic.rows[file.path], file.path, table, schema, other.messages)
+                        found = codec.decode(topic.rows[file.path], file.path, table, schema, other)
                     except CdcError:
                         continue  # that is seen
                     said = set(read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ()))
@@ -109,9 +107,9 @@ def test_settings_come_back_as_they_were(wire: SinkWire) -> None:
 # --- connectors -------------------------------------------------------------------------------------------------------
 
 
-def _connector(**modes: str) -> LandedOptions:
+def _connector(**modes: str) -> MessageOptions:
     given = tuple(sorted((name.replace("_", "."), value) for name, value in modes.items()))
-    return LandedOptions(MessageOptions(protocol="debezium-json", connector=given))
+    return MessageOptions(protocol="debezium-json", connector=given)
 
 
 @pytest.mark.parametrize("mode", [(name, value) for name, values in CONNECTOR_MODES.items() for value in values])
@@ -183,7 +181,7 @@ def test_blocks_of_messages_state_what_settings_would_decide() -> None:
     payload = '{"before":null,"after":{"a":1000000},' + source + '"file":"f","pos":1,"row":0},"op":"c","ts_ms":1}'
     schema = TableSchema((Column("a", "DATETIME", scale=6),))
     wire = _connector()
-    codec = codec_of(wire.messages)
+    codec = codec_of(wire)
     for text, stated in (
         (payload, False),
         (f'{{"schema":{json.dumps(block, separators=(",", ":"))},"payload":{payload}}}', True),
@@ -195,6 +193,6 @@ def test_blocks_of_messages_state_what_settings_would_decide() -> None:
                 "ordinals": pa.array([[0]], pa.list_(pa.int32())),
             }
         )
-        found = codec.decode(rows, "p", TableId("d", "t"), schema, wire.messages)
+        found = codec.decode(rows, "p", TableId("d", "t"), schema, wire)
         assert not found.rejects
         assert ("time.precision.mode" in found.stated) is stated

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, SetupError, StorageUnavailable
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.kafka import reader

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, Decoded, Op
+from cdc_assets.formats import COMMIT_TS, Decoded, MessageOptions, Op
 from cdc_assets.formats.avro.record import (
     BEFORE,
     COMMIT_TS_FIELD,
@@ -41,10 +41,8 @@ from cdc_assets.formats.avro_records import (
     table_named_by,
     unframed,
 )
-from cdc_assets.formats.compression import unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import parsed_records
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
@@ -56,6 +54,7 @@ from cdc_assets.formats.messages import (
     one_row_messages,
     position_text,
     position_texts,
+    unpacked_array,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema

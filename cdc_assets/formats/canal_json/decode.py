@@ -22,13 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, Decoded, Op
+from cdc_assets.formats import COMMIT_TS, Decoded, MessageOptions, Op
 from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members, named
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -70,7 +69,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     frame = cut_file(data, options.terminator)
     tail = _find_tail(frame, path, options.terminator)
     records = _records(frame, schema)
-    found = read_changes(records, lambda line: frame[line - 1], path, table, schema, options.of_messages)
+    found = read_changes(records, lambda line: frame[line - 1], path, table, schema, options)
     return replace(found, tail=tail)
 
 

@@ -17,16 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded
+from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json.ends import read_damaged, read_ends
 from cdc_assets.formats.canal_json.file_records import KINDS
-from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.members import members
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
@@ -34,15 +31,19 @@ from cdc_assets.formats.messages import (
     Kind,
     MessageCodec,
     SchemaEvent,
+    by_zone,
     classified,
     in_order,
     lines_of,
     one_row_messages,
     position_text,
     position_texts,
+    unpack,
+    unpacked_array,
 )
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.types.families import MEMBERS
 
 __all__ = ["classify", "decode", "schemas"]
 
@@ -253,8 +254,10 @@ def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mappi
 
 
 def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
-    files_ = CanalJsonOptions(content_compatible=options.content_compatible, timezone=options.timezone)
-    return files_.read_by(column)
+    """Return what settings make of a column's texts."""
+    if column.type in MEMBERS:
+        return {"content-compatible": options.members_are_numbers}
+    return by_zone(column, options)
 
 
 CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row, read_by=_read_by)

@@ -12,13 +12,12 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.column_codes import TypedColumn, infer
 from cdc_assets.formats.craft.columns import NEW, Groups, cells, maybe_overwritten, names_of, read_groups
 from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
 from cdc_assets.formats.craft.varints import Mask, Places, sums_before
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     Kind,

@@ -18,13 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded
+from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.compression import unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.members import allowed_members
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
@@ -37,6 +35,7 @@ from cdc_assets.formats.messages import (
     one_row_messages,
     position_text,
     position_texts,
+    unpacked_array,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of

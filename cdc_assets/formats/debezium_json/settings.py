@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.json_records import print_json
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn
 
 __all__ = ["ConnectorSettings", "connector_settings"]

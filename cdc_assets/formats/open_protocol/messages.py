@@ -18,12 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded
+from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.column_codes import TypedColumn, infer
-from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
     Classification,
@@ -34,6 +32,8 @@ from cdc_assets.formats.messages import (
     classified_rows,
     in_order,
     lines_of,
+    unpack,
+    unpacked_array,
 )
 from cdc_assets.formats.open_protocol.rows import cells_of, read_rows
 from cdc_assets.formats.records import CellKind, Marks, bits

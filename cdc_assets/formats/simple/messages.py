@@ -18,11 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import Decoded
-from cdc_assets.formats.compression import unpack, unpacked_array
+from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, parsed_records, print_json
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
@@ -35,6 +33,8 @@ from cdc_assets.formats.messages import (
     classified_rows,
     in_order,
     lines_of,
+    unpack,
+    unpacked_array,
 )
 from cdc_assets.formats.records import CellKind, Records, bits, explained
 from cdc_assets.formats.simple.avro import read_head, read_message

@@ -25,10 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, Op, shape_of
+from cdc_assets.formats import Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op
 from cdc_assets.formats.json_records import json_records, json_value
-from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Classification,
     KeysAlone,

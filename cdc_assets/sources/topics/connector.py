@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.message_options import CONNECTOR_MODES
+from cdc_assets.formats import CONNECTOR_MODES
 from cdc_assets.io.storage_uri import parameters
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
 

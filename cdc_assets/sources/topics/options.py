@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.message_options import PROTOCOLS, MessageOptions
+from cdc_assets.formats import PROTOCOLS, MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, rules, table
 from cdc_assets.sources.given import FeedInputs

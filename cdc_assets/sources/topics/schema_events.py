@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cdc_assets.ddl import DropTableStatement, changefeed_options, described_tables, statement
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent, codec_of
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent

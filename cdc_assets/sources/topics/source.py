@@ -1,22 +1,20 @@
 """A feed of topics, as far as it is landed: the fence, schema files out of events, splits out of rows.
 
-    LandedReader.read(path) = the messages of one table that a split names, out of the landing
-
 Nothing here reads a topic: landing does, and hands in what is landed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.ddl import Rename, Unknown, statement
-from cdc_assets.errors import BadSettings, InputError, MetadataMissing
-from cdc_assets.formats import Content, Wire
-from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.errors import BadSettings, MetadataMissing
+from cdc_assets.formats import Content
+from cdc_assets.formats.landed import Fetch, LandedReader, SplitPart
 from cdc_assets.formats.messages import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
@@ -45,58 +43,11 @@ from cdc_assets.sources.topics.schemas import OlderTables
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 __all__ = ["Fetch", "LandedReader", "TopicsSource", "connect", "parse", "registry_options", "storage_options"]
 
-Fetch = Callable[[str, int], "pa.Table"]
-"""(file, row group) -> its rows. Picklable."""
 FOREVER: Tso = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The rows of a split with since < position <= until."""
-
-    split: LandedSplit
-    since: Tso
-    until: Tso
-
-
-@dataclass(frozen=True, slots=True)
-class LandedReader:
-    """Reads splits out of the landing, wherever a task runs. Nothing above the fence is given to a decoder."""
-
-    options: LandedOptions
-    fetch: Fetch
-    fence: Tso
-    parts: Mapping[str, _Part] = field(repr=False)
-
-    def wire(self, path: str) -> Wire:
-        """Return how every split was written."""
-        return self.options
-
-    def read(self, path: str) -> Content:
-        """Return the messages of a split; raises InputError when they are gone."""
-        import pyarrow.compute as pc
-
-        from cdc_assets.formats.landed.decode import Frame
-
-        part = self.parts.get(path)
-        if part is None:
-            raise InputError(
-                f"{path} is not in the landing any more: its rows have expired, or were compacted meanwhile. Plan "
-                "again; where they have expired, import the table anew.",
-                file=path,
-                gone=True,
-            )
-        split = part.split
-        rows = self.fetch(split.file, split.group)
-        offsets = rows.column("offset")
-        mine = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
-        mine = pc.and_(mine, pc.equal(rows.column("topic"), split.partition.topic))
-        mine = pc.and_(mine, pc.equal(rows.column("partition"), split.partition.number))
-        return Frame.of(rows.filter(mine), part.since, min(part.until, self.fence))
 
 
 class TopicsSource:
@@ -114,7 +65,7 @@ class TopicsSource:
         self._landed: Callable[[], Landed] | None = None
         self._fetch: Fetch | None = None
         self._older: OlderTables | None = None
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, SplitPart] = {}
         self._fence = 0
         self._messages = options.messages
 
@@ -133,7 +84,7 @@ class TopicsSource:
     def reader(self) -> LandedReader:
         """Reads the splits of the newest listing."""
         assert self._fetch is not None
-        return LandedReader(LandedOptions(self._messages), self._fetch, self._fence, self._parts)
+        return LandedReader(self._messages, self._fetch, self._fence, self._parts)
 
     def fence(self) -> Tso:
         """Return the TSO through which everything is landed; raises MetadataMissing if there is none."""
@@ -336,7 +287,7 @@ class TopicsSource:
 
 def _cut(
     splits: Iterable[LandedSplit], files: Iterable[SchemaFile], fence: Tso
-) -> tuple[list[tuple[str, _Part, DataFile]], dict[str, str]]:
+) -> tuple[list[tuple[str, SplitPart, DataFile]], dict[str, str]]:
     """Cut splits at the versions of their table: rows at a version's own TSO come before it.
 
     Also returns rows of unknown columns: by a name, with the sentence for the user.
@@ -412,7 +363,7 @@ def _gone(landed: Landed) -> Iterator[str]:
             )
 
 
-def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _Part, DataFile]:
+def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, SplitPart, DataFile]:
     path = LandedPath(root, since, "rows", *split.partition, split.first, split.last)
     file = DataFile(
         path=str(path),
@@ -427,7 +378,7 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
         bounds=(max(split.low, since + 1), min(split.high, until)),
         messages=OffsetRange(split.partition, split.first, split.last + 1),
     )
-    return file.path, _Part(split, since, until), file
+    return file.path, SplitPart(split, since, until), file
 
 
 def _late(landed: Landed) -> Iterator[tuple[str, str]]:

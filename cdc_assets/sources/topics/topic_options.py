@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cdc_assets.formats.landed.options import LandedOptions
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats import MessageOptions
 
 __all__ = ["ArchiveOptions", "SnapshotOptions", "TopicOptions", "TopicRule"]
 
@@ -91,9 +90,9 @@ class TopicOptions:
         return self.messages.protocol
 
     @property
-    def wire(self) -> LandedOptions:
+    def wire(self) -> MessageOptions:
         """How landed messages are written."""
-        return LandedOptions(self.messages)
+        return self.messages
 
     @property
     def writer(self) -> str:

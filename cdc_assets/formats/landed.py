@@ -1,18 +1,23 @@
-"""A split of landed messages -> changes, by the decoder of their protocol, which gets them as they were landed."""
+"""A split of landed messages -> changes, by the decoder of their protocol, which gets them as they were landed.
+
+LandedReader.read(path)   the messages of one table that a split names, out of the landing
+decode(frame, …)          its changes
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, LINE, POSITION, Decoded, position_column
-from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.errors import InputError
+from cdc_assets.formats import COMMIT_TS, LINE, POSITION, Decoded, MessageOptions, Wire, position_column
 from cdc_assets.formats.messages import codec_of
+from cdc_assets.model.landed import LandedSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -21,7 +26,10 @@ __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
     "MESSAGES",
+    "Fetch",
     "Frame",
+    "LandedReader",
+    "SplitPart",
     "commit_stamps",
     "decode",
     "raw_records",
@@ -36,6 +44,8 @@ _BATCH_BYTES = 32 << 20
 _GREATEST_MS = 1 << 45
 
 Lines = npt.NDArray[np.int64]
+Fetch = Callable[[str, int], pa.Table]
+"""(file, row group) -> its rows. Picklable."""
 
 MESSAGES = pa.schema(
     [
@@ -99,7 +109,48 @@ class Frame:
         return lines
 
 
-def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options: LandedOptions) -> Decoded:
+@dataclass(frozen=True, slots=True)
+class SplitPart:
+    """The rows of a split with since < position <= until."""
+
+    split: LandedSplit
+    since: Tso
+    until: Tso
+
+
+@dataclass(frozen=True, slots=True)
+class LandedReader:
+    """Reads splits out of the landing, wherever a task runs. Nothing above the fence is given to a decoder."""
+
+    options: MessageOptions
+    fetch: Fetch
+    fence: Tso
+    parts: Mapping[str, SplitPart] = field(repr=False)
+
+    def wire(self, path: str) -> Wire:
+        """Return how every split was written."""
+        return self.options
+
+    def read(self, path: str) -> Frame:
+        """Return the messages of a split; raises InputError when they are gone."""
+        part = self.parts.get(path)
+        if part is None:
+            raise InputError(
+                f"{path} is not in the landing any more: its rows have expired, or were compacted meanwhile. Plan "
+                "again; where they have expired, import the table anew.",
+                file=path,
+                gone=True,
+            )
+        split = part.split
+        rows = self.fetch(split.file, split.group)
+        offsets = rows.column("offset")
+        mine = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
+        mine = pc.and_(mine, pc.equal(rows.column("topic"), split.partition.topic))
+        mine = pc.and_(mine, pc.equal(rows.column("partition"), split.partition.number))
+        return Frame.of(rows.filter(mine), part.since, min(part.until, self.fence))
+
+
+def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
     """Return the changes of one table in a split.
 
     Raises MalformedData where the protocol does.
@@ -126,13 +177,13 @@ def _batches(frame: Frame) -> list[Lines]:
 
 
 def _part(
-    frame: Frame, chosen: Lines, path: str, table: TableId, schema: TableSchema, options: LandedOptions
+    frame: Frame, chosen: Lines, path: str, table: TableId, schema: TableSchema, options: MessageOptions
 ) -> Decoded:
     rows = frame.messages.select(["key", "value", "ordinals"]).take(pa.array(chosen))
-    found = codec_of(options.messages).decode(rows, path, table, schema, options.messages)
+    found = codec_of(options).decode(rows, path, table, schema, options)
     lines = frame.lines(chosen)
     changes = _renumbered(found.changes, lines)
-    owners, by_offset = _owners(frame), options.messages.by_offset
+    owners, by_offset = _owners(frame), options.by_offset
     if by_offset:
         changes = _positioned(changes, frame, owners)
     owners_of = owners[changes.column(LINE).to_numpy() - 1]
@@ -181,7 +232,7 @@ def _placed(reject: Reject, frame: Frame, line: int, owners: Lines, by_offset: b
     return replace(reject, line=line, commit_ts=known if own is None else own)
 
 
-def raw_records(frame: Frame, lines: Collection[int] | None, options: LandedOptions) -> dict[int, bytes]:
+def raw_records(frame: Frame, lines: Collection[int] | None, options: MessageOptions) -> dict[int, bytes]:
     """Return the messages of row events; a message with several stands for each of them."""
     owners, values = _owners(frame), frame.messages.column("value")
     wanted = range(1, len(owners) + 1) if lines is None else lines
@@ -198,7 +249,7 @@ def record_places(frame: Frame, lines: Collection[int]) -> dict[int, str]:
     return dict(zip(wanted.tolist(), texts.to_pylist(), strict=True))
 
 
-def commit_stamps(frame: Frame, options: LandedOptions) -> list[int | None]:
+def commit_stamps(frame: Frame, options: MessageOptions) -> list[int | None]:
     """Return the last position of each message of the split, as it was landed; None where that is not known."""
     stamps: list[int | None] = frame.messages.column("last_position").take(pa.array(frame.mine)).to_pylist()
     return stamps
