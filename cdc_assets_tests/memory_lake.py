@@ -322,9 +322,10 @@ class MemoryLake:
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
 
-    def changes(self, life: Life, since: Tso, until: Tso) -> pa.Table:
+    def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
         at, rows = "_cdc_position", self.tables[life].rows
-        return rows.filter((pc.field(at) > since) & (pc.field(at) <= until))
+        rows = rows.filter((pc.field(at) > since) & (pc.field(at) <= until))
+        yield from (rows.slice(start, 7) for start in range(0, rows.num_rows, 7))
 
     def scan(self, life: Life) -> MemoryScan:
         table = self.tables[life]

@@ -150,8 +150,8 @@ def extract(
 
     TABLE is a present name or an identity. Nothing of the lake or the feed is changed; no Spark is started.
     """
+    from cdc_assets.operations.change_files import write_extract
     from cdc_assets.operations.extract import extract as run
-    from cdc_assets.operations.extract import write_extract
     from cdc_assets.operations.moments import parse_moment
     from cdc_assets.operations.opening import open_pipeline
 
@@ -162,13 +162,13 @@ def extract(
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
         cuts = {one.name: one.at for one in pipeline.lake.cuts()}
         found = run(pipeline, table, parse_moment(since, cuts), parse_moment(until, cuts), net=net)
-    names = write_extract(found, out, kind, pairs(out_option, "--out-option"))
+        count = write_extract(found, out, kind, pairs(out_option, "--out-option"))
     if as_json:
-        show_json({**found.description(), "files": names})
+        show_json({**found.description(), "rows": count, "file": f"changes.{kind}"})
     else:
-        rows = counted(found.changes.num_rows, "row" if net else "change")
+        rows = counted(count, "row" if net else "change")
         click.echo(f"{found.table}: {rows} after {found.since} and through {found.until}, from the {found.source}")
-        click.echo(f"written: {', '.join(names)}")
+        click.echo(f"written: changes.{kind}, extract.json")
     return DONE
 
 

@@ -14,7 +14,8 @@ from pydantic import Field
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
 from cdc_assets.model.tso import Tso, last_tso
-from cdc_assets.operations.extract import FORMATS, extract, write_extract
+from cdc_assets.operations.change_files import FORMATS, write_extract
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
@@ -54,10 +55,10 @@ def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
                 cuts = {one.name: one.at for one in pipeline.lake.cuts()}
                 moments = (parse_moment(text, cuts) for text in (config.since, config.until))
                 found = extract(pipeline, config.table, *moments, net=config.net)
-            names = write_extract(found, config.out, config.format, {})
+                count = write_extract(found, config.out, config.format, {})
         except (BadSettings, ExtractRefused, MalformedData) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
-        figures: dict[str, Any] = {**found.description(), "files": list(names), "out": config.out}
+        figures: dict[str, Any] = {**found.description(), "rows": count, "out": config.out}
         context.add_output_metadata({name: _shown(value) for name, value in figures.items()})
 
     @dg.job(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,16 @@ class Output:
 
     place: Opener
 
-    def refuse_filled(self) -> None:
-        """Raise BadSettings where there is a file already."""
+    def refuse_filled(self, but: Collection[str] = ()) -> None:
+        """Raise BadSettings where there is a file already, whole or cut short, `but` for those of these names."""
+        allowed = {*but, *(f".{name}.part" for name in but)}
         try:
-            there = next(iter(self.place.entries()), None)
+            there = next((name for name, *_ in self.place.entries() if name not in allowed), None)
         except FileNotFoundError:
             return
         if there is not None:
             raise BadSettings(
-                f"{self.place.uri} has files already, such as {there[0]}: what is written there must be all that is "
+                f"{self.place.uri} has files already, such as {there}: what is written there must be all that is "
                 "there. Give another place, or empty it."
             )
 
@@ -44,6 +45,14 @@ class Output:
             os.replace(beside, target)
             return
         self.place.attempt(lambda: self.place.file_system.put_file(str(file), target))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        target = f"{self.place.prefix}/{name}"
+        if self.place.protocol == "file":
+            Path(target).unlink(missing_ok=True)
+        elif self.place.attempt(lambda: self.place.file_system.exists(target)):
+            self.place.attempt(lambda: self.place.file_system.rm_file(target))
 
 
 def output(uri: str, options: Mapping[str, Any]) -> Output:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import FileScanTask, StaticTable
@@ -51,3 +52,12 @@ class TableScan:
             deletes = _read_all_delete_files(self._table.io, [piece])
             for batch in reader._record_batches_from_scan_tasks_and_deletes([piece], deletes):
                 yield pa.Table.from_batches([batch]).select(list(columns))
+
+    def between(self, column: str, low: int, high: int) -> Iterator[pa.Table]:
+        """Yield the rows whose value is in (low, high], batch by batch, of the files that may have some."""
+        with answering():
+            pieces = tuple(self._table.scan(f"{column} > {low} AND {column} <= {high}").plan_files())
+        value = pc.field(column)
+        for piece in pieces:
+            for rows in self.read(piece, list(self.columns)):
+                yield rows.filter((value > low) & (value <= high))

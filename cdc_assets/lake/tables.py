@@ -11,7 +11,7 @@ state. A step whose label already exists does nothing, so each may be repeated a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -127,10 +127,9 @@ class Lake:
 
         return TableScan(self.state, self.state.find(life))
 
-    def changes(self, life: Life, since: Tso, until: Tso) -> pa.Table:
+    def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
         """Return the changes of a log at positions in (since, until], in no particular order. Starts no JVM."""
-        table = self.state.catalog.load_table(self.state.find(life).identifier)
-        return table.scan(row_filter=f"{POSITION} > {since} AND {POSITION} <= {until}").to_arrow()
+        return self.scan(life).between(POSITION, since, until)
 
     def names(self) -> set[TableId]:
         """Return the source names of the lake's tables."""

@@ -1,12 +1,13 @@
 """Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain, purge, verify.
 
 as_of          tables as they were at a moment
+change_files   extracts written as Parquet, JSON lines or CSV
 comparison     two sides of a table compared row by row
 complete       say that tables had no rows before their changefeed began
 cuts           one state of all tables at a position: made, listed, removed
 decide_landed  what people decide about messages of topics
 explain        where a row comes from
-extract        changes of a table between two positions, written to files
+extract        changes of a table between two positions
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 lake_rows      rows of the lake as of one snapshot
@@ -16,6 +17,7 @@ maintenance    do what is due for the lake's files
 moments        moments as people give them: a TSO, a time, the name of a cut
 named          which table a person means
 opening        settings -> open parts
+position_sort  changes in the order of their positions, however many there are
 purge          dropped tables removed for good, with their files
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`

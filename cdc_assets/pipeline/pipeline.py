@@ -119,8 +119,8 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
-    def changes(self, life: Life, since: Tso, until: Tso) -> pa.Table:
-        """The changes of a log at positions in (since, until], in no particular order."""
+    def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
+        """The changes of a log at positions in (since, until], in no particular order, some at a time."""
 
     def close(self) -> None:
         """Close what was opened."""

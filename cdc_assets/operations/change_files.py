@@ -1,0 +1,114 @@
+"""Extracts as files: Parquet, JSON lines or CSV, and what they are, in a directory or a bucket."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from cdc_assets.io.output import output
+from cdc_assets.operations.extract import Extract
+
+__all__ = ["FORMATS", "write_extract"]
+
+_BATCH_ROWS = 10_000
+
+
+def write_extract(found: Extract, uri: str, kind: str, options: Mapping[str, Any], again: bool = False) -> int:
+    """Write an extract as `changes.<kind>` and, after it, `extract.json`, which says what it is; return its rows.
+
+    The directory or prefix must have no file; with `again` it may have an extract, in whose place this comes. Each file
+    appears as a whole, and `extract.json` last: where it is missing, the extract was not finished. Raises BadSettings
+    for the place, and what reading the changes raises.
+    """
+    place, about_name = output(uri, options), "extract.json"
+    place.refuse_filled(but=[f"changes.{one}" for one in FORMATS] + [about_name] if again else ())
+    name, rows = f"changes.{kind}", 0
+    with TemporaryDirectory() as directory:
+        changes, about = Path(directory) / name, Path(directory) / about_name
+        with FORMATS[kind](changes, found.columns) as write:
+            for piece in found.pieces():
+                write(piece)
+                rows += piece.num_rows
+        place.remove(about_name)
+        place.put(changes, name)
+        description = {**found.description(), "rows": rows, "file": name}
+        about.write_text(json.dumps(description, ensure_ascii=False, indent=2) + "\n")
+        place.put(about, about_name)
+    return rows
+
+
+_Write = Callable[[pa.Table], None]
+
+
+@contextmanager
+def _parquet(file: Path, columns: pa.Schema) -> Iterator[_Write]:
+    with pq.ParquetWriter(file, columns, compression="zstd") as writer:
+        yield writer.write_table
+
+
+@contextmanager
+def _jsonl(file: Path, columns: pa.Schema) -> Iterator[_Write]:
+    with file.open("w", encoding="utf-8") as lines:
+
+        def write(changes: pa.Table) -> None:
+            for batch in changes.to_batches(_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    lines.write(json.dumps({name: _plain(value) for name, value in row.items()}, ensure_ascii=False))
+                    lines.write("\n")
+
+        yield write
+
+
+@contextmanager
+def _csv(file: Path, columns: pa.Schema) -> Iterator[_Write]:
+    """Write texts in quotes and NULL as nothing; lists as JSON, bytes in base64."""
+    texts = [pa.types.is_nested(column.type) or pa.types.is_binary(column.type) for column in columns]
+    shown = pa.schema(
+        pa.field(column.name, pa.string() if text else column.type) for column, text in zip(columns, texts, strict=True)
+    )
+    with csv.CSVWriter(file, shown) as writer:
+
+        def write(changes: pa.Table) -> None:
+            found = [_texts(column) if text else column for column, text in zip(changes.columns, texts, strict=True)]
+            writer.write_table(pa.table(found, shown))
+
+        yield write
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    values = (_plain(value) for value in column.to_pylist())
+    texts = (value if value is None or isinstance(value, str) else json.dumps(value) for value in values)
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: exact numbers and times as texts, bytes in base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, Decimal) else value
+
+
+FORMATS: Mapping[str, Callable[[Path, pa.Schema], AbstractContextManager[_Write]]] = {
+    "parquet": _parquet,
+    "jsonl": _jsonl,
+    "csv": _csv,
+}
+"""How changes of these columns are written to a file, piece by piece."""
