@@ -77,7 +77,7 @@ def of_wrong_records(directory: Path, wrong: Iterable[Case]) -> tuple[Archive, d
 
 
 def test_records_of_ydb_that_are_none_are_named_and_hold_their_tables_alone(run: Commands, tmp_path: Path) -> None:
-    archive, cases = of_wrong_records(tmp_path, [*list(YDB.values())[::3], *list(YDB_ROWS.values())[::2]])
+    archive, cases = of_wrong_records(tmp_path, [*list(YDB.values())[::6], *list(YDB_ROWS.values())[::4]])
     applied(run, archive, cases)
     held = {f"t{number}": "held" for number in range(len(cases))}
     assert states(run, archive) == {"good": "applied", **held}

@@ -124,7 +124,7 @@ def test_what_is_wrong_in_one_record_is_reported_with_its_line(place: int) -> No
 
 def recorded() -> list[Any]:
     return [
-        pytest.param(config, id=str(config), marks=pytest.mark.soak if case.name == "H_bank" else ())
+        pytest.param(config, id=str(config), marks=() if config.name == "canal-ext" else pytest.mark.soak)
         for case in cases()
         for config in case.configs
         if config.options.protocol == "canal-json"

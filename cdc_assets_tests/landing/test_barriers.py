@@ -176,7 +176,7 @@ def stop_after(feed: TopicFeed, commits: int) -> None:
     feed.store.commit = counted
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(STEPS)
 def test_readers_see_a_barrier_that_all_partitions_have_or_the_one_before_it(steps: list[tuple[str, Any, int]]) -> None:
     lines, now, seen = Lines(), 1000, 1000

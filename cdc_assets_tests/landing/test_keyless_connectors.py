@@ -67,7 +67,7 @@ def rows(feed: TopicFeed) -> Counter[int]:
 HISTORY = [("c", 1), ("c", 1), ("c", 2), ("d", 1), ("c", 3)]
 
 
-@pytest.mark.parametrize("connector", ["mysql", "mariadb", "postgresql"])
+@pytest.mark.parametrize("connector", ["mysql", pytest.param("mariadb", marks=pytest.mark.soak), "postgresql"])
 @pytest.mark.parametrize("end", range(1, 6))
 def test_what_a_restart_sends_again_counts_once(connector: str, end: int) -> None:
     for start in range(end):

@@ -153,7 +153,7 @@ def test_tables_without_rows_above_the_newest_mark_are_not_kept_track_of(broker:
     assert {place for place, _ in feed.landing.landed().deliveries} == {Partition("cdc", 0)}
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 def test_whatever_is_sent_again_counts_once(data: st.DataObject) -> None:
     """A sender goes on from anywhere at or above its newest mark, two transactions back or behind a mark of its own."""

@@ -257,7 +257,14 @@ CREATED_LATER = {"public.dbz_signal", "sales.late_arrival", "public.short_lived"
 """Tables of PostgreSQL that were empty at the snapshot or made after it: no message says which."""
 
 
-@pytest.mark.parametrize("recording", [one for one in recordings() if one.has_schemas], ids=str)
+@pytest.mark.parametrize(
+    "recording",
+    [
+        pytest.param(one, marks=() if one.variant == "default" else pytest.mark.soak, id=str(one))
+        for one in recordings()
+        if one.has_schemas
+    ],
+)
 def test_recorded_tables_are_complete_by_their_snapshot(recording: Recording) -> None:
     feed = recording.feed(initial={})
     first = next(recording.marks)

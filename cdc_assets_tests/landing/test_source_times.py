@@ -28,7 +28,7 @@ from cdc_assets_tests.connector_topics import Recording
 from cdc_assets_tests.landing.test_barriers import TABLE as YDB_TABLE
 from cdc_assets_tests.landing.test_barriers import Lines, feed_of
 from cdc_assets_tests.landing.test_connector_corners import TABLE, Stream
-from cdc_assets_tests.landing.test_connectors import ALWAYS, recorded_feed, some_connectors
+from cdc_assets_tests.landing.test_connectors import recorded_feed, some_connectors
 from cdc_assets_tests.landing.test_keyless_connectors import message, send
 from cdc_assets_tests.landing.test_recorded_feeds import REFUSED
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds, damage
@@ -60,7 +60,7 @@ def rebuilt(feed: TopicFeed) -> dict[str, Rows]:
 
 ELSEWHERE = {"avro": "simple", "canal-json-noext": "canal-json"}
 """Protocol by offset -> one by commit-ts in which the same histories were recorded."""
-CASES = ("A_all_types", "B_ddl_columns", "D_keys", "E_partitions")
+CASES = {"A_all_types": [], "B_ddl_columns": [pytest.mark.soak], "D_keys": [], "E_partitions": [pytest.mark.soak]}
 
 
 def commit_times(topic: Topic, cuts: Sequence[int | None]) -> dict[str, Counter[int]]:
@@ -73,7 +73,14 @@ def commit_times(topic: Topic, cuts: Sequence[int | None]) -> dict[str, Counter[
     return {str(table.name): Counter(table.rows.column(COMMIT_TS).to_pylist()) for table in keyed}
 
 
-@pytest.mark.parametrize("topic", [one for one in topics(*ELSEWHERE) if one.case.name in CASES], ids=str)
+@pytest.mark.parametrize(
+    "topic",
+    [
+        pytest.param(one, marks=CASES[one.case.name], id=str(one))
+        for one in topics(*ELSEWHERE)
+        if one.case.name in CASES
+    ],
+)
 def test_rows_have_the_commit_ts_that_the_same_history_has_elsewhere(topic: Topic) -> None:
     (other,) = (one for one in topics(ELSEWHERE[topic.name]) if one.case.name == topic.case.name)
     expected, third = commit_times(other, [None]), len(topic.lines) // 3
@@ -108,7 +115,7 @@ def changed_last(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[int]]:
     return {name: Counter(found.values()) for name, found in living.items()}
 
 
-@pytest.mark.parametrize("recording", some_connectors(ALWAYS))
+@pytest.mark.parametrize("recording", some_connectors(("P_postgres/default",)))
 def test_rows_of_a_connector_have_the_time_at_which_its_database_changed_them(
     recording: Recording, tmp_path: Path
 ) -> None:

@@ -115,7 +115,7 @@ STEPS = st.builds(
 )
 
 
-@settings(CHECKS, max_examples=12, derandomize=True, database=None)
+@settings(CHECKS, max_examples=6, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_a_generated_history_ends_equal_to_the_source(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
