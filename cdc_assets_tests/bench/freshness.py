@@ -1,6 +1,7 @@
 """How old what a reader sees is, all day: a changefeed that grows beside Dagster's real daemon with default settings.
 
-    write       a process that appends changes at a rate and publishes a checkpoint every few seconds
+    write       a process that appends changes at a rate and publishes a checkpoint every few seconds: files, and for a
+                feed of topics the same changes as messages
     Site        the settings, the daemon on them, and what both cost
     Commits     when each table was seen to be applied through which checkpoint, by its label, from outside
     moments     tables as they are while all goes on, beside what DuckDB reads of the files through the same checkpoint
@@ -38,13 +39,15 @@ from cdc_assets_tests.bench.measuring import TreeCost
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
 from cdc_assets_tests.bench.scenarios import Figure, Place, _scenario
 from cdc_assets_tests.bench.store_scenarios import SCENARIOS
+from cdc_assets_tests.bench.topics import PARTITIONS, Player, sink_uri
+from cdc_assets_tests.kafka_broker import Broker, running_broker
 
 __all__ = ["ON_A_DAEMON", "SCENARIOS", "Load", "measure_freshness"]
 
-ON_A_DAEMON = ("fresh", "fresh-idle")
+ON_A_DAEMON = ("fresh", "fresh-idle", "fresh-topics")
 """Scenarios that start Dagster's daemon."""
 
-NAME = "fresh"
+NAME, CANAL, CONFIG = "fresh", "canal", "changefeed.toml"
 _LOOK_SECONDS = 0.25
 _COST_SECONDS = 5.0
 _PATIENCE_SECONDS = 300.0
@@ -72,20 +75,31 @@ class Load:
 # --- the writer -------------------------------------------------------------------------------------------------------
 
 
-def write(directory: str, tables: int, changes: int, keys: int, every: float, seconds: float) -> None:
-    """Append to a feed until the time is over; each checkpoint is logged as [seconds since 1970, checkpoint]."""
+def write(
+    directory: str, tables: int, changes: int, keys: int, every: float, seconds: float, address: str = ""
+) -> None:
+    """Append to a feed until the time is over; each checkpoint is logged as [seconds since 1970, checkpoint].
+
+    With the address of a broker the same changes go into its topic first: what DuckDB reads are the files.
+    """
     feed = Feed(Path(directory), tables=tables).create()
+    topic = Player(Feed(Path(directory) / CANAL, "canal-json", tables).create(), address, NAME) if address else None
     log = Path(directory) / "published.jsonl"
     begun = time.time()
     with log.open("a", buffering=1) as lines:
-        checkpoint = feed.append(keys, keys, fill=keys)
-        print(json.dumps([time.time(), checkpoint]), file=lines)
+
+        def append(count: int, fill: int = 0) -> None:
+            checkpoint = feed.append(count, keys, fill=fill)
+            if topic is not None:
+                assert checkpoint == topic.append(count, keys, fill=fill)
+            print(json.dumps([time.time(), checkpoint]), file=lines)
+
+        append(keys, keys)
         number = 1
         while number * every < seconds:
             time.sleep(max(0.0, begun + number * every - time.time()))
             number += 1
-            checkpoint = feed.append(changes, keys)
-            print(json.dumps([time.time(), checkpoint]), file=lines)
+            append(changes)
 
 
 def published(directory: Path) -> list[tuple[float, Tso]]:
@@ -98,14 +112,17 @@ def published(directory: Path) -> list[tuple[float, Tso]]:
 
 
 @contextmanager
-def dagster(feed: Feed, directory: Path) -> Iterator[tuple[LakeSettings, Path, int]]:
-    """Run a daemon on a feed with nothing set but that the sensor runs; yield lake, DAGSTER_HOME and process id."""
+def dagster(uri: str, config: Path, directory: Path) -> Iterator[tuple[LakeSettings, Path, int]]:
+    """Run a daemon on a feed with nothing set but that the sensor runs; yield lake, DAGSTER_HOME and process id.
+
+    `uri` is the sink's, `config` the changefeed's TOML.
+    """
     home, settings = directory / "home", directory / "changefeeds.yaml"
     home.mkdir(parents=True)
     shutil.copy(ROOT / "dagster.yaml", home)
     settings.write_text(
-        f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {feed.uri}\n"
-        f"    changefeed_config: {feed.directory / 'changefeed.toml'}\n    sensor_running: true\n"
+        f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {uri}\n"
+        f"    changefeed_config: {config}\n    sensor_running: true\n"
     )
     environment = {
         **os.environ,
@@ -212,8 +229,12 @@ class Measured:
         }
 
 
-def measure_freshness(place: Path, load: Load, seconds: float, moments: int = 5) -> Measured:
+def measure_freshness(
+    place: Path, load: Load, seconds: float, moments: int = 5, broker: Broker | None = None
+) -> Measured:
     """Write for so long beside the daemon; all tables are compared with the files at the end, and some before.
+
+    With a broker the feed is a topic there.
 
     Time counts from the first moment at which all tables have rows. Raises AssertionError for a table that differs or
     does not catch up.
@@ -221,6 +242,11 @@ def measure_freshness(place: Path, load: Load, seconds: float, moments: int = 5)
     feed = Feed(place / "feed", tables=load.tables)
     feed.directory.mkdir(parents=True)
     given = {"directory": str(feed.directory), "tables": load.tables, "changes": load.changes, "keys": load.keys}
+    uri, config = feed.uri, feed.directory / CONFIG
+    if broker is not None:
+        broker.create(NAME, PARTITIONS)
+        uri, config = sink_uri(broker.address, NAME), feed.directory / CANAL / CONFIG
+        given["address"] = broker.address
     words = json.dumps({**given, "every": load.every, "seconds": 3600.0 * 24})
     rng, begun = random.Random(7), time.time()
     writer = subprocess.Popen([sys.executable, "-m", __name__, words], env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -228,7 +254,7 @@ def measure_freshness(place: Path, load: Load, seconds: float, moments: int = 5)
         while not published(feed.directory):
             time.sleep(0.2)
             assert writer.poll() is None
-        with dagster(feed, place / "site") as (lake, home, process):
+        with dagster(uri, config, place / "site") as (lake, home, process):
             commits = Commits(lake)
             _until(commits, published(feed.directory)[0][1], load.tables, place)
             first = time.time()
@@ -281,21 +307,40 @@ def _runs(home: Path, since: float) -> int:
 @_scenario
 def fresh(place: Place) -> Iterator[Figure]:
     """From a checkpoint in the bucket to its rows in each table, under the daemon."""
-    loads = [(Load(20, 2_000, 2.0), 5, 15, None), (Load(1, 50, 2.0), None, 8, 0.5)]
-    for load, half, most, cores in loads:
+    for load, half, most, cores in _LOADS:
         measured = measure_freshness(place.at(f"{load.tables}-tables"), load, place.minutes * 60)
-        yield Figure("fresh", f"{load}: first rows in all tables", measured.first)
-        yield Figure("fresh", f"{load}: p50", measured.percentile(0.5), limit=half, notes=measured.notes)
-        yield Figure("fresh", f"{load}: p90", measured.percentile(0.9))
-        yield Figure("fresh", f"{load}: p99", measured.percentile(0.99), limit=most)
-        yield Figure("fresh", f"{load}: max", max(measured.waits))
-        spent = measured.ours.cpu_seconds / measured.seconds
-        yield Figure("fresh", f"{load}: CPU, cores", spent, "", cores, notes={"writer": measured.notes})
-        starts = measured.runs * 60 / measured.seconds
-        yield Figure("fresh", f"{load}: process starts a minute", starts, "", 1, may_be_nothing=True)
-        held = [mb for _, mb in measured.ours.memory]
-        grown = statistics.mean(held[-3:]) / statistics.mean(held[:3])
-        yield Figure("fresh", f"{load}: memory, the end to the beginning", grown, "x", 1.3)
+        yield from _figures("fresh", load, measured, half, most, cores)
+
+
+@_scenario
+def fresh_topics(place: Place) -> Iterator[Figure]:
+    """From a mark in all partitions of a topic to the rows before it in each table, under the daemon."""
+    for load, half, most, cores in _LOADS:
+        with running_broker() as broker:
+            where = place.at(f"{load.tables}-tables")
+            measured = measure_freshness(where, load, place.minutes * 60, broker=broker)
+        yield from _figures("fresh-topics", load, measured, half, most, cores)
+
+
+_LOADS = ((Load(20, 2_000, 2.0), 5, 15, None), (Load(1, 50, 2.0), None, 8, 0.5))
+"""Loads, with the most seconds for half and for 99 of 100 checkpoints, and the most cores."""
+
+
+def _figures(
+    name: str, load: Load, measured: Measured, half: float | None, most: float, cores: float | None
+) -> Iterator[Figure]:
+    yield Figure(name, f"{load}: first rows in all tables", measured.first)
+    yield Figure(name, f"{load}: p50", measured.percentile(0.5), limit=half, notes=measured.notes)
+    yield Figure(name, f"{load}: p90", measured.percentile(0.9))
+    yield Figure(name, f"{load}: p99", measured.percentile(0.99), limit=most)
+    yield Figure(name, f"{load}: max", max(measured.waits))
+    spent = measured.ours.cpu_seconds / measured.seconds
+    yield Figure(name, f"{load}: CPU, cores", spent, "", cores, notes={"writer": measured.notes})
+    starts = measured.runs * 60 / measured.seconds
+    yield Figure(name, f"{load}: process starts a minute", starts, "", 1, may_be_nothing=True)
+    held = [mb for _, mb in measured.ours.memory]
+    grown = statistics.mean(held[-3:]) / statistics.mean(held[:3])
+    yield Figure(name, f"{load}: memory, the end to the beginning", grown, "x", 1.3)
 
 
 @_scenario
@@ -306,7 +351,7 @@ def fresh_idle(place: Place) -> Iterator[Figure]:
     feed.directory.mkdir(parents=True)
     feed.create()
     checkpoint = feed.append(100, 100, fill=100)
-    with dagster(feed, where / "site") as (lake, _, process):
+    with dagster(feed.uri, feed.directory / CONFIG, where / "site") as (lake, _, process):
         commits = Commits(lake)
         _until(commits, checkpoint, 20, where)
         time.sleep(90)  # the run that applied it lives on for a while

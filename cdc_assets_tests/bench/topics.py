@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from cdc_assets_tests.bench.feeds import VERSION, Feed
 from cdc_assets_tests.kafka_broker import Broker, write
 
-__all__ = ["PARTITIONS", "archive_changes", "broker_cpu_seconds", "consume_all", "play", "sink_uri"]
+__all__ = ["PARTITIONS", "Player", "archive_changes", "broker_cpu_seconds", "consume_all", "play", "sink_uri"]
 
 PARTITIONS = 3
 _BEGIN_MS = 1_795_216_000_000
@@ -44,6 +44,31 @@ def play(
         count += 1
     assert producer.flush(120) == 0
     return count
+
+
+class Player:
+    """A feed of Canal-JSON that grows as messages of a topic of 3 partitions; its own files do not stay."""
+
+    def __init__(self, feed: Feed, address: str, topic: str) -> None:
+        self._feed = feed
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "lz4"})
+        self._send((0, _statement(feed, table)) for table in range(feed.tables))
+
+    def append(self, changes: int, keys: int, *, fill: int = 0) -> int:
+        """Send `changes` of each table, then a mark in every partition; return the mark."""
+        through = self._feed.append(changes, keys, fill=fill)
+        for table in range(self._feed.tables):
+            self._send((_spread(row), row) for row in _rows(self._feed, table))
+            for file in self._feed.files(table):
+                file.unlink()
+        self._send((partition, _marked(through)) for partition in range(PARTITIONS))
+        return through
+
+    def _send(self, messages: Iterable[tuple[int, bytes]]) -> None:
+        for partition, value in messages:
+            write(self._producer, self._topic, partition, None, value)
+        assert self._producer.flush(60) == 0
 
 
 def _messages(feed: Feed, mixed: bool, extension: bool) -> Iterator[tuple[int, bytes]]:
