@@ -23,6 +23,7 @@ writers/             staged changes -> rows of a table, by its kind
 key_matching         conditions by which rows and staged changes are of one key
 commit_stage         a staged window -> one commit
 row_delta            a small one without Spark: places of its keys, deletion vectors, a data file
+compaction           small files put together without Spark, by whoever writes the table
 commit               guarded, labelled commits
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have

@@ -47,7 +47,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["row_delta_of"]
+__all__ = ["PlannedFile", "field_id", "hidden_rows", "plain_table", "planned_files", "row_delta_of"]
 
 _CHANGES, _ROWS, _FILES = 200_000, 10_000_000, 1_000
 """The most changes of a window, and rows and files of a table that may have its keys, that are dealt with here."""
@@ -61,19 +61,20 @@ _ROW_POSITION = 2147483645
 
 
 @dataclass(frozen=True, slots=True)
-class _DataFile:
-    """A data file of the table: its path, rows, and the deletion vector that hides some, as Iceberg's API has it."""
+class PlannedFile:
+    """A data file of a table, and the deletion vector that hides some of its rows, as Iceberg's API has them."""
 
+    file: Any
+    vector: Any | None
     path: str
     rows: int
-    vector: Any | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
     """Rows of a data file that leave it: their places, those of the changes that replace them, and what was hidden."""
 
-    file: _DataFile
+    file: PlannedFile
     places: pl.Series
     changes: pl.Series
     before: BitMap
@@ -91,7 +92,7 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
         return None
     if step.life.kind and (batch.schema_id is None or not step.files):
         return None  # what begins is no data file yet, or what the table has of a range of positions is replaced
-    table = _table_of(target)
+    table = plain_table(target)
     files = None if table is None or not table.takes(step) else _files(target, batch, table.partition)
     if table is None or files is None:
         return None
@@ -117,7 +118,7 @@ def _compares_by_value(column: Column) -> bool:
     return by_bytes and not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
-def _table_of(target: CommitTarget) -> FirstLoad | None:
+def plain_table(target: CommitTarget) -> FirstLoad | None:
     """Return where data files of the table go and its columns; None for a table that only Spark may write."""
     java, table = target.session.iceberg.java, target.table
     properties = json.loads(java("org.apache.iceberg.util.JsonUtil").mapper().writeValueAsString(table.properties()))
@@ -141,7 +142,7 @@ def _table_of(target: CommitTarget) -> FirstLoad | None:
     return FirstLoad(directory.rstrip("/"), target.schema_id, columns, False, partition)
 
 
-def _files(target: CommitTarget, batch: Batch, partition: str) -> list[_DataFile] | None:
+def _files(target: CommitTarget, batch: Batch, partition: str) -> list[PlannedFile] | None:
     """Return the data files that may have keys of the window; None if they are too many, or not as expected.
 
     Of a table with a partition column only those where it is NULL.
@@ -152,7 +153,12 @@ def _files(target: CommitTarget, batch: Batch, partition: str) -> list[_DataFile
         scan = scan.filter(expressions.isNull(partition))
     for name, (low, high) in batch.ranges.items():
         scan = scan.filter(expressions.greaterThanOrEqual(name, low)).filter(expressions.lessThanOrEqual(name, high))
-    found: list[_DataFile] = []
+    return planned_files(scan)
+
+
+def planned_files(scan: Any) -> list[PlannedFile] | None:
+    """Return the data files of a scan; None if they are too many, or not all Parquet with deletion vectors at most."""
+    found: list[PlannedFile] = []
     rows = 0
     tasks = scan.planFiles()
     try:
@@ -164,7 +170,8 @@ def _files(target: CommitTarget, batch: Batch, partition: str) -> list[_DataFile
             rows += int(file.recordCount())
             if len(hidden) > 1 or len(found) == _FILES or rows > _ROWS:
                 return None
-            found.append(_DataFile(str(file.location()), int(file.recordCount()), hidden[0] if hidden else None))
+            vector = hidden[0] if hidden else None
+            found.append(PlannedFile(file, vector, str(file.location()), int(file.recordCount())))
     finally:
         tasks.close()
     return found
@@ -229,18 +236,19 @@ def _columns(io: Mapping[str, str], path: str, ids: Sequence[int]) -> pa.Table:
     system, place = storage(io, path)
     with system.open_input_file(place) as source:
         file = pq.ParquetFile(source)
-        named = {_field_id(field): field.name for field in file.schema_arrow}
+        named = {field_id(field): field.name for field in file.schema_arrow}
         if not all(number in named for number in ids):
             raise _SparksError  # a column that was added later has no values in the file
         return file.read(columns=[named[number] for number in ids]).select([named[number] for number in ids])
 
 
-def _field_id(field: pa.Field) -> int:
+def field_id(field: pa.Field) -> int:
+    """Return the number by which Iceberg knows a column of a Parquet file, -1 for none."""
     return int((field.metadata or {}).get(b"PARQUET:field_id", -1))
 
 
 def _replaced(
-    io: Mapping[str, str], files: Sequence[_DataFile], changes: pa.Table, step: ApplyRows, table: FirstLoad
+    io: Mapping[str, str], files: Sequence[PlannedFile], changes: pa.Table, step: ApplyRows, table: FirstLoad
 ) -> list[_Replaced]:
     """Return which rows of the files have the key of which of the changes.
 
@@ -258,7 +266,7 @@ def _replaced(
     seen = BitMap()
     for file in files:
         found = _places(_key_columns.read(io, file.path, ids), keys, kinds)
-        before = _hidden(io, file.vector) if len(found) else BitMap()
+        before = hidden_rows(io, file.vector) if len(found) else BitMap()
         if gone := BitMap(found.get_column("_cdc_place")) & before:
             found = found.filter(~pl.col("_cdc_place").is_in(list(gone)))
         if not len(found):
@@ -280,7 +288,7 @@ def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> pl.DataF
     return found.select("_cdc_place", "_cdc_change").sort("_cdc_place")
 
 
-def _hidden(io: Mapping[str, str], vector: Any | None) -> BitMap:
+def hidden_rows(io: Mapping[str, str], vector: Any | None) -> BitMap:
     """Return the places that a deletion vector hides: a part of a Puffin file."""
     if vector is None:
         return BitMap()
@@ -357,7 +365,7 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
     places, found, begin, at = of.places.to_list(), list[pa.Table](), 0, 0
     with system.open_input_file(place) as source:
         file = pq.ParquetFile(source, pre_buffer=True)
-        fields = [field for field in file.schema_arrow if _field_id(field) in names]
+        fields = [field for field in file.schema_arrow if field_id(field) in names]
         columns = [field.name for field in fields]
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
@@ -366,7 +374,7 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
                 taken = pa.array([place - begin for place in places[at:end]], pa.int64())
                 found.append(file.read_row_group(group, columns=columns).select(columns).take(taken))
             begin, at = begin + rows, end
-    kept = [field.with_name(names[_field_id(field)]) for field in fields]
+    kept = [field.with_name(names[field_id(field)]) for field in fields]
     if not {*_MOMENTS} <= {field.name for field in kept}:
         raise _SparksError
     return pa.concat_tables(found).rename_columns([field.name for field in kept]).cast(pa.schema(kept))
@@ -381,7 +389,7 @@ def _written(
     batch: Batch,
     io: Mapping[str, str],
     table: FirstLoad,
-    files: Sequence[_DataFile],
+    files: Sequence[PlannedFile],
 ) -> RowDelta:
     changes = _staged(io, step, batch)
     replaced = _replaced(io, files, changes, step, table)
@@ -400,7 +408,8 @@ def _written(
     return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden)
 
 
-def _write(io: Mapping[str, str], location: str, data: Any) -> int:
+def write_file(io: Mapping[str, str], location: str, data: Any) -> int:
+    """Write a file of a table, and return its bytes."""
     system, path = storage(io, location)
     make_directory(system, path.rsplit("/", 1)[0])
     with system.open_output_stream(path) as sink:
@@ -432,7 +441,7 @@ def _write_vectors(
         blobs += blob
     footer = json.dumps({"blobs": described, "properties": {"created-by": "cdc-assets"}}).encode()
     puffin = bytes(blobs) + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN
-    size, found = _write(io, location, puffin), []
+    size, found = write_file(io, location, puffin), []
     metadata = target.session.iceberg.java("org.apache.iceberg.FileMetadata")
     for (file, places), blob_at in zip(hiding, described, strict=True):
         builder = metadata.deleteFileBuilder(target.table.spec()).ofPositionDeletes().withFormat("puffin")

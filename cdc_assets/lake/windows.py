@@ -9,25 +9,24 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
+from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.lake_table import landing_of, read_model
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
-from cdc_assets.lake.workbench import Workbench
+from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["REPAIR", "commit_window", "discard_window", "repair_rows", "stage_windows"]
 
@@ -87,6 +86,9 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
             result = bench.result(work, started, staged.report, batch.leaving)
+            before, after = work.lake_table.data_files, bench.state.last(step.life).data_files
+            if (before or 0) // EVERY < (after or 0) // EVERY:
+                _compact(bench, work, step)
     except TableMoved as error:
         if not error.where.get("unsettled"):
             _forget(bench, step.life, staged)
@@ -124,6 +126,13 @@ def repair_rows(
         raise
     finally:
         discard_window(bench, staged)
+
+
+def _compact(bench: Workbench, work: Work, step: ApplyRows) -> None:
+    """Put small files together; where that fails, the window is in the table all the same, and another one tries."""
+    with suppress(CdcError, pa.ArrowException, OSError, ValueError, LookupError), races(str(step.life)):
+        if compact(work.target, step, bench.storage(work.lake_table)[1]):
+            bench.left(work)
 
 
 def _forget(bench: Workbench, life: Life, staged: StagedWindow) -> None:

@@ -186,7 +186,7 @@ class Workbench:
         Iceberg counts rows added and removed. `leaving` of the removed ones were deletes, the others were replaced by
         an update; if that is not known, a removed row counts as updated when one was added.
         """
-        before, after = work.lake_table, self._left(work)
+        before, after = work.lake_table, self.left(work)
         summary = self.state.summary(after) if after.snapshot_id != before.snapshot_id else {}
         added, removed = int(summary.get("added-records", 0)), int(summary.get("deleted-records", 0))
         removed += int(summary.get("added-position-deletes", 0)) - int(summary.get("removed-position-deletes", 0))
@@ -206,7 +206,7 @@ class Workbench:
             rows_after=after.rows if alone else None,
         )
 
-    def _left(self, work: Work) -> LakeTable:
+    def left(self, work: Work) -> LakeTable:
         """Return a table as a step left it; after a commit through Iceberg's own `Table` without a request."""
         operations = work.target.table.operations()
         moved = operations.current().metadataFileLocation() != work.lake_table.metadata_location
@@ -236,7 +236,7 @@ class Workbench:
         with self.on(life) as work:
             if tag in work.lake_table.tags:
                 work.target.table.manageSnapshots().removeTag(tag).commit()
-                self._left(work)
+                self.left(work)
 
     def clean_once(self) -> None:
         """Remove stages of dead runs, on the first call."""

@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.lake import Lake
+from cdc_assets.lake import Lake, windows
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import State
@@ -99,11 +100,15 @@ def test_a_log_is_compacted_in_order_rebuilt_alone_and_renamed(spark: SparkSessi
         at = FIRST + 10 * number
         file = feed.rows("shop.orders", FIRST, [("I", at + 9, number, "a"), ("U", at + 8, 0, f"b{number}")])
         feed.publish(at + 10)
-        pipeline(history={"shop.*": "log"}).apply("test")
+        with patch.object(windows, "EVERY", 3):
+            pipeline(history={"shop.*": "log"}).apply("test")
+    log = TableId("shop", "orders__log")
+    assert lake.state.named(log).data_files == 1
+    positions = lake.read(log).column("_cdc_position").to_pylist()
+    assert positions == sorted(positions)
     feed.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11)
     feed.publish(FIRST + 50)
     pipeline(history={"shop.*": "log"}).apply("test")
-    log = TableId("shop", "orders__log")
     before = lake.read(log).sort_by([("_cdc_position", "ascending"), ("id", "ascending")])
     assert before.column("_change_type").to_pylist()[-3:] == ["DELETE"] * 3
     done = maintain(pipeline(history={"shop.*": "log"}), time.time_ns() // 1_000_000)

@@ -1,0 +1,144 @@
+"""Small data files of a table put together, and what deletion vectors hide left out, without Spark.
+
+Every small window brings a data file, and hides rows of those before it. So each `EVERY`-th file the writer of windows
+puts those together that cost readers and the next windows more than they hold: what is small, and what is hidden for a
+good part. A larger file joins only where the smaller ones come to a quarter of it, so a row is written a few times and
+not at every turn. What is above `_BYTES` is left to Spark and to maintenance.
+
+It is the same rows, with their row ids, in a snapshot of its own without a label. Done by whoever writes the table it
+loses no race against its windows, as a compaction beside them does.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap
+
+from cdc_assets.formats import POSITION
+from cdc_assets.lake.commit import CommitTarget, data_file
+from cdc_assets.lake.row_delta import PlannedFile, field_id, hidden_rows, plain_table, planned_files
+from cdc_assets.lake.staging.storage import storage
+from cdc_assets.lake.staging.tasks import StagePlace, write_data_files
+from cdc_assets.model.steps import ApplyRows
+
+__all__ = ["EVERY", "compact"]
+
+EVERY = 16
+"""Looked at whenever the count of a table's data files passes a multiple of this."""
+
+_SMALL, _BYTES, _ROWS = 1 << 20, 32 << 20, 1_000_000
+"""Bytes of a file that is always worth it; the most bytes and rows that are put together at once, in memory."""
+
+_TIER = 4
+_HIDDEN = 0.2
+"""A file is written anew where so many of its rows are hidden: every reader has to skip them."""
+
+_ROW_ID, _SEQUENCE = 2147483540, 2147483539
+_LINEAGE = {_ROW_ID: "_row_id", _SEQUENCE: "_last_updated_sequence_number"}
+"""Iceberg's reserved field ids of a row's id, and of the sequence number of its last change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A data file with its bytes, and the rows that are hidden in it."""
+
+    planned: PlannedFile
+    file_bytes: int
+    hidden: int
+
+    @property
+    def mostly_hidden(self) -> bool:
+        return self.hidden >= _HIDDEN * self.planned.rows
+
+
+def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> bool:
+    """Put data files of a step's table together, and return whether there were any; `io` are PyIceberg's properties.
+
+    Raises TableMoved where another writer changed them meanwhile, LakeUnavailable, OSError, ArrowException or
+    ValueError where one cannot be read or written: nothing is committed then, and what was written is an orphan.
+    """
+    table, snapshot = plain_table(target), target.table.currentSnapshot()
+    planned = None if table is None else planned_files(target.table.newScan().useSnapshot(snapshot.snapshotId()))
+    if table is None or not planned:
+        return False
+    names = {number: name for name, (_, number, _) in table.columns.items()}
+    chosen = _alike(io, _chosen(planned), set(names))
+    path = target.table.spec().partitionToPath
+    partitions = {path(one.planned.file.partition()) for one in chosen} if table.partition else {""}
+    if len(chosen) <= len(partitions) and not any(one.mostly_hidden for one in chosen):
+        return False
+    rows = pa.concat_tables([_rows(io, one.planned, names) for one in chosen])
+    if POSITION in rows.column_names:
+        rows = rows.sort_by(POSITION)  # a log stays in the order of its changes
+    rewrite = target.table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
+    for one in chosen:
+        rewrite.deleteFile(one.planned.file)
+        if one.planned.vector is not None:
+            rewrite.deleteFile(one.planned.vector)
+    place = StagePlace(f"compacted-{uuid.uuid4().hex}", io, step, table)
+    for written in write_data_files(place, table, rows, 0):
+        rewrite.addFile(data_file(target, target.table, written))
+    rewrite.commit()
+    return True
+
+
+def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
+    """Return the files that are worth to be put together."""
+    candidates = [
+        _Candidate(one, int(one.file.fileSizeInBytes()), 0 if one.vector is None else int(one.vector.recordCount()))
+        for one in planned
+    ]
+    chosen: list[_Candidate] = []
+    file_bytes = rows = 0
+    for one in sorted(candidates, key=lambda one: one.file_bytes):
+        wanted = one.mostly_hidden or one.file_bytes <= max(_SMALL, _TIER * file_bytes)
+        if wanted and file_bytes + one.file_bytes <= _BYTES and rows + one.planned.rows <= _ROWS:
+            chosen.append(one)
+            file_bytes += one.file_bytes
+            rows += one.planned.rows
+    return chosen
+
+
+def _alike(io: Mapping[str, str], files: Sequence[_Candidate], ids: set[int]) -> list[_Candidate]:
+    """Return those that have all columns of the table, each of the type that it has in the newest such file."""
+    kinds: dict[int, pa.DataType] = {}
+    found = []
+    for one in sorted(files, key=lambda one: -int(one.planned.file.dataSequenceNumber())):
+        system, place = storage(io, one.planned.path)
+        with system.open_input_file(place) as source:
+            own = {field_id(field): field.type for field in pq.ParquetFile(source).schema_arrow}
+        lineage = {number: own.pop(number) for number in _LINEAGE if number in own}
+        kinds = kinds or (own if set(own) == ids else {})
+        if own == kinds and all(pa.types.is_int64(kind) for kind in lineage.values()):
+            found.append(one)
+    return found
+
+
+def _rows(io: Mapping[str, str], planned: PlannedFile, names: Mapping[int, str]) -> pa.Table:
+    """Return the rows of a file that are not hidden: the table's columns, then each row's id and sequence number."""
+    system, place = storage(io, planned.path)
+    with system.open_input_file(place) as source:
+        read = pq.ParquetFile(source).read()
+    numbers = {field_id(field): position for position, field in enumerate(read.schema)}
+    columns = {number: read.column(numbers[number]) for number in names}
+    first, sequence = planned.file.firstRowId(), planned.file.dataSequenceNumber()
+    inherited = {
+        _ROW_ID: pa.nulls(read.num_rows, pa.int64()) if first is None else pa.array(first + np.arange(read.num_rows)),
+        _SEQUENCE: pa.array(np.full(read.num_rows, sequence)),
+    }
+    for number, values in inherited.items():
+        columns[number] = pc.coalesce(read.column(numbers[number]), values) if number in numbers else values
+    fields = [
+        pa.field(name, columns[number].type, metadata={"PARQUET:field_id": str(number)})
+        for number, name in {**names, **_LINEAGE}.items()
+    ]
+    rows = pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
+    hidden = hidden_rows(io, planned.vector)
+    return rows.take(pa.array(BitMap(range(read.num_rows)) - hidden, pa.int64())) if hidden else rows
