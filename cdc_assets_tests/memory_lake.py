@@ -291,7 +291,7 @@ class MemoryLake:
     def close(self) -> None:
         pass
 
-    def can_prefetch(self, step: ApplyRows) -> bool:
+    def runs_beside(self, step: ApplyRows) -> bool:
         return True
 
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:

@@ -211,8 +211,8 @@ class Lake:
         """Start the JVM in the background, while rows are read; returns at once."""
         self.workbench.sessions.warm()
 
-    def can_prefetch(self, step: ApplyRows) -> bool:
-        """Return whether a window may be staged during another step: one that the driver reads with little memory."""
+    def runs_beside(self, step: ApplyRows) -> bool:
+        """Return whether a window may be applied beside others: one that the driver reads with little memory."""
         return stage.is_small(step) and self.workbench.decode != "executors"
 
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:

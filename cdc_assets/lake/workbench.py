@@ -241,8 +241,8 @@ class Workbench:
     def clean_once(self) -> None:
         """Remove stages of dead runs, on the first call."""
         if not self._cleaned:
-            self.remove_stale()
             self._cleaned = True
+            self.remove_stale()
 
     def remove_stale(self) -> int:
         """Remove stages of dead runs, and return how many; those below a table are removed as its orphans."""

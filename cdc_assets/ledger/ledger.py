@@ -11,8 +11,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -281,6 +282,7 @@ class _Database:
 
     def __init__(self, url: str, patience_seconds: float) -> None:
         self._engine = _engine(url, patience_seconds)
+        self._turn = RLock() if isinstance(self._engine.pool, sa.StaticPool) else nullcontext()
         for _ in METADATA.tables:  # another process may make each of them at the same moment
             with suppress(sa.exc.DBAPIError):
                 METADATA.create_all(self._engine, checkfirst=True)
@@ -293,12 +295,12 @@ class _Database:
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        with self._answering(), self._engine.begin() as connection:
+        with self._turn, self._answering(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        with self._answering(), self._engine.connect() as connection:
+        with self._turn, self._answering(), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -326,6 +328,8 @@ _UNUSABLE = re.compile("unable to open database file|attempt to write a readonly
 def _engine(url: str, patience_seconds: float) -> sa.Engine:
     try:
         kind = sa.make_url(url).get_backend_name()
+        if url == "sqlite://":  # in memory: all threads have the one connection, in turn
+            return sa.create_engine(url, poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
         if kind in KINDS:
             return sa.create_engine(url, connect_args={"timeout": patience_seconds} if kind == "sqlite" else {})
         reason = f"databases of kind {kind} are not known"

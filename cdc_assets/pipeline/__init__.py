@@ -8,6 +8,6 @@ missing_files  files that were there and are gone
 outcome        how a run left each table, by its plan, its steps and the lake's progress
 pipeline       the spine
 planner        the plan of what is to be done
-prefetch       windows that are staged before their turn
 settled        files that no window needs any more
+window_pool    windows of several tables side by side
 """

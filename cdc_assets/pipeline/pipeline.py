@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
@@ -53,8 +55,8 @@ from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
 from cdc_assets.pipeline.planner import KnownLake, Planner
-from cdc_assets.pipeline.prefetch import Prefetch, read_together
 from cdc_assets.pipeline.settled import settle
+from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
@@ -95,8 +97,8 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     def warm(self) -> None:
         """Start slow services in the background: steps are about to be carried out."""
 
-    def can_prefetch(self, step: ApplyRows) -> bool:
-        """Return whether a window may be staged in another thread while a step of another table is carried out."""
+    def runs_beside(self, step: ApplyRows) -> bool:
+        """Return whether a window may be staged and committed in another thread beside windows of other tables."""
 
     def keep_decision(self, decision: KeptDecision) -> None:
         """Record a person's decision, in place of an earlier one about the same."""
@@ -180,9 +182,6 @@ class Pipeline(Planner):
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
         self.after: Callable[[Step, Plan, TableRun], None] | None = None
         self._watch = watch
-        self._ahead = Prefetch(
-            self.stage_all, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
-        )
 
     def _listed(self, whole: bool = False) -> Listing:
         listing = super()._listed(whole)
@@ -287,12 +286,27 @@ class Pipeline(Planner):
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
-        try:
-            return self._advanced(steps, planned, tables, run)
-        finally:
-            self._ahead.close()
 
-    def _advanced(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str) -> list[Life]:
+        def stopped(life: Life) -> bool:
+            return tables[life].stopped_at is not None
+
+        def commit(step: ApplyRows, staged: StagedWindow) -> StepResult:
+            return self.commit(step, staged, run)
+
+        lake = self.lake
+        windows = WindowPool(steps, self.stage_all, commit, lake.discard, lake.runs_beside, stopped)
+        with ExitStack() as ending:
+            ending.push(windows.close)
+            return self._advanced(steps, planned, tables, run, windows)
+
+    def _advanced(
+        self,
+        steps: tuple[Step, ...],
+        planned: Plan,
+        tables: dict[Life, TableRun],
+        run: str,
+        windows: WindowPool,
+    ) -> list[Life]:
         moved: list[Life] = []
         renaming: Tso | None = None
         for number, step in enumerate(steps):
@@ -301,18 +315,14 @@ class Pipeline(Planner):
                 renaming = None
             table = tables[step.life]
             if table.stopped_at is not None:
-                self._ahead.drop(step)
                 continue
             if self._watch is not None:
                 self._watch(step, number, len(steps))
-            if number + 1 < len(steps):
-                self._ahead.begin(steps, number, lambda life: tables[life].stopped_at is not None)
-            together = read_together(steps, number) if isinstance(step, ApplyRows) else []
             try:
                 _refuse_unready(step, tables)
-                self.run_step(
-                    step, planned, table, run, [one for one in together if tables[one.life].stopped_at is None]
-                )
+                if isinstance(step, ApplyRows) and renaming is None:
+                    windows.begin(number)
+                self.run_step(step, planned, table, run, partial(windows.take, number))
             except (InputError, Retryable, BucketMissing) as error:
                 table.stop(step, error)
                 if isinstance(error, (TableMoved, LakeUnavailable)) or gone_file(error):
@@ -335,16 +345,13 @@ class Pipeline(Planner):
         self.ledger.record_unread(name, table.life, path, run)
         return True
 
-    def run_step(
-        self, step: Step, planned: Plan, table: TableRun, run: str, together: Sequence[ApplyRows] = ()
-    ) -> None:
-        """Carry out one step and record it; a window is staged `together` with others that read the same."""
+    def run_step(self, step: Step, planned: Plan, table: TableRun, run: str, take: Callable[[], AppliedWindow]) -> None:
+        """Carry out one step and record it; a window by `take`."""
         if isinstance(step, HoldTable):
             table.hold, table.stopped_at = step, step.at
             return
         if isinstance(step, ApplyRows):
-            staged = self._ahead.take(together or (step,))
-            result = self.commit(step, staged, run)
+            staged, result = take()
             if not step.files:
                 return
             table.report = staged.report

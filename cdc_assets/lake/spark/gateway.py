@@ -164,8 +164,9 @@ class IcebergCatalog:
             kind = self.jvm.java.lang.Class.forName(
                 "org.apache.iceberg.BaseTransaction", True, table.getClass().getClassLoader()
             )
-            (self._begin,) = (one for one in kind.getDeclaredConstructors() if one.getParameterCount() == 4)
-            self._begin.setAccessible(True)
+            (begin,) = (one for one in kind.getDeclaredConstructors() if one.getParameterCount() == 4)
+            begin.setAccessible(True)
+            self._begin = begin
         operations, gateway = table.operations(), SparkContext._gateway
         assert gateway is not None
         (simple,) = (one for one in self._begin.getParameterTypes()[2].getEnumConstants() if one.name() == "SIMPLE")

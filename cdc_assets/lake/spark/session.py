@@ -325,7 +325,10 @@ class Sessions:
     @contextmanager
     def step(self) -> Iterator[StepSession]:
         """Lend a session to one step."""
-        session = self._idle.pop() if self._idle else self._session()
+        try:
+            session = self._idle.pop()  # several threads may come at once
+        except IndexError:
+            session = self._session()
         try:
             yield session
         finally:
