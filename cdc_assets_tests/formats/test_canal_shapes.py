@@ -124,8 +124,9 @@ def test_what_is_wrong_in_one_record_is_reported_with_its_line(place: int) -> No
 
 def recorded() -> list[Any]:
     return [
-        pytest.param(config, id=str(config), marks=() if config.name == "canal-ext" else pytest.mark.soak)
+        pytest.param(config, id=str(config), marks=() if config.name in often else pytest.mark.soak)
         for case in cases()
+        for often in [{"canal-ext"} if case.name != "H_bank" else set()]
         for config in case.configs
         if config.options.protocol == "canal-json"
     ]
