@@ -49,6 +49,7 @@ from cdc_assets.model.steps import (
     TagTable,
 )
 from cdc_assets.model.tso import Tso
+from cdc_assets.planning.value_settings import has_masks
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type
 
@@ -61,7 +62,7 @@ class _Table:
     ddl: Tso
     name: TableId | None
     positions: Mapping[str, int] = field(default_factory=dict)
-    past: list[tuple[Tso, pa.Table]] = field(default_factory=list)
+    past: list[tuple[Tso, pa.Table, Mapping[str, str]]] = field(default_factory=list)
     """The rows before each commit, with the newest DDL that they had seen."""
     gap: Gap | None = None
     base: Base | None = None
@@ -143,7 +144,9 @@ class MemoryLake:
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = None
             case ExchangePartition(life, other, at, predicate, partitioned, _):
-                mine, theirs = self._as_of(life, at), self._as_of(other, at)
+                (mine, _), (theirs, settings) = self._as_of(life, at), self._as_of(other, at)
+                if not has_masks(settings, step.masks.get(other, {})):
+                    raise TableHeld("the rows of the other table are masked otherwise", table=str(life))
                 _refuse_undated(mine if partitioned else theirs, predicate, step)
                 if partitioned:
                     rows = pa.concat_tables([_where_not(mine, predicate), theirs.select(mine.column_names)])
@@ -315,7 +318,7 @@ class MemoryLake:
         table = self.tables[step.life]
         if snapshot is not None and snapshot != len(table.past):
             raise TableMoved(f"{step.life} was written to since")
-        table.past.append((table.ddl, table.rows))
+        table.past.append((table.ddl, table.rows, table.settings))
         table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
         return StepResult()
 
@@ -340,7 +343,7 @@ class MemoryLake:
         return {table.name for table in self.tables.values() if table.name is not None}
 
     def _commit(self, table: _Table, rows: pa.Table, progress: Progress, ddl: Tso) -> None:
-        table.past.append((table.ddl, table.rows))
+        table.past.append((table.ddl, table.rows, table.settings))
         table.rows = rows
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
@@ -390,7 +393,9 @@ class MemoryLake:
         """The rows of a mirror before a DDL, or what the states say that it would have."""
         states = self.tables.get(dataclasses.replace(mirror, kind="scd2"))
         if mirror in self.tables:
-            return self._as_of(mirror, step.at)
+            rows, settings = self._as_of(mirror, step.at)
+            assert isinstance(step, (ChangeTable, DropTable, RecoverTable, ExchangePartition))
+            return rows if has_masks(settings, step.masks.get(mirror, {})) else None
         if states is None or step.life.kind != "scd2":
             return None
         lives = [one for one in states.lives if one.since < step.at and (one.until or step.at) >= step.at]
@@ -402,10 +407,11 @@ class MemoryLake:
         fields = [pa.field(one.source, states.rows.schema.field(one.column).type) for one in lives]
         return pa.Table.from_pylist(rows, pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]))
 
-    def _as_of(self, life: Life, at: Tso) -> pa.Table:
+    def _as_of(self, life: Life, at: Tso) -> tuple[pa.Table, Mapping[str, str]]:
         table = self.tables[life]
         # Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
-        return [rows for ddl, rows in [*table.past, (table.ddl, table.rows)] if ddl < at][-1]
+        states = [*table.past, (table.ddl, table.rows, table.settings)]
+        return [(rows, settings) for ddl, rows, settings in states if ddl < at][-1]
 
 
 def _empty(schema: TableSchema, kind: str) -> pa.Table:

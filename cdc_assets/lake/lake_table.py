@@ -263,17 +263,17 @@ def read_model(catalog: Catalog, place: str) -> TableMetadata:
     return TableMetadataUtil.parse_raw((gzip.decompress(data) if data.startswith(GZIP) else data).decode())
 
 
-def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> int:
-    """Return the newest snapshot that has not seen the DDL of that version: the state before it.
+def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> tuple[int, Label]:
+    """Return the newest snapshot that has not seen the DDL of that version, and its label: the state before it.
 
     Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
     """
     if lake_table.snapshot_id is not None and lake_table.label.ddl < version:
-        return lake_table.snapshot_id
+        return lake_table.snapshot_id, lake_table.label
     for snapshot in file.lineage(across_rewrites=True):
         label = Label.parse(snapshot.summary)
         if label is not None and label.ddl < version:
-            return snapshot.snapshot_id
+            return snapshot.snapshot_id, label
     raise TableHeld(
         f"{lake_table.life}: no snapshot from before version {version} is left, so its rows cannot be exchanged. "
         "Snapshots of a table must not be expired while an exchange is open; rebuild both tables.",

@@ -133,7 +133,7 @@ class LakeMaintenance:
             return
         for version in exchanges.get(lake_table.life, ()):
             with suppress(InputError):
-                yield snapshot_below(self.lake.state.file(lake_table.metadata_location), lake_table, version)
+                yield snapshot_below(self.lake.state.file(lake_table.metadata_location), lake_table, version)[0]
         waiting = self._quarantine.tokens(lake_table.life) if self._quarantine.counts() else {}
         begun = {token for tokens in waiting.values() for token in tokens}
         for one in line:

@@ -49,6 +49,7 @@ from cdc_assets.model.steps import (
     Step,
     TagTable,
 )
+from cdc_assets.planning.value_settings import has_masks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -267,7 +268,7 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
 
 
 def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFrame | None:
-    """Return a mirror's rows as they were before a DDL, None where there is no mirror or no snapshot of then."""
+    """Return a mirror's rows as they were before a DDL; None without a mirror, a snapshot of then, or its masks now."""
     table = bench.state.tables().get(mirror)
     if table is None:
         return _states_before(bench, step, replace(mirror, kind=step.life.kind), work)
@@ -278,9 +279,11 @@ def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFr
             table=str(step.life),
         )
     try:
-        snapshot = snapshot_below(bench.state.file(table.metadata_location), table, step.at)
+        snapshot, label = snapshot_below(bench.state.file(table.metadata_location), table, step.at)
     except TableHeld:
         return None
+    if not has_masks(label.settings, step.masks.get(mirror, {})):
+        return None  # values from before a mask are not to come into a table that never had them
     name = work.session.name(table.identifier)
     return work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
 
@@ -305,7 +308,13 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
     other = bench.state.find(step.other)
     label = replace(label, settings={**other.label.settings, **label.settings})  # each has rows of the other
-    theirs = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
+    theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
+    if not has_masks(then.settings, step.masks.get(step.other, {})):
+        raise TableHeld(
+            f"{step.life}: the rows that come into it from {step.other} have values of columns that are masked "
+            f"otherwise now. Read these rows anew: cdc-assets rebuild {step.other}, together with {step.life}.",
+            table=str(step.life),
+        )
     name = work.session.name(other.identifier)
     rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
     split = work.session.spark.read.table(work.target.name) if step.partitioned else rows

@@ -117,11 +117,14 @@ class MaskPolicy:
             if one.mask == other.mask or ordered or not _overlap(one, other):
                 continue
             both = tuple(max(a, b, key=_exactness) for a, b in zip(one.parts, other.parts, strict=True))
+            said = (
+                f'"{one.pattern}" asks for {one.mask} and "{other.pattern}" for {other.mask}, and neither is more '
+                "exact for columns that match both."
+            )
+            if any(_exactness(a) == _exactness(b) and a != b for a, b in zip(one.parts, other.parts, strict=True)):
+                return f"{said} Write one of them with more letters, or name the columns themselves."
             if both not in lines:
-                return (
-                    f'"{one.pattern}" asks for {one.mask} and "{other.pattern}" for {other.mask}, and neither is more '
-                    f'exact for columns that match both. Say what is to be done there: "{".".join(both)}".'
-                )
+                return f'{said} Say what is to be done there: "{".".join(both)}".'
         return ""
 
 

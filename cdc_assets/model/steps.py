@@ -71,7 +71,8 @@ class ChangeTable:
     """All changes of one DDL, in one commit. `schema` is the schema afterwards.
 
     `early` changes are of a DDL that is not in the changefeed: the schema file of the DDL at `at`, which is a step of
-    its own, shows them first. `settings` are those by which it gives values to rows that are there.
+    its own, shows them first. `settings` are those by which it gives values to rows that are there. `masks` are those
+    of the columns before it, by the settings of each mirror whose rows it moves into or out of a history table.
     """
 
     life: Life
@@ -81,6 +82,7 @@ class ChangeTable:
     before: TableSchema = field(hash=False)
     early: bool = False
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    masks: Mapping[Life, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
     @property
     def ddl(self) -> Tso:
@@ -99,26 +101,29 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table gives up its name and is retained, so that RECOVER can restore it."""
+    """The table gives up its name and is retained, so that RECOVER can restore it; `masks` as in `ChangeTable`."""
 
     life: Life
     at: Tso
+    masks: Mapping[Life, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverTable:
-    """A dropped table is restored under the name `to`."""
+    """A dropped table is restored under the name `to`; `masks` as in `ChangeTable`."""
 
     life: Life
     at: Tso
     to: TableId
+    masks: Mapping[Life, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangePartition:
     """The rows of `life` that satisfy `predicate` and all rows of `other` are exchanged.
 
-    Two steps of one plan name the same exchange, one for each life; each reads both inputs as of before `at`.
+    Two steps of one plan name the same exchange, one for each life; each reads both inputs as of before `at`. `masks`
+    are those that the columns of both have, as in `ChangeTable`.
     """
 
     life: Life
@@ -127,6 +132,7 @@ class ExchangePartition:
     predicate: Predicate
     partitioned: bool
     schema: TableSchema = field(hash=False)
+    masks: Mapping[Life, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

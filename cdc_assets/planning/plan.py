@@ -57,7 +57,7 @@ from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.kinds import KindsOfTables, with_kinds
 from cdc_assets.planning.masking import in_lake
-from cdc_assets.planning.value_settings import ValueSettings, masks_of
+from cdc_assets.planning.value_settings import ValueSettings, masks_before, masks_of
 
 __all__ = ["Plan", "Progress", "open_exchanges", "plan", "step_order"]
 
@@ -424,11 +424,14 @@ class _Chain:
             case Renamed():
                 return RenameTable(life, event.at, _name(event))
             case Recovered():
-                return RecoverTable(life, event.at, _name(event))
+                return RecoverTable(life, event.at, _name(event), self._masks(event))
             case Dropped():
-                return DropTable(life, event.at)
+                return DropTable(life, event.at, self._masks(event))
             case Exchanged():
-                return ExchangePartition(life, event.other, event.at, event.predicate, event.partitioned, event.after)
+                return ExchangePartition(
+                    life, event.other, event.at, event.predicate, event.partitioned, event.after,
+                    self._masks(event, event.other),
+                )  # fmt: skip
             case Held():
                 return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
 
@@ -436,7 +439,14 @@ class _Chain:
         life = self.table.life
         read = {} if self.settings is None else self.settings.of_ddl(life.source, changes, event.after, event.at)
         read |= masks_of(event.after)
-        return ChangeTable(life, event.at, changes, event.after, event.before, early, read)
+        return ChangeTable(life, event.at, changes, event.after, event.before, early, read, self._masks(event))
+
+    def _masks(self, event: Event, *others: Life) -> dict[Life, dict[str, str]]:
+        """Return the masks of columns before an event, of the table in the source and of others that it concerns."""
+        if self.settings is None or not self.settings.masks or not (self.rule is not None or others):
+            return {}
+        lives = [one.source for one in (self.table.life, *others)]
+        return {life: masks_before(self.history.lives[life], event.at) for life in lives if life in self.history.lives}
 
     def _after(self, event: Event, position: Progress) -> Progress:
         """How far the table is after an event; a dump includes its rows."""

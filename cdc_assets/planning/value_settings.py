@@ -33,7 +33,7 @@ from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type, defaults_to_now
 from cdc_assets.types.zones import Zone
 
-__all__ = ["ValueSettings", "deciding", "masks_of", "read_otherwise"]
+__all__ = ["ValueSettings", "deciding", "has_masks", "masks_before", "masks_of", "read_otherwise"]
 
 _COLLATIONS, _KEYS = "new_collations", "keys"
 _MASK = "privacy."
@@ -186,6 +186,25 @@ def masks_of(schema: TableSchema) -> dict[str, str]:
     """Return which masks a table's columns have, as settings of its label."""
     masks = (column.mask for column in schema.stored)
     return {f"{_MASK}{mask.origin}": mask.fingerprint for mask in masks if mask is not None}
+
+
+def masks_before(table: TableHistory, version: Tso) -> dict[str, str]:
+    """Return which mask each column of a table has right before a DDL of that version, as settings of its label."""
+    found: dict[str, str] = {}
+    for event, before, after in origins(table):
+        schema, names = (event.before, before) if event.at >= version else (event.after, after)
+        masks = {names[c.name] if c.mask is None else c.mask.origin: c.mask for c in schema.stored}
+        found = {f"{_MASK}{name}": NO_MASK if mask is None else mask.fingerprint for name, mask in masks.items()}
+        if event.at >= version:
+            break
+    return found
+
+
+def has_masks(settings: Mapping[str, str], masks: Mapping[str, str]) -> bool:
+    """Return whether all values of a table's label have these masks: none has another one, from before it changed."""
+    return all(settings.get(name, NO_MASK) == mask for name, mask in masks.items()) and all(
+        masks.get(name.partition(_BEFORE)[0], value) == value for name, value in settings.items() if _BEFORE in name
+    )
 
 
 def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:

@@ -65,7 +65,7 @@ class MemoryRebuilds:
             theirs = dataclasses.replace(theirs, progress=mine.progress)
         if mine is not None and mine.progress > theirs.progress:
             raise TableMoved(str(life))
-        past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows)]
+        past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows, mine.settings)]
         self.live.tables[life] = dataclasses.replace(theirs, past=past)
         self.live.bring_in(life, -1, theirs.progress.tso)
         self.made[life] = token

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.sealing import unseal
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.masks import SealKey
+from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_changefeed
@@ -96,6 +98,7 @@ def test_the_most_exact_pattern_counts_in_any_letter_case(site: Site) -> None:
         ({"shop.t.a": {"hash": {"key": "in clear text"}}}, "the key of hash comes from the environment"),
         ({"shop.t.a": None, "Shop.T.a": "drop"}, "are the same columns"),
         ({"shop.t.*": None, "*.*.a": "drop"}, 'Say what is to be done there: "shop.t.a"'),
+        ({"shop.t.a*b": None, "shop.t.ab*": "drop"}, "Write one of them with more letters"),
     ],
     ids=str,
 )  # fmt: skip
@@ -104,6 +107,23 @@ def test_a_policy_that_cannot_be_followed_is_refused(site: Site, privacy: dict[s
         site.feed.settings(privacy=privacy)
     assert words in str(refused.value)
     assert "in clear text" not in str(refused.value)
+
+
+_PARTS = st.text("ab*?", min_size=1, max_size=3)
+_MASKS = st.sampled_from([Mask("null"), Mask("drop"), Mask("constant", "x")])
+
+
+@given(
+    st.lists(st.tuples(_PARTS, _PARTS, _PARTS, _MASKS), max_size=3),
+    st.tuples(*[st.text("ab", min_size=1, max_size=3)] * 3),
+)
+@example([("*", "*", "a*b", Mask("null")), ("*", "*", "ab*", Mask("drop"))], ("a", "a", "abb"))
+def test_of_a_policy_without_contradiction_the_order_of_its_lines_makes_no_other_mask(
+    lines: list[tuple[str, str, str, Mask]], names: tuple[str, str, str]
+) -> None:
+    found = tuple(MaskLine(".".join(parts), mask) for *parts, mask in lines)
+    policy, reverse = MaskPolicy(found), MaskPolicy(found[::-1])
+    assert policy.contradiction() or policy.of(*names) == reverse.of(*names)
 
 
 @pytest.mark.parametrize(

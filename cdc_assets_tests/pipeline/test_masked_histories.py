@@ -8,6 +8,7 @@ import pytest
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.operations.explain import explain
+from cdc_assets.operations.release import release
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.masked import KEY
@@ -66,3 +67,32 @@ def test_a_row_from_before_a_mask_is_not_shown_by_explain(tmp_path: Path) -> Non
     found = explain(Pipeline(masked, masked.open_source(), lake, ledger), lake, "shop.t", ["1"])
     assert (found.row, [change.changed["v"][1] for change in found.changes]) == (None, ["hidden"])
     assert "masked otherwise now" in found.gone[-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "back"),
+    [("TRUNCATE TABLE `t`", 11, ""), ("DROP TABLE `t`", 4, ""), ("DROP TABLE `t`", 4, "RECOVER TABLE `t`")],
+    ids=["truncate", "drop", "recover"],
+)
+@pytest.mark.parametrize("history", [["log"], ["log", "scd2"]], ids=repr)
+def test_a_ddl_moves_no_row_into_a_history_table_that_its_mirror_has_from_before_the_mask(
+    tmp_path: Path, query: str, kind: int, back: str, history: list[str]
+) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.create("shop.t")
+    feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a secret")])
+    feed.publish(FIRST + 10)
+    plain = feed.settings()
+    Pipeline(plain, plain.open_source(), lake, ledger).apply()
+    masked = feed.settings(privacy={"shop.t.v": {"constant": "hidden"}}, history={"shop.t": history})
+    release(Pipeline(masked, masked.open_source(), lake, ledger), "shop.t", FIRST + 11, "new-settings")
+    feed.rows("shop.t", FIRST, [("I", FIRST + 12, 2, "another secret")])
+    feed.ddl("shop.t", FIRST + 20, query, kind)
+    if back:
+        feed.ddl("shop.t", FIRST + 30, back, 25)
+    feed.publish(FIRST + 40)
+    Pipeline(masked, masked.open_source(), lake, ledger).apply()
+    tables = {life.kind: table.rows.to_pylist() for life, table in lake.tables.items()}
+    assert len(tables) == 1 + len(history)
+    assert "secret" not in repr([rows for of, rows in tables.items() if of])
+    assert "hidden" in repr(tables["log"])
