@@ -32,6 +32,7 @@ from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import CdcError, MalformedData, StepFailed
 from cdc_assets.formats import (
     COMMIT_TS,
+    INNER_FORMATS,
     LINE,
     OP,
     POSITION,
@@ -126,9 +127,11 @@ def decode_windows(
         splits = [split.through(partial(due, first)) for split in splits]
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=quarantine, leaving_too=leaving_too)
+        files = [file_stats(split) if split.refused is None else None for split in splits]
         for step, mine in zip(steps, windows, strict=True):
             shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
-            mine += [_window(split, step, reader, quarantine) for split in shaped]
+            pairs = zip(shaped, files, strict=True)
+            mine += [_window(split, stats, step, reader, quarantine) for split, stats in pairs]
     more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
     seconds = time.monotonic() - started
     return [
@@ -187,11 +190,12 @@ def _shaped(step: ApplyRows, split: Split) -> Split:
     return replace(split, changes=in_shape(split.changes, step.schema))
 
 
-def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool) -> Window:
+def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: SplitReader, quarantine: bool) -> Window:
     """What the stages made of a file, and what is to be reported of it."""
     if split.refused is not None:
         return Window(_NO_ROWS, Report(reject_count=1, rejects=(split.refused,)))
-    stats, lost = file_stats(split), None
+    assert stats is not None
+    lost = None
     if split.foreign:
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
@@ -226,8 +230,8 @@ def _placed(changes: pa.Table, split: Split) -> pa.Table:
     """Add PLACE; an image of which the input does not say whether its row is new is an update."""
     lines = changes.column(LINE)
     places = pc.binary_join_element_wise(f"{split.file.name}:", lines.cast(pa.string()), "")
-    of_messages = record_places(split.wire, split.data, set(lines.to_pylist())) if not split.file.piece else {}
-    if of_messages:
+    if split.wire.format in INNER_FORMATS and not split.file.piece:
+        of_messages = record_places(split.wire, split.data, set(lines.to_pylist()))
         places = pa.array([of_messages.get(line) for line in lines.to_pylist()], pa.string())
     if not split.file.piece and not split.wire.tells_inserts:
         ops = pc.if_else(pc.greater(changes.column(OP), 0), pa.scalar(int(Op.UPDATE), pa.int8()), changes.column(OP))

@@ -96,10 +96,11 @@ def reduce(
         return changes.take(_distinct_by_count(changes, at, files)), Report()
     frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
     assert isinstance(frame, pl.DataFrame)
-    frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign()).sort(FILE, LINE)
-    last = frame.unique(subset=[*schema.key, at, OP], keep="last", maintain_order=False)
-    if len(last) == changes.num_rows:
+    frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign())
+    identity = [*schema.key, at, OP]
+    if not frame.select(identity).is_duplicated().any():
         return changes, Report()
+    last = frame.sort(FILE, LINE).unique(subset=identity, keep="last", maintain_order=False)
     return changes.take(last.get_column("_cdc_row").sort().to_arrow()), Report()
 
 
@@ -125,18 +126,33 @@ def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
         changes = changes.append_column(POSITION, changes.column(at))
     frame = pl.from_arrow(changes.select([*schema.key, OP, POSITION, FILE, LINE]))
     assert isinstance(frame, pl.DataFrame)
-    identity = [*(schema.key or (FILE, LINE)), POSITION]
-    both = ((pl.col(OP) > 0).any() & (pl.col(OP) < 0).any()).over(identity)
+    frame = frame.with_row_index("_cdc_row")
+    frame = frame.with_columns(_has_both_sides(frame, [*(schema.key or (FILE, LINE)), POSITION]))
+    both = pl.col("_cdc_both")
     entering = pl.when(both | (pl.col(OP) != int(Op.INSERT))).then(pl.lit("UPDATE_AFTER")).otherwise(pl.lit("INSERT"))
     leaving = pl.when(both).then(pl.lit("UPDATE_BEFORE")).otherwise(pl.lit("DELETE"))
     words = frame.select(pl.when(pl.col(OP) > 0).then(entering).otherwise(leaving).alias(CHANGE_TYPE))
-    order = frame.with_row_index("_cdc_row").sort(POSITION, pl.col(OP) > 0, FILE, LINE).get_column("_cdc_row")
+    order = frame.sort(POSITION, both & (pl.col(OP) > 0), FILE, LINE).get_column("_cdc_row")
     changes = changes.append_column(CHANGE_TYPE, words.get_column(CHANGE_TYPE).to_arrow().cast(pa.string()))
     moments = pc.shift_right(changes.column(COMMIT_TS), pa.scalar(18, pa.int64()))
     changes = changes.append_column(COMMIT_TIME, pc.multiply(moments, 1000).cast(MOMENTS))
     changes = changes.append_column(ABSENT, _absent(changes, schema))
     changes = changes.append_column(PARTITIONS, pa.nulls(changes.num_rows, pa.list_(pa.string())))
-    return changes.take(order.to_arrow())
+    return changes if order.is_sorted() else changes.take(order.to_arrow())
+
+
+def _has_both_sides(frame: pl.DataFrame, identity: Sequence[str]) -> pl.Series:
+    """Say of each change whether one that enters and one that leaves have its identity: `_cdc_both`.
+
+    Where few leave, little is looked at.
+    """
+    leaving, entering = frame.filter(pl.col(OP) < 0), frame.filter(pl.col(OP) > 0)
+    after = entering.join(leaving, on=identity, how="semi", nulls_equal=True)
+    before = leaving.join(after, on=identity, how="semi", nulls_equal=True)
+    both = pl.repeat(False, len(frame), dtype=pl.Boolean, eager=True).alias("_cdc_both")
+    for side in (after, before):
+        both = both.scatter(side.get_column("_cdc_row"), True)
+    return both
 
 
 def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:

@@ -86,6 +86,8 @@ def reduce(
     """Keep one change per key and position: same columns in and out, in no particular order."""
     at = position_column(changes)
     frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
+    if not has_patches(changes) and not frame.select(*by, at).is_duplicated().any():
+        return changes, Report()
     order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
     frame = frame.with_row_index("_cdc_row").sort(order)
     if has_patches(changes):
@@ -94,7 +96,7 @@ def reduce(
         kept, passed = folded(frame, by, changes, schema, table, at)
         return kept, Report(passed_over=passed)
     last = frame.unique(subset=[*by, at], keep="last", maintain_order=False).sort("_cdc_row")
-    return (changes if len(last) == len(frame) else changes.take(last.get_column("_cdc_row").to_arrow())), Report()
+    return changes.take(last.get_column("_cdc_row").to_arrow()), Report()
 
 
 def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:

@@ -269,17 +269,12 @@ def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> 
 
 
 def _read_here(places: Places, reader: SplitReader, quarantine: bool) -> list[list[Part]]:
-    """Read windows in this process, files in parallel, and reduce each once."""
+    """Read windows in this process, files in parallel, and reduce and write each once, side by side."""
     steps = [place.step for place in places]
     cut = shares(steps[0], _HERE_THREADS)
-    with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
+    with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-read") as pool:
         found = list(pool.map(lambda share: decode_windows(steps, reader, share, quarantine), cut))
-    return [
-        [
-            write_window(place, reduced(place.step, [windows[at] for windows in found]), 0)
-            for at, place in enumerate(places)
-        ]
-    ]
+        return [list(pool.map(lambda place, *mine: write_window(place, reduced(place.step, mine), 0), places, *found))]
 
 
 def _run_tasks(
