@@ -290,8 +290,8 @@ class Pipeline(Planner):
         def stopped(life: Life) -> bool:
             return tables[life].stopped_at is not None
 
-        def commit(step: ApplyRows, staged: StagedWindow) -> StepResult:
-            return self.commit(step, staged, run)
+        def commit(step: ApplyRows, staged: StagedWindow) -> tuple[StepResult, WindowMetrics | None]:
+            return self._commit(step, staged, run)
 
         lake = self.lake
         windows = WindowPool(steps, self.stage_all, commit, lake.discard, lake.runs_beside, stopped)
@@ -351,9 +351,10 @@ class Pipeline(Planner):
             table.hold, table.stopped_at = step, step.at
             return
         if isinstance(step, ApplyRows):
-            staged, result = take()
-            if not step.files:
+            staged, result, account = take()
+            if account is None:
                 return
+            self.accounts.setdefault(step.life, []).append(account)
             table.report = staged.report
             table.joints += staged.report.joints
             table.undecided += staged.report.undecided
@@ -361,7 +362,7 @@ class Pipeline(Planner):
             table.doubled += staged.report.doubled
             table.alike += staged.report.alike + result.alike
             table.passed_over += staged.report.passed_over + result.passed_over
-            table.accounts.append(self.accounts[step.life][-1])
+            table.accounts.append(account)
             table.changes += staged.rows
         elif isinstance(step, TagTable):
             self.lake.run(step)
@@ -399,20 +400,26 @@ class Pipeline(Planner):
 
         The quarantine is written first: after a crash in between both are repeated.
         """
+        result, account = self._commit(step, staged, run)
+        if account is not None:
+            self.accounts.setdefault(step.life, []).append(account)
+        return result
+
+    def _commit(self, step: ApplyRows, staged: StagedWindow, run: str) -> tuple[StepResult, WindowMetrics | None]:
+        """Do so in any thread, and return the window's metrics with its result; None where it has no files."""
         if staged.report.failed:
             self.lake.discard(staged)
             raise rejected(step, staged.report)
         self._stats.update((stats.path, stats) for stats in staged.report.files)
         if not step.files:
             self.ledger.record_files(self.settings.name, step.life, staged.report.files, run, None)
-            return StepResult(report=staged.report)
+            return StepResult(report=staged.report), None
         self.lake.quarantine(step, staged, run)
         result = self.lake.commit(step, staged)
         report = staged.report
         account = measure_window(step, staged.rows, report, result, self.published, time.time())
-        self.accounts.setdefault(step.life, []).append(account)
         self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
-        return result
+        return result, account
 
     def _outcome(
         self,

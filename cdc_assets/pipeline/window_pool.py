@@ -16,6 +16,7 @@ from cdc_assets.errors import CdcError
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.window_metrics import WindowMetrics
 
 __all__ = ["AppliedWindow", "WindowPool"]
 
@@ -26,7 +27,7 @@ _SIGHT = 64
 _PATIENCE_SECONDS = 2.0
 """How long a run that a person ends waits for commits under way."""
 
-AppliedWindow = tuple[StagedWindow, StepResult]
+AppliedWindow = tuple[StagedWindow, StepResult, WindowMetrics | None]
 _Future = Future[AppliedWindow | None]
 
 
@@ -40,7 +41,7 @@ class WindowPool:
 
     steps: Sequence[Step]
     stage: Callable[[Sequence[ApplyRows]], list[StagedWindow]]
-    commit: Callable[[ApplyRows, StagedWindow], StepResult]
+    commit: Callable[[ApplyRows, StagedWindow], tuple[StepResult, WindowMetrics | None]]
     discard: Callable[[StagedWindow], None]
     may: Callable[[ApplyRows], bool]
     stopped: Callable[[Life], bool]
@@ -122,7 +123,7 @@ class WindowPool:
                         self.discard(window)
                     continue
                 try:
-                    future.set_result((window, self.commit(self._window(place), window)))
+                    future.set_result((window, *self.commit(self._window(place), window)))
                 except Exception as error:  # noqa: BLE001  # raised where the window is taken
                     future.set_exception(error)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,8 +19,10 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, DropTable, HoldTable, Step
+from cdc_assets.pipeline.outcome import TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.window_pool import WindowPool
+from cdc_assets.planning.plan import Plan
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -67,11 +70,11 @@ class Work:
         threading.Event().wait(0.0005)
         return [StagedWindow(f"{step.life} at {step.at}", 0, Report()) for step in steps]
 
-    def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
+    def commit(self, step: ApplyRows, staged: StagedWindow) -> tuple[StepResult, None]:
         with self._lock:
             self.under_way.remove(step)
             self.done.append(step)
-        return StepResult()
+        return StepResult(), None
 
 
 def run_through(steps: Sequence[Step], work: Work, stops: int) -> None:
@@ -124,7 +127,7 @@ def test_windows_side_by_side_keep_every_tables_order_and_that_of_ddl(drawn: lis
 def test_windows_of_two_tables_are_carried_out_at_the_same_time() -> None:
     meeting = threading.Barrier(2, timeout=20)
     work = Work()
-    work.commit = lambda step, staged: StepResult(inserted=meeting.wait())  # type: ignore[method-assign]
+    work.commit = lambda step, staged: (StepResult(inserted=meeting.wait()), None)  # type: ignore[method-assign]
     steps = [window(0), window(1)]
     with closing(work.pool(steps, lambda life: False)) as pool:
         pool.begin(0)
@@ -154,7 +157,7 @@ def test_a_run_that_is_cancelled_waits_for_commits_under_way_and_begins_no_more(
     work = Work()
     done = work.commit
 
-    def commit(step: ApplyRows, staged: StagedWindow) -> StepResult:
+    def commit(step: ApplyRows, staged: StagedWindow) -> tuple[StepResult, None]:
         began.release()
         go_on.wait(20)
         return done(step, staged)
@@ -226,3 +229,19 @@ def test_a_run_that_is_killed_in_a_window_leaves_the_others_whole_and_the_next_r
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("next")
     assert outcome.complete
     assert all(held.rows.num_rows == 1 for held in lake.tables.values())
+
+
+def test_the_metrics_of_windows_may_be_taken_while_other_windows_are_under_way(tmp_path: Path) -> None:
+    settings = five_tables(tmp_path).settings()
+    pipeline = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"))
+    logged = list[str]()
+
+    def log(step: Step, plan: Plan, table: TableRun) -> None:
+        time.sleep(0.01)
+        logged.extend(life.born_as.table for life in pipeline.accounts)
+        pipeline.accounts.clear()
+
+    pipeline.after = log
+    outcome = pipeline.apply("run")
+    assert [len(table.accounts) for table in outcome.tables] == [1] * 5
+    assert logged == [f"t{number}" for number in range(5)]
