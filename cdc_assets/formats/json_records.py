@@ -44,6 +44,7 @@ __all__ = [
     "parsed_records",
     "print_json",
     "same_shapes",
+    "shapes_behind",
     "value_column",
 ]
 
@@ -108,8 +109,8 @@ class Shape:
         return held
 
 
-def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = ()) -> Shape | None:
-    """Return the shape of a message, in which the member `fixed` is the same everywhere.
+def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = (), known: int = 0) -> Shape | None:
+    """Return the shape of a message, in which the member `fixed` and its `known` first bytes are the same everywhere.
 
     Members of the objects `unordered` may stand in any order. None for a message that is no JSON, or has a member
     twice.
@@ -122,12 +123,12 @@ def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = ()) -
         return None
     text = message.decode()
     own = tuple(name for name in unordered if isinstance(first.get(name), dict))
-    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own)
+    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own, known)
     return Shape(between, paths, spans, message, first, own, sizes)
 
 
 def _walk(
-    message: bytes, text: str, fixed: str, unordered: Sequence[str]
+    message: bytes, text: str, fixed: str, unordered: Sequence[str], known: int
 ) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span], Mapping[int, int]]:
     """Return what stands between the values of a message, and where these, and objects and arrays, are.
 
@@ -168,7 +169,7 @@ def _walk(
             end = _SCALAR.match(message, at).end()  # type: ignore[union-attr]  # it is JSON
             if named:
                 path[-1], named = json.loads(message[at:end]), False
-            elif path[0] != fixed and path[0] not in unordered:
+            elif at >= known and path[0] != fixed and path[0] not in unordered:
                 between.append(message[begun:at])
                 paths.append(tuple(path))
                 begun = end
@@ -303,13 +304,20 @@ class SameShape(Records):
 def same_shapes(values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()) -> Iterator[SameShape]:
     """Yield messages by their shapes (see `find_shape`); those that are in none are to be read one by one."""
     for prefix, messages, rest in _by_prefix(values, fixed) if fixed else ((b"", None, values),):
-        sizes = pc.binary_length(rest).fill_null(0).to_numpy().astype(np.int64)
-        size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
-        cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
-        for start, stop in pairwise([0, *cuts.tolist(), len(rest)]):
-            for found in _read_block(rest.slice(start, stop - start), prefix, fixed, unordered):
-                own = found.messages + start
-                yield found.moved(own if messages is None else messages[own])
+        for found in shapes_behind(prefix, rest, fixed, unordered):
+            yield found if messages is None else found.moved(messages[found.messages])
+
+
+def shapes_behind(
+    prefix: bytes, rests: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()
+) -> Iterator[SameShape]:
+    """Yield messages by their shapes that all begin with a prefix, of which `rests` are what stands behind it."""
+    sizes = pc.binary_length(rests).fill_null(0).to_numpy().astype(np.int64)
+    size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
+    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
+    for start, stop in pairwise([0, *cuts.tolist(), len(rests)]):
+        for found in _read_block(rests.slice(start, stop - start), prefix, fixed, unordered):
+            yield found.moved(found.messages + start)
 
 
 def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Places, pa.BinaryArray]]:
@@ -354,7 +362,7 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Se
     for _ in range(_MOST_SHAPES):
         if len(left) < _FEW:
             return
-        shape = find_shape(prefix + block.message(int(left[0])), fixed, unordered)
+        shape = find_shape(prefix + block.message(int(left[0])), fixed, unordered, len(prefix))
         if shape is None:
             left = left[1:]
             continue
