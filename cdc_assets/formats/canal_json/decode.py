@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, Decoded, MessageOptions, Op
 from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.images import Cells, Faults, Images, RowSides, changes_of, row_images
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members, named
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
@@ -173,19 +172,20 @@ def read_changes(
     Raises MalformedData as `decode` does.
     """
     faults, strange = Faults(path, raw), set[str]()
-    images, columns = list[Images](), list[_RowColumns]()
+    images, sides_ = list[Images](), list[tuple[Records, Path]]()
     for records in parts:
         _require_rows(records, table, path)
         _require_whole(records, deletes_are_cut)
-        data, old = (_columns(records, side, schema, faults, strange) for side in ("data", "old"))
-        numbered = (column.name for column in schema.stored if column.type in MEMBERS)
-        types = {name: records.column("mysqlType", name) for name in numbered}
+        for side in ("data", "old"):
+            _require_columns(records, side, schema, faults, strange)
         for _, line, reason in records.refused():
             faults.add(line + 1, f"the record is not a row change: {reason}")
-        rows, before = records.among(records.sound), _are_updates(records)
-        images.append(_images(rows, before[records.sound]))
-        columns.append(_RowColumns(records.sound, records.sound & before, data, old, types))
-    found = side_by_side(images)
+        rows = records.among(records.sound)
+        before = rows.column("type").equal("UPDATE") & (rows.lengths("old") == 1)
+        images.append(_images(rows, before))
+        sides_ += [(rows, ("data", 0)), (rows.among(before), ("old", 0))]
+    sides = RowSides.of(images, sides_)
+    found = sides.images
     if strange and not len(found):
         raise MalformedData(
             f"{path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
@@ -196,7 +196,7 @@ def read_changes(
         )
     _check_extension(found, options, faults)
     names = [column.name for column in schema.stored]
-    texts = {name: RecordColumn.joined([one for part in columns for one in part.column(name)]) for name in names}
+    texts = {name: sides.column(name) for name in names}
     absent = {name: column.are(CellKind.ABSENT) for name, column in texts.items()}
     _check_columns(found, {name: mask for name, mask in absent.items() if mask.any()}, schema, options, path)
 
@@ -204,7 +204,7 @@ def read_changes(
         whole, lacking = texts[column.name].texts, absent[column.name]
         if column.type not in MEMBERS:
             return Cells(whole, lacking if lacking.any() else None, "latin-1")
-        types = RecordColumn.joined([one for part in columns for one in part.types_of(column.name)])
+        types = RecordColumn.joined([records.column("mysqlType", column.name) for records, _ in sides.sides])
         return _cells_of_members(whole, lacking, types.texts, column)
 
     done = changes_of(found, cells, schema, options, faults)
@@ -266,50 +266,22 @@ def _require_whole(records: Records, deletes_are_cut: bool) -> None:
         records.require(here, f'its member "{name}" says that the row is not whole: TiCDC writes that in messages only')
 
 
-class _RowColumns(NamedTuple):
-    """The columns of some records: of `rows` as they are, of `updates` as they were before; and types by column."""
-
-    rows: Marks
-    updates: Marks
-    data: Mapping[str, RecordColumn]
-    old: Mapping[str, RecordColumn]
-    types: Mapping[str, RecordColumn]
-
-    def column(self, name: str) -> tuple[RecordColumn, RecordColumn]:
-        """Return a column of all images, those before updates last."""
-        absent = RecordColumn.absent(len(self.rows))
-        return self.data.get(name, absent).among(self.rows), self.old.get(name, absent).among(self.updates)
-
-    def types_of(self, name: str) -> tuple[RecordColumn, RecordColumn]:
-        """Return the type of a column for all images."""
-        return self.types[name].among(self.rows), self.types[name].among(self.updates)
-
-
-def _columns(
-    records: Records, side: str, schema: TableSchema, faults: Faults, strange: set[str]
-) -> Mapping[str, RecordColumn]:
-    """Return the columns of rows; refuse those that the table lacks, which become `strange`, and what is no text."""
-    names, found = {column.name for column in schema.stored}, dict[str, RecordColumn]()
+def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults, strange: set[str]) -> None:
+    """Refuse rows with columns that the table lacks, which become `strange`, or with what is no text."""
+    names = {column.name for column in schema.stored}
     for name in records.members(side, 0):
+        kinds = records.kinds(side, 0, name)
         if name in names:
-            found[name] = records.column(side, 0, name)
-            _require(records, found[name].kinds <= CellKind.TEXT, (side, 0, name), "a string")
+            _require(records, kinds <= CellKind.TEXT, (side, 0, name), "a string")
             continue
-        there = records.sound & (records.kinds(side, 0, name) != CellKind.ABSENT)
+        there = records.sound & (kinds != CellKind.ABSENT)
         faults.refuse(records, there, name, f'column "{name}" is not in the schema file of this version')
         strange |= {name} if there.any() else set()
-    return found
 
 
 def _listed(names: Iterable[str]) -> str:
     listed = sorted(names)
     return ", ".join(f'"{name}"' for name in listed[:8]) + (", …" if len(listed) > 8 else "")
-
-
-def _are_updates(rows: Records) -> Marks:
-    """Mark the rows of which there is the image before."""
-    before: Marks = rows.column("type").equal("UPDATE") & (rows.lengths("old") == 1)
-    return before
 
 
 def _images(rows: Records, before: Marks) -> Images:

@@ -214,9 +214,9 @@ class _Heads:
             fit &= bits(pc.and_not(pc.ascii_is_decimal(texts), pc.starts_with(texts, "0")))
         olds = self._olds(body, begin, fit)
         for name in self.members:
-            text = _dumps({name: self.record["mysqlType"][name]})[1:-1].decode()
+            own = _dumps({name: self.record["mysqlType"][name]})[1:-1].decode()
             held = pieces(body, np.minimum(begin + types, olds), np.minimum(olds, stop), pa.string())
-            fit &= bits(pc.match_substring(held, text))
+            fit &= bits(pc.match_substring(held, own))
         return fit & (olds <= stop), piece(at, _KIND_BYTES, pa.string()), olds
 
     def _olds(self, body: pa.Buffer, begin: Positions, fit: Marks) -> Positions:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.images import Faults, Images, RowSides, changes_of, row_images
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
@@ -37,7 +37,7 @@ from cdc_assets.formats.messages import (
     position_texts,
     unpacked_array,
 )
-from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
@@ -135,11 +135,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         some, before, after = records.among(sound), before[sound], after[sound]
         images.append(row_images(some.messages + 1, commit_ts[sound], after, before))
         sides += [(some.among(after), _AFTER), (some.among(before), _BEFORE)]
-
-    def cells(column: Column) -> Cells:
-        return cells_of(RecordColumn.joined([some.column(*side, column.name) for some, side in sides]), column)
-
-    return changes_of(side_by_side(images), cells, schema, options, faults)
+    rows_ = RowSides.of(images, sides)
+    return changes_of(rows_.images, lambda column: cells_of(rows_.column(column.name), column), schema, options, faults)
 
 
 def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int64], Marks, Marks]:
