@@ -72,7 +72,7 @@ PLUGS = {
 
 SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "column_codes", "described", "dialect", "given",
                    "images", "json_records", "members", "messages",
-                   "records", "replicated", "sifting", "unchanged", "values", "words")  # fmt: skip
+                   "records", "replicated", "sifting", "simple_records", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {
@@ -116,8 +116,8 @@ EXECUTORS = (
     "cdc_assets.formats.canal_json.messages",
     "cdc_assets.formats.craft.messages",
     "cdc_assets.formats.debezium_json.messages",
-    "cdc_assets.formats.open_protocol.messages",
-    "cdc_assets.formats.simple.messages",
+    "cdc_assets.formats.open_protocol",
+    "cdc_assets.formats.simple",
 )
 """What a task on an executor begins with: nothing that it imports may load more than Arrow and polars."""
 

@@ -21,6 +21,7 @@ Plugs stand in the tables below. What several of them have in common:
     records           what messages hold, as columns by path, whoever read them
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
     avro_records      Avro messages -> records: those of one schema side by side, the rest by fastavro
+    simple_records    messages of the Simple protocol in its own Avro -> what its JSON says
     words             bytes at many places of a buffer at once
     values            values of messages by their types, column by column
     images            row images, column by column -> changes
@@ -441,15 +442,15 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         in_source_order=True,
     ),
     "open-protocol": MessageProtocol(
-        module="cdc_assets.formats.open_protocol.messages",
+        module="cdc_assets.formats.open_protocol",
         needs_keys=True,
         numbered_members=True,
         keys_of_deletes=_KEYS_OF_DELETES,
         changed_columns=_CHANGED_COLUMNS,
     ),
-    "simple": MessageProtocol(module="cdc_assets.formats.simple.messages", text_encodings=frozenset({"json"})),
+    "simple": MessageProtocol(module="cdc_assets.formats.simple", text_encodings=frozenset({"json"})),
     "ydb-json": MessageProtocol(
-        module="cdc_assets.formats.ydb_json.messages", order=Order.OFFSET, sends_again=False, tells_inserts=False
+        module="cdc_assets.formats.ydb_json", order=Order.OFFSET, sends_again=False, tells_inserts=False
     ),
 }
 """Protocol of messages, as in a sink URI -> what is known of it: the table of plugs."""

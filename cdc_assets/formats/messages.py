@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.json_records import json_value
-from cdc_assets.formats.records import explained
+from cdc_assets.formats.json_records import NO_VALUE, json_value
+from cdc_assets.formats.records import Records, explained
 from cdc_assets.io.compression import snappy_block
 from cdc_assets.model.schema import Column, ReadColumn, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -46,6 +46,7 @@ __all__ = [
     "SourceSql",
     "Written",
     "by_nothing",
+    "by_row",
     "by_zone",
     "classified",
     "classified_rows",
@@ -59,9 +60,11 @@ __all__ = [
     "position_text",
     "position_texts",
     "read_claim",
+    "refused_lines",
     "source_text",
     "unpack",
     "unpacked_array",
+    "why_refused",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -198,6 +201,19 @@ def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
             ),
         ],
         schema=CLASSIFIED,
+    )
+
+
+def why_refused(reason: str) -> str:
+    """Return the sentence on a message that was refused: where it has no value, that may be for its compression."""
+    return f"{reason}, or one not compressed as large-message-handle-compression says" if reason == NO_VALUE else reason
+
+
+def refused_lines(records: Records, what: str) -> pa.RecordBatch:
+    """Return the lines of records that are refused: `what` says that they are no messages of the protocol."""
+    return classified(
+        Classification(message, Kind.BAD, reason=f"{what}: {why_refused(reason)}")
+        for _, message, reason in records.refused()
     )
 
 
@@ -363,6 +379,12 @@ def lines_of(rows: pa.RecordBatch) -> tuple[Rows, Rows]:
     lists = rows.column("ordinals")
     owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     return owners, pc.list_flatten(lists).to_numpy().astype(np.int64)
+
+
+def by_row(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages once for each of their row events, in the order of these."""
+    owners, _ = lines_of(rows)
+    return rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
 
 
 def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, bytes]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import read_claim
-from cdc_assets.formats.open_protocol.messages import classify, decode, schemas
+from cdc_assets.formats.open_protocol import classify, decode, schemas
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of
 

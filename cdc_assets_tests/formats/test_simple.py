@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.formats import Decoded, MessageOptions, Op
-from cdc_assets.formats.simple.messages import classify, decode, schemas
+from cdc_assets.formats.simple import classify, decode, schemas
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics
 

@@ -15,7 +15,7 @@ import pytest
 
 from cdc_assets.formats import OP, UNCHANGED, Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import Kind, position_text
-from cdc_assets.formats.ydb_json.messages import classify, decode, schemas
+from cdc_assets.formats.ydb_json import classify, decode, schemas
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.sources.topics.schema_events import tables_by_text
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed

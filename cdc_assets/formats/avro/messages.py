@@ -48,9 +48,9 @@ from cdc_assets.formats.messages import (
     Kind,
     MessageCodec,
     SchemaEvent,
+    by_row,
     classified,
     in_order,
-    lines_of,
     one_row_messages,
     position_text,
     position_texts,
@@ -279,8 +279,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     A delete without value is a DELETE_KEY, and `_cdc_commit_ts` is null where a message has none. A row that cannot be
     read, or that has a column which the schema lacks, is a Reject with the message's value (a delete's key).
     """
-    owners, _ = lines_of(rows)
-    rows = rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
+    rows = by_row(rows)
     keys, sent = rows.column("key"), rows.column("value")
     faults = Faults(path, lambda line: sent[line - 1].as_py() or keys[line - 1].as_py() or b"")
     values, fields = unpacked_array(sent, options), {sanitized(column.name) for column in schema.stored}

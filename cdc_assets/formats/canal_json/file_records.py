@@ -175,7 +175,7 @@ def _next_object(text: str, terminator: str, position: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heads:
+class _FileHeads:
     """How all records begin: `lead` comes before the type, `middle` between `ts` and the types of columns.
 
     `size` is how many bytes come before the value of `old`, give or take one for each of `columns` (the number of a
@@ -234,7 +234,7 @@ class _Heads:
         return olds
 
 
-def _find_heads(frame: RecordFrame, schema: TableSchema) -> _Heads | None:
+def _find_heads(frame: RecordFrame, schema: TableSchema) -> _FileHeads | None:
     """Return how the first records begin, None if it is not as TiCDC writes them."""
     first = next((raw for raw in map(frame.__getitem__, range(min(_TRIED, len(frame)))) if b"\\" not in raw), b"")
     members = tuple(column.name for column in schema.stored if column.type in MEMBERS)
@@ -247,7 +247,7 @@ def _find_heads(frame: RecordFrame, schema: TableSchema) -> _Heads | None:
     lead = _dumps({name: record[name] for name in _NAMES[:5]})[:-1] + b',"type":"'
     middle = b',"sql":' + _dumps(record["sql"]) + b',"sqlType":{'
     size = first.index(_OLD, len(lead) + len(middle)) + len(_OLD)
-    return _Heads(lead, middle, size, len(record["sqlType"]), members, record)
+    return _FileHeads(lead, middle, size, len(record["sqlType"]), members, record)
 
 
 def _is_known(record: Any, members: tuple[str, ...]) -> bool:

@@ -22,7 +22,7 @@ from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json.ends import read_damaged, read_ends
 from cdc_assets.formats.canal_json.file_records import KINDS
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
+from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members
 from cdc_assets.formats.messages import (
     ACTIONS,
@@ -31,15 +31,16 @@ from cdc_assets.formats.messages import (
     Kind,
     MessageCodec,
     SchemaEvent,
+    by_row,
     by_zone,
     classified,
     in_order,
-    lines_of,
     one_row_messages,
     position_text,
     position_texts,
     unpack,
     unpacked_array,
+    why_refused,
 )
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -149,9 +150,7 @@ def _unread(message: int, value: bytes, reason: str, options: MessageOptions) ->
 
     Such a row is told from others when it is decoded.
     """
-    if reason == NO_VALUE:
-        reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
-    reason = f"it is not a message of the protocol Canal-JSON: {reason}"
+    reason = f"it is not a message of the protocol Canal-JSON: {why_refused(reason)}"
     ends = read_damaged(value, options.enable_tidb_extension)
     if ends is None:
         return Classification(message, Kind.BAD, reason=reason)
@@ -170,9 +169,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
     Raises MalformedData where it does so for a file: rows of another table, columns that the schema lacks.
     """
-    owners, _ = lines_of(rows)
-    sent = rows.column("value")
-    sent = sent if len(owners) == len(sent) else sent.take(pa.array(owners))
+    sent = by_row(rows).column("value")
     values = unpacked_array(sent, options)
     records = json_records(values, unordered=files.TYPES)
     own = options.for_table(schema)

@@ -36,10 +36,11 @@ from cdc_assets.formats.messages import (
     MessageCodec,
     SchemaEvent,
     SourceSql,
+    by_row,
     classified,
     in_order,
-    lines_of,
     one_row_messages,
+    refused_lines,
     source_text,
     truncating,
 )
@@ -73,6 +74,7 @@ _NO_KEY = (
     "message.key.columns of the connector gives messages keys that do not identify rows: let it name columns that do, "
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
 )
+_NO_MESSAGE = "it is not a message of a Debezium connector"
 _NO_JSON_KEY = "Let the connector have key.converter = JsonConverter"
 _NO_ROW_BEFORE = (
     "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY FULL at the "
@@ -127,7 +129,7 @@ def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.
     yield _ignored(rows.among(none), _TOMBSTONE)
     if passed is not None:
         yield _ignored(rows.sound, passed)
-        yield _bad(rows)
+        yield refused_lines(rows.records, _NO_MESSAGE)
         return
     records.require(none | rows.are_objects(), "its payload is no object")
     if not {"op", "source"} & members:
@@ -136,14 +138,7 @@ def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.
     for mask, connector in records.by_value(*rows.base, "source", "connector"):
         some = rows.among(mask & ~none)
         yield from _lines_of(some, str(connector or ""), "ddl" in members, keys)
-        yield _bad(some)
-
-
-def _bad(rows: Envelope) -> pa.RecordBatch:
-    return classified(
-        Classification(message, Kind.BAD, reason=f"it is not a message of a Debezium connector: {reason}")
-        for _, message, reason in rows.records.refused()
-    )
+        yield refused_lines(some.records, _NO_MESSAGE)
 
 
 def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
@@ -436,8 +431,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
     shape_of(schema.stored)  # an unknown type is an error before any row is
-    owners, _ = lines_of(rows)
-    rows = rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
+    rows = by_row(rows)
     keys, values = rows.column("key"), rows.column("value")
     settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.column_codes import guess
 from cdc_assets.formats.images import Faults, Images, RowSides, changes_of, row_images
-from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
+from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
     Classification,
@@ -29,12 +29,13 @@ from cdc_assets.formats.messages import (
     MessageCodec,
     SchemaEvent,
     by_nothing,
+    by_row,
     classified,
     in_order,
-    lines_of,
     one_row_messages,
     position_text,
     position_texts,
+    refused_lines,
     unpacked_array,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
@@ -68,7 +69,7 @@ def _lines(records: Records) -> Iterator[pa.RecordBatch]:
     rows, marks = bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), bits(pc.equal(op.texts, "m"))
     records.require(rows | marks | ~op.given, lambda place: f'its op is "{op.shown(place)}"')
     records.require(rows | marks | ddl.are(CellKind.TEXT), "it has neither an op nor a ddl")
-    yield classified(_bad(message, reason) for _, message, reason in records.refused())
+    yield refused_lines(records, "it is no Debezium message of TiCDC")
     others = list[Classification]()
     for place in np.flatnonzero(records.sound & ~rows).tolist():
         message, ts = int(records.messages[place]), int(commit_ts[place])
@@ -106,12 +107,6 @@ def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, n
     return schemas.texts, tables.texts, np.where(whole, commit_ts, 0).astype(np.int64)
 
 
-def _bad(message: int, reason: str) -> Classification:
-    if reason == NO_VALUE:
-        reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
-    return Classification(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {reason}")
-
-
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -120,10 +115,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
-    owners, _ = lines_of(rows)
-    sent = rows.column("value")
-    faults = Faults(path, lambda line: sent[int(owners[line - 1])].as_py() or b"")
-    values = unpacked_array(sent if len(owners) == len(sent) else sent.take(pa.array(owners)), options)
+    sent = by_row(rows).column("value")
+    faults, values = Faults(path, lambda line: sent[line - 1].as_py() or b""), unpacked_array(sent, options)
     images, sides = list[Images](), list[tuple[Records, Path]]()
     for records in json_records(values, "schema"):
         commit_ts, before, after = _require_rows(records, table)

@@ -36,9 +36,9 @@ from cdc_assets.formats.messages import (
     SchemaEvent,
     SourceSql,
     by_nothing,
+    by_row,
     classified,
     in_order,
-    lines_of,
     one_row_messages,
     position_texts,
 )
@@ -314,8 +314,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     A record that cannot be read, or that has a column which the schema lacks, is a Reject with its bytes.
     """
     shape_of(schema.stored)  # an unknown type is an error before any row is
-    owners, _ = lines_of(rows)
-    rows = rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
+    rows = by_row(rows)
     keys, values = rows.column("key"), rows.column("value")
     commit_ts, found = np.zeros(len(values), np.int64), list[_Changes]()
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")

@@ -5,22 +5,27 @@
 
 A DDL names its table in `tableSchema` only, and a DDL of a database nowhere but in its text: then `schema` and `table`
 of its line are null. BOOTSTRAP states a schema. A row's `checksum` is passed over: TiCDC checks it as it reads TiKV.
+
+TIMESTAMP has its zone beside it, binary types are base64 in JSON and bytes in Avro, ENUM is the member's number, SET
+the sum of 2^position. A `tableSchema` of the old architecture lists columns by their id, not in table order. Which
+columns are virtual, and the order of the key where the index of the primary key does not have it, are not in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.images import Faults, changes_of
-from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, parsed_records, print_json
+from cdc_assets.formats.images import Cells, Faults, Images, RowSides, changes_of, row_images
+from cdc_assets.formats.json_records import json_records, json_value, parsed_records, print_json
 from cdc_assets.formats.messages import (
     ACTIONS,
     HANDLE_KEY_ONLY,
@@ -29,18 +34,17 @@ from cdc_assets.formats.messages import (
     MessageCodec,
     SchemaEvent,
     by_nothing,
+    by_row,
     classified,
-    classified_rows,
     in_order,
-    lines_of,
+    one_row_messages,
+    refused_lines,
     unpack,
     unpacked_array,
 )
-from cdc_assets.formats.records import CellKind, Records, bits, explained
-from cdc_assets.formats.simple.avro import read_head, read_message
-from cdc_assets.formats.simple.rows import KINDS, cells_of, read_rows
-from cdc_assets.formats.simple.schema import table_of, table_schema
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits, explained
+from cdc_assets.formats.simple_records import read_head, read_message
+from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary
 
 __all__ = ["classify", "decode", "schemas"]
@@ -84,7 +88,7 @@ def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch
     kinds, (commit_ts, whole) = records.column("type"), records.whole_numbers("commitTs")
     records.require(kinds.are(CellKind.TEXT), "it has no type")
     records.require(whole & (commit_ts < _GREATEST_TS), "its commitTs is not a TSO")
-    rows = bits(pc.is_in(kinds.texts, pa.array(KINDS)))
+    rows = bits(pc.is_in(kinds.texts, pa.array(_KINDS)))
     yield from _lines_of_rows(records.among(rows), options)
     others = records.among(~rows)
     others.require(~others.column("sql").given | (others.kinds("sql") == CellKind.TEXT), "its sql is not a text")
@@ -97,7 +101,8 @@ def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch
             lines.append(_other(message, int(commit_ts[~rows][place]), *texts))
         except _TROUBLE as error:
             others.refuse(place, explained(error))
-    yield classified([*lines, *(_bad(message, reason) for _, message, reason in others.refused())])
+    yield classified(lines)
+    yield refused_lines(others, _NO_MESSAGE)
 
 
 def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
@@ -106,7 +111,7 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
         spaces.are(CellKind.TEXT) & names.are(CellKind.TEXT) & (claims.are(CellKind.TEXT) | ~claims.given),
         "its database, table or claimCheckLocation is not a text",
     )
-    yield classified(_bad(message, reason) for _, message, reason in records.refused())
+    yield refused_lines(records, _NO_MESSAGE)
     sound = records.among(records.sound)
     commit_ts = sound.whole_numbers("commitTs")[0].astype(np.int64)
     columns = [column.among(records.sound).texts for column in (spaces, names, claims)]
@@ -120,10 +125,9 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
             int(sound.messages[place]), Kind.BAD, table, (0,), int(commit_ts[place]), reason=HANDLE_KEY_ONLY
         )
         yield classified([line])
-    mine = pa.array(~alone)
-    schema, table_, claim = (one.filter(mine) for one in (*columns[:2], claims_))
-    messages = sound.messages[~alone]
-    yield classified_rows(messages, np.zeros_like(messages), schema, table_, commit_ts[~alone], claim)
+    mine, stamps = pa.array(~alone), pa.array(commit_ts[~alone])
+    schemas_, tables, claim = (one.filter(mine) for one in (*columns[:2], claims_))
+    yield one_row_messages(sound.messages[~alone], schemas_, tables, stamps, claim=claim)
 
 
 def _other(
@@ -135,21 +139,18 @@ def _other(
     carried = stated or before
     schema: Any = None if carried is None else json_value(carried)
     if kind == "BOOTSTRAP":
-        table_schema(schema)
+        _table_schema(schema)
         # It comes every two minutes, and says each time when it was written.
         return Classification(
-            message, Kind.SCHEMA, table_of(schema), shape=blake2b(str(stated).encode(), digest_size=8).hexdigest()
+            message, Kind.SCHEMA, _table_of(schema), shape=blake2b(str(stated).encode(), digest_size=8).hexdigest()
         )
     if sql is None:
         raise ValueError("it has no sql")
-    table = table_of(schema) if schema else None
+    table = _table_of(schema) if schema else None
     return Classification(message, Kind.DDL, table, commit_ts=commit_ts, query=sql, type=ACTIONS.get(kind))
 
 
-def _bad(message: int, reason: str) -> Classification:
-    if reason == NO_VALUE:
-        reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
-    return Classification(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason}")
+_NO_MESSAGE = "it is not a message of the protocol Simple"
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -160,15 +161,13 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
-    owners, _ = lines_of(rows)
-    sent = rows.column("value")
-    faults = Faults(path, lambda line: sent[int(owners[line - 1])].as_py() or b"")
-    values = unpacked_array(sent if len(owners) == len(sent) else sent.take(pa.array(owners)), options)
+    sent = by_row(rows).column("value")
+    faults, values = Faults(path, lambda line: sent[line - 1].as_py() or b""), unpacked_array(sent, options)
     binary: Binary = "raw" if options.encoding_format == "avro" else "base64"
     values = _marked(values, schema) if options.encoding_format == "json" else values
-    sides = read_rows(_records(values, options, whole=True), table, schema, faults)
+    sides = _read_rows(_records(values, options, whole=True), table, schema, faults)
     return changes_of(
-        sides.images, lambda column: cells_of(sides, column, binary), schema, options.for_table(schema), faults
+        sides.images, lambda column: _cells_of(sides, column, binary), schema, options.for_table(schema), faults
     )
 
 
@@ -179,6 +178,84 @@ def _marked(values: pa.BinaryArray, schema: TableSchema) -> pa.BinaryArray:
             name = print_json(column.name).encode()
             values = pc.replace_substring(values, name + b":null", name + b':{"location":null,"value":null}')
     return values
+
+
+_KINDS = ("INSERT", "UPDATE", "DELETE")
+
+_SIDES = {"INSERT": (True, False), "UPDATE": (True, True), "DELETE": (False, True)}
+"""What a row event has of `data` and `old`."""
+_PARTS = ("location", "value")
+_UNSIGNED = 1 << 64
+
+
+def _read_rows(parts: Iterable[Records], table: TableId, schema: TableSchema, faults: Faults) -> RowSides:
+    """Return the images in records, whose messages are their lines from 0."""
+    images, sides = list[Images](), list[tuple[Records, Path]]()
+    for records in parts:
+        commit_ts, data, old = _require_rows(records, table)
+        for side in ("data", "old"):
+            _require_columns(records, side, schema, faults)
+        for _, message, reason in records.refused():
+            faults.add(message + 1, f"it is not a row of the protocol Simple: {reason}")
+        sound = records.sound
+        rows, (data, old) = records.among(sound), (data[sound], old[sound])
+        images.append(row_images(rows.messages + 1, commit_ts[sound], data, old))
+        sides += [(rows.among(data), ("data",)), (rows.among(old), ("old",))]
+    return RowSides.of(images, sides)
+
+
+def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int64], Marks, Marks]:
+    """Refuse what is no row of a table; return commit-ts, and which records have `data` and `old`."""
+    spaces, names, kinds = (records.column(name) for name in ("database", "table", "type"))
+    records.require(
+        bits(pc.and_(pc.equal(spaces.texts, table.schema), pc.equal(names.texts, table.table)))
+        & spaces.are(CellKind.TEXT)
+        & names.are(CellKind.TEXT),
+        lambda place: f"it is a row of {spaces.shown(place)}.{names.shown(place)}, not of {table}",
+    )
+    data, old = (records.kinds(side) > CellKind.NULL for side in ("data", "old"))
+    fit = np.zeros(len(records), bool)
+    for kind, (has_data, has_old) in _SIDES.items():
+        fit |= bits(pc.equal(kinds.texts, kind)) & (data == has_data) & (old == has_old)
+    records.require(fit, lambda place: f"its type is {kinds.shown(place)}, and data and old do not fit that")
+    for side, there in (("data", data), ("old", old)):
+        records.require(~there | records.are_objects(side), f"its {side} is no row")
+    commit_ts, whole = records.whole_numbers("commitTs")
+    whole &= commit_ts < _GREATEST_TS
+    records.require(whole, lambda place: f"its commitTs {records.shown(place, 'commitTs')} is not a TSO")
+    return commit_ts.astype(np.int64), data, old
+
+
+def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults) -> None:
+    """Refuse rows with columns that the table lacks, or with values that no column of their type has."""
+    columns = {column.name: column for column in schema.stored}
+    for name in records.members(side):
+        kinds, column = records.kinds(side, name), columns.get(name)
+        sound = kinds <= CellKind.NULL
+        if column is not None and column.type == "TIMESTAMP":
+            zones, times = (records.kinds(side, name, part) for part in _PARTS)
+            sound |= (zones == times) & ((times == CellKind.TEXT) | (times == CellKind.NULL))
+        elif column is not None:
+            sound |= (kinds == CellKind.TEXT) | (kinds == CellKind.NUMBER)
+        else:
+            reason = f'column "{name}" is not in the table\'s schema at this commit-ts'
+            faults.refuse(records, kinds != CellKind.ABSENT, name, reason)
+            continue
+        reason = f'column "{name}" has the value {{}}, which is not of its type'
+        faults.refuse(records, ~sound, name, reason, (side, name))
+
+
+def _cells_of(sides: RowSides, column: Column, binary: Binary) -> Cells:
+    """Return a column; `binary` says how bytes are written."""
+    parts = [(column.name, part) for part in _PARTS] if column.type == "TIMESTAMP" else [(column.name,)]
+    whole = [sides.column(*path) for path in parts]
+    zones = whole[0].texts if len(whole) > 1 else None
+    array = whole[-1].texts
+    if column.type in ("BIT", "SET") or column.unsigned:  # Avro's long has a sign
+        below = whole[-1].are(CellKind.NUMBER) & bits(pc.starts_with(array, "-"))
+        numbers = [str(int(text) % _UNSIGNED) for text in array.filter(pa.array(below)).to_pylist()]
+        array = pc.replace_with_mask(array, pa.array(below), pa.array(numbers, array.type))
+    return Cells(array, sides.absent(column.name), binary, zones)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -192,20 +269,68 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         carry = bits(pc.match_substring(values, b'"tableSchema":'))
     found, numbers = list[SchemaEvent](), np.flatnonzero(carry)
     for records in _records(values.take(pa.array(numbers)), options, whole=False):
-        is_row = bits(pc.is_in(records.column("type").texts, pa.array(KINDS)))
+        is_row = bits(pc.is_in(records.column("type").texts, pa.array(_KINDS)))
         (commit_ts, whole), texts = records.whole_numbers("commitTs"), records.column("tableSchema").texts
         for place in np.flatnonzero(records.sound & ~is_row & whole & records.are_objects("tableSchema")).tolist():
             message = int(numbers[records.messages[place]])
             try:
                 stated = json_value(texts[place].as_py())
                 version = int(commit_ts[place])
-                found.append(SchemaEvent(message, table_of(stated), version, table_schema(stated), _APPROXIMATE))
+                found.append(SchemaEvent(message, _table_of(stated), version, _table_schema(stated), _APPROXIMATE))
             except _TROUBLE:
                 continue  # classify calls it bad
     return tuple(sorted(found, key=lambda event: event.message))
 
 
 _APPROXIMATE = ("the order of the columns, which the old architecture lists by their id", "which columns are virtual")
+
+
+_WHOLE = {"DATETIME": 20, "TIMESTAMP": 20, "TIME": 11}
+"""Characters before the fraction digits, of which the Avro encoding has nothing else."""
+
+_UNSIZED = frozenset(("DATE", "DATETIME", "TIMESTAMP", "TIME", "ENUM", "SET", "JSON", "VECTOR"))
+
+
+def _table_of(schema: Mapping[str, Any]) -> TableId:
+    """Return the name; raises KeyError or ValueError for none. JSON says `schema` where Avro says `database`."""
+    name, table = schema.get("schema", schema.get("database")), schema["table"]
+    if not isinstance(name, str) or not isinstance(table, str):
+        raise ValueError("its tableSchema names no table")
+    return TableId(name, table)
+
+
+def _table_schema(schema: Mapping[str, Any]) -> TableSchema:
+    """Return the schema; raises KeyError, TypeError or ValueError for anything else."""
+    indexes = tuple(
+        Index(str(one["name"]), tuple(map(str, one["columns"])), bool(one["unique"]), bool(one["primary"]))
+        for one in schema.get("indexes") or ()
+    )
+    primary = next((one.columns for one in indexes if one.primary), ())
+    columns = tuple(_column(one, primary) for one in schema["columns"])
+    nullable = {column.name for column in columns if column.nullable}
+    whole = [one.columns for one in indexes if one.unique and not nullable.intersection(one.columns)]
+    return TableSchema(columns, primary or min(whole, key=len, default=()), indexes)
+
+
+def _column(column: Mapping[str, Any], primary: tuple[str, ...]) -> Column:
+    kind = column["dataType"]
+    name, length = str(kind["mysqlType"]).upper(), int(kind["length"])
+    decimal = int(kind.get("decimal") or 0) or max(0, length - _WHOLE.get(name, length))
+    elements = kind.get("elements")
+    charset = str(kind.get("charset") or "")
+    collation = str(kind.get("collate") or "")
+    return Column(
+        name=str(column["name"]),
+        type=name,
+        unsigned=bool(kind.get("unsigned")),
+        precision=None if name in _UNSIZED or length < 0 else length,
+        scale=decimal if decimal > 0 or name == "DECIMAL" else None,
+        nullable=bool(column["nullable"]),
+        is_pk=column["name"] in primary,
+        default=column.get("default"),
+        elems=tuple(map(str, elements)) if elements is not None else None,
+        collation=collation if charset != "binary" and collation else None,
+    )
 
 
 def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
