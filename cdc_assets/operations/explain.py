@@ -20,8 +20,10 @@ from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op, dump_rows, position_column, record_places
+from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.ledger_entries import FileEntry
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import Column, TableSchema
@@ -60,7 +62,8 @@ def explain(
     listing, present = pipeline.plan(whole=True)
     history = table_called(table, mirrors(present), present)
     life = history.life
-    wanted = _masked(_key_of(history.schema, key, table), history.schema)
+    plain = _key_of(history.schema, key, table)
+    wanted = _masked(plain, history.schema)
     schema = history.schema.in_lake
     applied = present.applied.get(life)
     through = applied.progress.tso if applied is not None else 0
@@ -88,6 +91,13 @@ def explain(
             gone += [problem] if problem else []
     found.sort(key=lambda image: (image.position, image.row[OP] > 0, image.file.path, image.row[LINE]))
     shown = {name: value_text(value) for name, value in wanted.to_pylist()[0].items()}
+    texts = [text for text in map(value_text, plain.to_pylist()[0].values()) if text is not None]
+    aside, unknown = _set_aside(lake, life, texts, pipeline.settings.masks.seal)
+    if unknown:
+        gone.append(
+            f"{counted(unknown, 'record')} of the table in quarantine cannot be looked through for the key: without "
+            "the privacy_key by which they were sealed nothing of them is known but their place"
+        )
     row = None
     if applied is not None:
         seen = [event.after for event in history.events if event.at <= applied.ddl]
@@ -104,7 +114,7 @@ def explain(
         position=None if row is None else row[COMMIT_TS],
         changes=tuple(_changes(found, read_before, pipeline.source.reader)),
         events=tuple(_events(pipeline, life, history.events, since, last)),
-        set_aside=tuple(_set_aside(lake, life, [text for text in shown.values() if text is not None])),
+        set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
     )
 
@@ -300,8 +310,19 @@ def _events(pipeline: Pipeline, life: Life, events: Sequence[Any], since: Tso, u
             )
 
 
-def _set_aside(lake: ExplainedLake, life: Life, texts: Sequence[str]) -> Iterator[SetAside]:
-    wanted = [text.encode() for text in texts]
+def _set_aside(
+    lake: ExplainedLake, life: Life, texts: Sequence[str], key: SealKey | None
+) -> tuple[tuple[SetAside, ...], int]:
+    """Return the records in quarantine that have these texts, and how many are sealed, or without their bytes."""
+    found, unknown = list[SetAside](), 0
     for row in lake.quarantined(raw=True, closed=True):
-        if row.life == life and all(text in row.raw for text in wanted):
-            yield SetAside(f"{row.file} line {row.line}", row.reason, row.state)
+        if row.life != life:
+            continue
+        try:
+            raw = unseal(row.raw, key)
+        except BadSettings:
+            raw = b""
+        unknown += not raw
+        if raw and all(text.encode() in raw for text in texts):
+            found.append(SetAside(f"{row.file} line {row.line}", row.reason, row.state))
+    return tuple(found), unknown

@@ -134,6 +134,23 @@ def test_a_record_in_quarantine_that_may_be_of_the_key_is_told(tmp_path: Path) -
     assert shop.explain("18").set_aside == ()
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_record_in_quarantine_is_told_of_a_key_that_is_hashed_where_its_bytes_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    monkeypatch.setenv("MASK_KEY", "key")
+    masks = {"shop.t.id": {"hash": {"key": {"env": "MASK_KEY"}}}}
+    seal: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}} if sealed else {}
+    shop = Shop(tmp_path, quarantine=True, privacy=masks, **seal)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 17, "a"), ("U", FIRST + 2, 17, "b" * 41)])
+    shop.apply(FIRST + 5)
+    found = [shop.explain(key) for key in ("17", "18")]
+    assert [len(one.set_aside) for one in found] == [int(sealed), 0]
+    assert [any("1 record of the table in quarantine" in text for text in one.gone) for one in found] == [
+        not sealed, not sealed,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("key", "said"), [((), "0 values came"), (("1", "2"), "2 values came"), (("x",), "no value of")]
 )
