@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 import uuid
 from dataclasses import replace
@@ -52,6 +53,10 @@ __all__ = ["explain", "verify"]
 @click.option("--quiet", is_flag=True, help="State that nothing is written into the tables while they are compared.")
 @click.option("--threads", type=click.IntRange(1, 64), help="Connections that read the source at once (default: 4).")
 @click.option("--limit-rate", type=click.IntRange(1), metavar="ROWS", help="Rows a second that are read of the source.")
+@click.option(
+    "--where", metavar="CONDITION", default="", help="Compare these rows only: \"id >= 1000 AND day < '2025-06-01'\"."
+)
+@click.option("--sample", metavar="SHARE", default="", help="Compare a share of the rows, chosen by their key: 1%.")
 @click.option("--shown", type=click.IntRange(0), metavar="ROWS", help="Rows of a table to name (default: 100).")
 @click.option(
     "--repair",
@@ -70,6 +75,7 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
     """
     from cdc_assets.model.comparison import EQUAL, REPAIRED
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
+    from cdc_assets.operations.row_choice import parse_choice
     from cdc_assets.operations.verify import known_equal, options_of
     from cdc_assets.operations.verify import verify as run
     from cdc_assets.report.comparison import comparison_json, comparison_lines, summary_line
@@ -83,7 +89,8 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         asked["quiet"] = given["quiet"] or None
         stated = {name: value for name, value in asked.items() if value is not None}
         options = options_of(settings.verify.model_copy(update=stated))
-        options = replace(options, repair=repair, run=f"cli-{uuid.uuid4().hex[:12]}")
+        choice = parse_choice(given["where"], given["sample"] or settings.verify.sample, secrets.randbelow(1 << 30))
+        options = replace(options, choice=choice, repair=repair, run=f"cli-{uuid.uuid4().hex[:12]}")
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             known = partial(known_equal, pipeline) if resume else lambda bare: None

@@ -1,5 +1,6 @@
 """The job that compares tables with their source, its schedule, and the check `equals_source` of each lake table."""
 
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, CdcError, Retryable
 from cdc_assets.model.comparison import EQUAL, REPAIRED, TableComparison
+from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.status import known_tables
 from cdc_assets.operations.verify import known_equal, options_of, verify
 from cdc_assets.report.comparison import comparison_lines, summary_line
@@ -27,6 +29,8 @@ class VerifyConfig(dg.Config):
     tables: list[str] = Field(default_factory=list, description="Only these tables, as `schema.table` or `schema.*`.")
     quiet: bool = Field(default=False, description="State that nothing is written into them while they are compared.")
     repair: bool = Field(default=False, description="Write the source's rows of the keys that differ into the tables.")
+    where: str = Field(default="", description="Compare these rows only: `id >= 1000 AND day < '2025-06-01'`.")
+    sample: str = Field(default="", description="Compare a share of the rows only, chosen by their key: `1%`.")
     resume: bool = Field(default=False, description="Pass over tables that were equal and have not changed since.")
 
 
@@ -38,7 +42,8 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         """Compare each table with the source as of the fence, and log its check with the rows that differ."""
         settings = source.changefeed.verify
         options = replace(options_of(settings), quiet=config.quiet or settings.quiet, repair=config.repair)
-        options = replace(options, run=context.run_id)
+        choice = parse_choice(config.where, config.sample or settings.sample, secrets.randbelow(1 << 30))
+        options = replace(options, choice=choice, run=context.run_id)
         known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
         found: list[TableComparison] = []
         try:

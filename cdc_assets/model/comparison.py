@@ -58,8 +58,8 @@ class TableComparison:
     `at` is the TSO as of which the source was read, 0 for the present, `through` the fence of the lake then. Rows are
     counted on both sides; `missing`, `extra` and `differing` count rows, `rows` are the first of them. `columns` are
     sentences on columns that differ, `left_out` says by column why its values are not compared, `losses` counts values
-    that are equal but for a loss that the fidelity report names. With `partly` more rows differ than were read again,
-    so that counts are the least that there are.
+    that are equal but for a loss that the fidelity report names. `chosen` says which rows alone were compared, "" for
+    all. With `partly` more rows differ than were read again, so that counts are the least that there are.
     """
 
     table: TableId
@@ -79,6 +79,7 @@ class TableComparison:
     left_out: Mapping[str, str] = field(default_factory=dict)
     losses: Mapping[str, int] = field(default_factory=dict)
     partly: bool = False
+    chosen: str = ""
     repair: str = ""
     seconds: float = 0.0
 

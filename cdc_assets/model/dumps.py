@@ -37,8 +37,8 @@ class DumpFile:
 
     `kind` is sql, csv or parquet; `compression` gzip, snappy, zstd or "", of the whole file. Sizes are bytes.
 
-    Rows that are read from a server have a name and an estimated size too. `query` selects them; it contains key
-    values, so it is shown nowhere.
+    Rows that are read from a server have a name and an estimated size too. `query` selects those of their table,
+    `condition` these, `order` says in which order; they contain key values, so they are shown nowhere.
     """
 
     path: str
@@ -49,6 +49,21 @@ class DumpFile:
     size: int
     etag: str = ""
     query: str = field(default="", repr=False)
+    condition: str = field(default="", repr=False)
+    order: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCondition:
+    """A condition on a column's value: `operator` is =, <, <=, > or >=, and `value` a number or a time as printed.
+
+    With %, the value modulo `value` is `remainder`.
+    """
+
+    column: str
+    operator: str
+    value: str
+    remainder: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ rebuild        tables rebuilt from the whole recorded history, aside, and swappe
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
 repair         the source's rows written into tables that differ from it
 replay         quarantined records applied after a fix
+row_choice     which rows of a table are compared
 status         the states of a lake's tables
 verify         tables of the lake compared with their source
 """

@@ -35,6 +35,7 @@ __all__ = [
     "RowPieces",
     "SourceChanged",
     "borders_of",
+    "combined_hash",
     "frame_of",
     "row_hashes",
 ]
@@ -131,7 +132,7 @@ class Digests:
     def parts(self, frame: Frame) -> Places:
         """Return the part of every row."""
         key = frame.select(self.key) if self.key else frame
-        hashed: Places = (_combined(key, _KEY_SEED) >> np.uint64(32)).astype(np.int64) % self.share
+        hashed: Places = (combined_hash(key, _KEY_SEED) >> np.uint64(32)).astype(np.int64) % self.share
         if self.borders is None:
             return hashed
         first = _sortable(frame[self.key[0]])
@@ -150,10 +151,11 @@ class Digests:
 def row_hashes(frame: Frame) -> tuple[Numbers, Numbers]:
     """Return two hashes of 64 bits of every row."""
     first, second = _SEEDS
-    return _combined(frame, first), _combined(frame, second)
+    return combined_hash(frame, first), combined_hash(frame, second)
 
 
-def _combined(frame: Frame, seed: int) -> Numbers:
+def combined_hash(frame: Frame, seed: int) -> Numbers:
+    """Return a hash of 64 bits of every row, another one for every seed."""
     total = np.zeros(frame.height, np.uint64)
     for place, column in enumerate(frame.iter_columns()):
         # Each column has a seed of its own, so that values that change places are another row.
@@ -202,7 +204,8 @@ class Comparison:
     """How a table is compared: its `columns`, and those of the `key` that identifies a row, () for a multiset.
 
     `loss_of` says for a column, the lake's value and the source's that differ, which loss makes them equal, "" for
-    none; only `lossy` columns have any. `borders` cut the first column of the key. At most `shown` rows are named.
+    none; only `lossy` columns have any. `borders` cut the first column of the key. At most `shown` rows are
+    named. `chosen` leaves out rows of either side that are not compared.
     """
 
     columns: tuple[str, ...]
@@ -211,6 +214,7 @@ class Comparison:
     loss_of: Callable[[str, Any, Any], str] = lambda column, lake, source: ""
     borders: pl.Series | None = None
     shown: int = 100
+    chosen: Callable[[Frame], Frame] = lambda frame: frame
 
     def run(self, lake: RowPieces, source: RowPieces) -> ComparedRows:
         """Compare the rows of two sides.
@@ -219,7 +223,7 @@ class Comparison:
         """
         sides = [(side, side.pieces(), self._digests()) for side in (lake, source)]
         for side, pieces, digests in sides:
-            _each(side, list(enumerate(pieces)), digests.add)
+            _each(side, list(enumerate(pieces)), self.chosen, digests.add)
         mine, theirs = (digests for _, _, digests in sides)
         suspects = mine.differing(theirs)
         counts = int(mine.counts.sum()), int(theirs.counts.sum())
@@ -254,19 +258,25 @@ class Comparison:
                 again.add(few, piece)
                 found.append(few)
 
-        _each(side, touched, add)
+        _each(side, touched, self.chosen, add)
         if (again.differing(digests) & chosen).any():
             raise SourceChanged
         return found
 
 
-def _each(side: RowPieces, pieces: Sequence[tuple[int, Any]], add: Callable[[Frame, int], None]) -> None:
+def _each(
+    side: RowPieces,
+    pieces: Sequence[tuple[int, Any]],
+    chosen: Callable[[Frame], Frame],
+    add: Callable[[Frame, int], None],
+) -> None:
     """Read numbered pieces, several at once."""
 
     def read(numbered: tuple[int, Any]) -> None:
         for rows in side.read(numbered[1]):
-            if rows.num_rows:
-                add(frame_of(rows), numbered[0])
+            frame = chosen(frame_of(rows))
+            if frame.height:
+                add(frame, numbered[0])
 
     with ThreadPoolExecutor(max(1, side.threads)) as pool:
         for running in [pool.submit(read, piece) for piece in pieces]:

@@ -77,10 +77,7 @@ class UnequalRows:
         return ""
 
     def text(self) -> str:
-        """Return how many rows and values differ, without any of them."""
-        kinds = Counter(
-            "missing" if mine is None else "extra" if theirs is None else "differing" for mine, theirs in self.rows
-        )
+        """Return how many rows, and values of which columns, differ; none of them is shown."""
         values = Counter(
             column.name
             for mine, theirs in self.rows
@@ -88,9 +85,8 @@ class UnequalRows:
             for column, one, other in zip(self.columns, mine, theirs, strict=True)
             if one != other
         )
-        rows = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         named = ", ".join(f"{name} ({count:,})" for name, count in sorted(values.items()))
-        return f"{rows} {'row' if len(self.rows) == 1 else 'rows'}{f'; values of {named}' if named else ''}"
+        return f"{counted(len(self.rows), 'row')}{f'; values of {named}' if named else ''}"
 
 
 def repair(

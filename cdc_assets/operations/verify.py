@@ -25,7 +25,7 @@ from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedDat
 from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
-from cdc_assets.model.dumps import Dump, DumpTable
+from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
@@ -37,6 +37,7 @@ from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
+from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
@@ -61,13 +62,15 @@ class VerifyOptions:
     """What a person says: that the tables are `quiet`, and how the source is read.
 
     At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
-    table are named. With `repair` those that differ are written into the lake as the source has them, by that `run`.
+    table are named, and only those of the `choice` compared. With `repair` those that differ are written into the lake
+    as the source has them, by that `run`.
     """
 
     quiet: bool = False
     threads: int = 4
     rows_per_second: int | None = None
     shown: int = 100
+    choice: RowChoice = EVERY_ROW
     repair: bool = False
     run: str = ""
 
@@ -125,7 +128,8 @@ def verify(
 def known_equal(pipeline: Planner, bare: TableComparison) -> TableComparison | None:
     """Return what was recorded of a table if it was equal at the same snapshot of the lake, None otherwise."""
     before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
-    return before if before is not None and (before.state, before.snapshot) == (EQUAL, bare.snapshot) else None
+    known = before is not None and (before.state, before.snapshot, before.chosen) == (EQUAL, bare.snapshot, bare.chosen)
+    return before if known else None
 
 
 @dataclass
@@ -212,7 +216,8 @@ class _Proof:
         known: Callable[[TableComparison], TableComparison | None],
     ) -> TableComparison:
         at = 0 if self.dump.present else self.at
-        bare = TableComparison(table=name, state=NOT_COMPARED, at=at, through=self.plan.checkpoint)
+        chosen = self.options.choice.text
+        bare = TableComparison(table=name, state=NOT_COMPARED, at=at, through=self.plan.checkpoint, chosen=chosen)
         reason = self._unready(life, self.plan)
         if reason:
             return replace(bare, reason=reason)
@@ -340,7 +345,8 @@ class _TablePair:
             return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
         key = feed.key if set(feed.key) <= set(names) else ()
         lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
-        source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second))
+        choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
+        source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second), choice.conditions)
         by_name = {mine.name: mine for mine, _ in pairs}
         doubtful = guesses(self.history.changes)
 
@@ -361,6 +367,8 @@ class _TablePair:
                 *(one.name for one in by_name.values() if one.type in ("JSON", "TIMESTAMP")),
             }
             how = replace(how, lossy=frozenset(lossy & set(names)))
+        if choice:
+            how = replace(how, chosen=choice.chosen)
         rows = how.run(lake, source)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
@@ -530,6 +538,7 @@ class _SourceSide:
     pair: _TablePair
     pairs: Sequence[tuple[Column, Column]]
     pace: _Pace
+    conditions: Sequence[RowCondition] = ()
 
     @property
     def threads(self) -> int:
@@ -538,8 +547,9 @@ class _SourceSide:
 
     def pieces(self) -> Sequence[Any]:
         """Return ranges of the table, or pieces of its files."""
-        source = self.pair.proof.source
-        return [split for file in self.pair.theirs.files for split in source.splits(file)]
+        source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
+        conditions = [replace(one, column=their[one.column]) for one in self.conditions]
+        return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
 
     def read(self, piece: Any) -> Iterator[pa.Table]:
         """Yield the rows of a range; raises MalformedData for one that no lake can have."""

@@ -17,7 +17,7 @@ _KINDS = {"missing": "missing in the lake", "extra": "only in the lake", "differ
 
 def comparison_lines(one: TableComparison) -> Iterator[str]:
     """Yield what is said of a table."""
-    yield f"{one.table}: {_verdict(one)}{_when(one)}"
+    yield f"{one.table}: {_verdict(one)}{f' of those with {one.chosen}' if one.chosen else ''}{_when(one)}"
     yield from (f"  column     {sentence}" for sentence in one.columns)
     yield from (f"  {row.kind:<10} {_row(row)}" for row in one.rows)
     if one.rows and (left := one.missing + one.extra + one.differing - sum(row.count for row in one.rows)) > 0:

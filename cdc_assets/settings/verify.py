@@ -16,8 +16,9 @@ class VerifySettings(Model):
 
     `quiet` says that nothing is written into them while they are compared, which is needed where the source has no TSO
     to read at. At most `threads` connections read it, together no more than `rows_per_second` rows, and of a table
-    `shown` rows that differ are named. `cron` is Dagster's schedule, which `running` turns on; a table that was equal
-    has to be compared again once it is applied `stale_days` further.
+    `shown` rows that differ are named. `sample` is the share of the rows that is compared (`1%`), "" for all. `cron` is
+    Dagster's schedule, which `running` turns on; a table that was equal has to be compared again once it is applied
+    `stale_days` further.
     """
 
     inside = "verify"
@@ -28,6 +29,7 @@ class VerifySettings(Model):
     threads: int = Field(default=4, ge=1, le=64)
     rows_per_second: int | None = Field(default=None, ge=1)
     shown: int = Field(default=100, ge=0)
+    sample: str = ""
     cron: str = "47 5 * * 6"
     running: bool = False
     stale_days: float = Field(default=7, gt=0)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Content, Decoded, SplitReader, Wire
-from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
+from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance, RowCondition
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place, SettledFiles
@@ -156,8 +156,8 @@ class InitialSource(Protocol):
     def dump(self) -> Dump:
         """Return its TSO, its tables with their schemas, and what is odd; raises InputError or SetupError."""
 
-    def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
-        """Return a file of its tables in pieces for tasks."""
+    def splits(self, file: DumpFile, conditions: Sequence[RowCondition] = ()) -> tuple[DumpSplit, ...]:
+        """Return a file of its tables in pieces for tasks; rows that do not fulfil all conditions may be left out."""
 
     def generators(self, table: DumpTable) -> Generators:
         """Return how columns that are not read get their values. For planning only: imports heavy libraries."""

@@ -22,6 +22,7 @@ from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.losses import OTHER_CENTURY, SAME_JSON, loss_between
+from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
@@ -230,6 +231,59 @@ def test_a_quiet_source_that_is_written_to_is_said_to_be_none(mariadb: Server, m
     monkeypatch.setattr(applied, "say", write)
     found = applied.compared(read_by(mariadb, "part"), "part.r", quiet=True)
     assert (found[name].state, "was written to" in found[name].reason) == (NOT_COMPARED, True)
+
+
+@pytest.mark.parametrize(
+    ("where", "sample"),
+    [("id > -5 AND id<=20", ""), ("`ID` >= -3", "20%"), ("dt >= '2000-01-01'", "")],
+)
+def test_rows_that_are_chosen_are_the_same_on_both_sides(
+    where: str, sample: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server
+) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    standing = tidb(applied)
+    source = read_by(mariadb, *standing.databases)
+    everything = applied.compared(source, str(TYPES))[TYPES].source_rows
+    for moment in range(3 if sample else 1):
+        (found,) = applied.compared(source, str(TYPES), choice=parse_choice(where, sample, moment)).values()
+        assert (found.state, found.lake_rows) == (EQUAL, found.source_rows)
+        assert 0 < found.source_rows < everything
+    assert any("MOD(`id`, 5) IN (" in sql for sql in standing.asked) == bool(sample)
+
+
+def test_a_sample_misses_no_row_of_its_own_and_is_no_proof_of_the_others(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["D_keys/csv-ts"])
+    source, name = dumped_at(applied.final, tmp_path), TableId("keysdb", "pk_vc")
+    rows = applied.rows_of(name)
+    counts = [
+        applied.compared(source, str(name), choice=parse_choice("", "50%", moment))[name].source_rows
+        for moment in (0, 1)
+    ]
+    assert sum(counts) == rows.num_rows
+    bare = applied.compared(source, str(name))[name]
+    applied.compared(source, str(name), choice=parse_choice("", "50%"))
+    assert known_equal(applied.pipeline, bare) is None
+
+
+@pytest.mark.parametrize(
+    "where", ["id", "id ! 3", "id = 3 AND", "id = 3 OR id = 4", "id = 'x' --", "id = 1; DROP", "a=b"]
+)
+def test_what_is_no_condition_is_refused(where: str) -> None:
+    with pytest.raises(BadSettings, match="--where is"):
+        parse_choice(where)
+
+
+@pytest.mark.parametrize("where", ["vc = 3", "nothing = 3", "id = 3.5", "id = '2020-01-01'", "dt = '0'"])
+def test_a_condition_that_a_table_cannot_have_is_refused(where: str, tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    with pytest.raises(BadSettings, match="--where"):
+        applied.compared(dumped_at(applied.final, tmp_path), str(TYPES), choice=parse_choice(where))
+
+
+@pytest.mark.parametrize("sample", ["0%", "101%", "1", "a%"])
+def test_what_is_no_share_is_refused(sample: str) -> None:
+    with pytest.raises(BadSettings, match="--sample is"):
+        parse_choice("", sample)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_borders_stand_in_no_name_that_is_shown(mariadb: Server) -> None:
     table = the_table(source)
     with session(source.reader.address, AT) as opened:  # type: ignore[attr-defined]
         files = cut(opened, table, Size(3000, 300_000), 30_000)
-    assert any("secret" in file.query for file in files)
+    assert any("secret" in file.condition for file in files)
     assert "secret" not in repr(files)
 
 

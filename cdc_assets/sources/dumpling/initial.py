@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError
 from cdc_assets.io.storage import Opener
-from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
+from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance, RowCondition
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
@@ -41,7 +42,7 @@ class Directory:
             self._known[entries] = found
         return self._known[entries]
 
-    def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
+    def splits(self, file: DumpFile, conditions: Sequence[RowCondition] = ()) -> tuple[DumpSplit, ...]:
         """Return a data file in pieces for tasks."""
         return splits_of(file, self.reader.options)
 

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from cdc_assets.errors import CdcError
-from cdc_assets.model.dumps import Dump, DumpFile, DumpSplit, DumpTable, Glance
+from cdc_assets.model.dumps import Dump, DumpFile, DumpSplit, DumpTable, Glance, RowCondition
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import parse_address
-from cdc_assets.sources.mysql_protocol.ranges import RANGE_BYTES
+from cdc_assets.sources.mysql_protocol.ranges import RANGE_BYTES, narrowed
 from cdc_assets.sources.mysql_protocol.rows import ServerReader
 from cdc_assets.sources.mysql_protocol.session import session
 from cdc_assets.sources.mysql_protocol.tables import read_tables, sizes
@@ -50,9 +50,9 @@ class Server:
         """
         return _read(self) if self.range_bytes else _tables(self)
 
-    def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
-        """Return a range as it is."""
-        return (DumpSplit(file, 0, file.size),)
+    def splits(self, file: DumpFile, conditions: Sequence[RowCondition] = ()) -> tuple[DumpSplit, ...]:
+        """Return a range as it is, or those of its rows that fulfil all conditions."""
+        return (DumpSplit(narrowed(file, conditions), 0, file.size),)
 
     def generators(self, table: DumpTable) -> Generators:
         """Return nothing: stored generated columns are read."""

@@ -14,15 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from cdc_assets.errors import InputError
-from cdc_assets.model.dumps import DumpFile, DumpTable
+from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
 from cdc_assets.model.schema import Column
 from cdc_assets.sources.mysql_protocol.session import Row, Session, identifier
 
-__all__ = ["KIND", "ORDERED", "RANGE_BYTES", "Size", "cut"]
+__all__ = ["KIND", "ORDERED", "RANGE_BYTES", "Size", "cut", "narrowed", "statement"]
 
 KIND = "rows"
 """What a query gives, as the kind of a data file."""
@@ -73,10 +74,32 @@ def cut(session: Session, table: DumpTable, size: Size, range_bytes: int = RANGE
             "",
             f"{number:09d}",
             share,
-            query=f"SELECT {selected} FROM {name}" + (f" WHERE {condition}" if condition else "") + order,
+            query=f"SELECT {selected} FROM {name}",
+            condition=condition,
+            order=order,
         )
         for number, condition in enumerate(conditions)
     )
+
+
+def narrowed(file: DumpFile, conditions: Iterable[RowCondition]) -> DumpFile:
+    """Return the rows of a range that fulfil all conditions."""
+    parts = [file.condition] if file.condition else []
+    for one in conditions:
+        name, value = identifier(one.column), one.value
+        quoted = value if _NUMBER.fullmatch(value.encode()) else f"'{value}'"
+        if not (_NUMBER.fullmatch(value.encode()) or _TIME.fullmatch(value.encode())):
+            raise ValueError("a condition has a number or a time")
+        if one.operator == "%":  # of a negative number it is negative
+            parts.append(f"MOD({name}, {quoted}) IN ({one.remainder}, {one.remainder} - {quoted})")
+        else:
+            parts.append(f"{name} {one.operator} {quoted}")
+    return replace(file, condition=" AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts))
+
+
+def statement(file: DumpFile) -> str:
+    """Return the query for the rows of a range."""
+    return f"{file.query}{f' WHERE {file.condition}' if file.condition else ''}{file.order}"
 
 
 def _selected(column: Column) -> str:

@@ -24,7 +24,7 @@ from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import Address
-from cdc_assets.sources.mysql_protocol.ranges import ORDERED
+from cdc_assets.sources.mysql_protocol.ranges import ORDERED, statement
 from cdc_assets.sources.mysql_protocol.session import Row, session
 from cdc_assets.types.mysql_types import Values, arrow_schema, finish, values
 from cdc_assets.types.mysql_values import bit_numbers, either
@@ -51,7 +51,7 @@ class ServerReader:
         Raises StorageUnavailable where the server does not answer in several attempts, and what `session` raises.
         """
         first = 1
-        for rows in self._blocks(split.file.query):
+        for rows in self._blocks(statement(split.file)):
             yield _decoded(rows, first, split, table, at)
             first += len(rows)
 
@@ -61,7 +61,7 @@ class ServerReader:
 
     def records(self, split: DumpSplit, lines: Collection[int]) -> dict[int, bytes]:
         """Return rows by their numbers, as a person can read them, asked for again."""
-        rows = enumerate((row for block in self._blocks(split.file.query) for row in block), 1)
+        rows = enumerate((row for block in self._blocks(statement(split.file)) for row in block), 1)
         wanted = ((number, row) for number, row in rows if number in lines)
         return {number: _raw(row) for number, row in islice(wanted, len(set(lines)))}
 
