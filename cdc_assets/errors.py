@@ -13,6 +13,7 @@
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
     │   ├── TableHeld            a change that cannot be carried out faithfully
     │   ├── ExtractRefused       a range of which changes are missing
+    │   ├── ForgetRefused        rows that would come back by themselves
     │   ├── CutRefused           tables that are not at one position
     │   └── RebuildRefused       a table whose whole history is not available, or cannot be applied
     └── SetupError           a setting, a URI or an installation to be corrected
@@ -34,6 +35,7 @@ __all__ = [
     "CdcError",
     "CutRefused",
     "ExtractRefused",
+    "ForgetRefused",
     "InputError",
     "JavaMissing",
     "LakeUnavailable",
@@ -120,6 +122,10 @@ class CutRefused(InputError):
 
 class ExtractRefused(InputError):
     """Changes of a range are not there, or not to be told from others."""
+
+
+class ForgetRefused(InputError):
+    """Rows cannot be forgotten now: input that is not applied yet has them, or something still needs old snapshots."""
 
 
 class RebuildRefused(InputError):

@@ -4,6 +4,7 @@ Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplet
 or setup.
 
     cuts       commands about the past: cuts of all tables, tables as of a moment, changes between two
+    forget     the command that forgets rows
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
     options    options and printing that the commands share
@@ -27,6 +28,7 @@ import click
 
 from cdc_assets.cli import proof, upkeep
 from cdc_assets.cli.cuts import as_of, cut, extract, show_cuts
+from cdc_assets.cli.forget import forget
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
@@ -505,5 +507,6 @@ for command in (
     cut,
     as_of,
     extract,
+    forget,
 ):
     commands.add_command(command)

@@ -32,6 +32,7 @@ swap                 tables built aside and swapped in one commit
 state_checks         whether states overlap, and differ from the mirror
 chores               what is due for a table's files (no JVM)
 cuts                 the cuts of a changefeed: their list and their tags
+forget               rows of keys taken out of all snapshots and files of a table
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 executors            Spark's executors, for work beside steps

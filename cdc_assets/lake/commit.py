@@ -202,13 +202,17 @@ def _mark(
     snapshot.commit()
 
 
-def data_file(target: CommitTarget, table: Any, written: DataFileWritten) -> Any:
-    """Describe a Parquet file as Iceberg describes its own: counts and bounds from the file's footer."""
+def data_file(target: CommitTarget, table: Any, written: DataFileWritten, spec: Any = None) -> Any:
+    """Describe a Parquet file as Iceberg describes its own: counts and bounds from the file's footer.
+
+    `spec` is that of its partition, the table's present one where none is given.
+    """
     java = target.session.iceberg.java
     file = table.io().newInputFile(written.location, written.file_bytes)
     config = java("org.apache.iceberg.MetricsConfig").forTable(table)
     metrics = java("org.apache.iceberg.parquet.ParquetUtil").fileMetrics(file, config)
-    builder = java("org.apache.iceberg.DataFiles").builder(table.spec()).withInputFile(file).withFormat("parquet")
+    builder = java("org.apache.iceberg.DataFiles").builder(spec or table.spec())
+    builder = builder.withInputFile(file).withFormat("parquet")
     if written.partition:
         builder = builder.withPartitionPath(written.partition)
     return builder.withMetrics(metrics).build()

@@ -44,6 +44,7 @@ _COLUMNS = pa.schema(
         ("snapshot_id", pa.int64()),
         ("applied_ts", pa.int64()),
         ("left_out", pa.string()),
+        ("forgotten_at", pa.timestamp("us", "UTC")),
     ]
 )
 
@@ -96,7 +97,7 @@ class LakeCuts:
         now = datetime.now(timezone.utc)
         cut = Cut(request.name, request.at, now.isoformat(timespec="seconds"), tuple(tables))
         if not self._has(cut.name):
-            file = self.table.write(cut.name, [_rows(cut, now)])
+            file = self.table.write(cut.name, [_rows(cut)])
             try:
                 self.table.append([file], {}, lambda _: not self._has(cut.name))
             except TableMoved as error:
@@ -111,6 +112,25 @@ class LakeCuts:
             return None
         self.state.decisions.remove(request)
         return next((one for one in self.read() if one.name == cut.name), None)
+
+    def follow_tags(self) -> tuple[str, ...]:
+        """List the snapshots that tags have now, where these were made anew without some rows; return such cuts."""
+        remade = []
+        for cut in self.read():
+            now, tagged = datetime.now(timezone.utc), self.tagged(cut.name)
+            other = {one.life: tagged[one.life][0] for one in cut.taken if one.life in tagged}
+            tables = tuple(
+                replace(one, snapshot_id=other[one.life], forgotten=now.isoformat(timespec="seconds"))
+                if other.get(one.life, one.snapshot_id) != one.snapshot_id
+                else one
+                for one in cut.tables
+            )
+            if tables != cut.tables:
+                look = self.table.look()
+                file = self.table.write(cut.name, [_rows(replace(cut, tables=tables))])
+                self.table.replace([file], look.files[cut.name] if look is not None else (), {}, lambda _: True)
+                remade.append(cut.name)
+        return tuple(remade)
 
     def remove(self, bench: Workbench, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags. Repeated after a crash, it does the rest."""
@@ -143,12 +163,12 @@ class LakeCuts:
         raise TableMoved(f"{'.'.join(self.table.identifier)}: others commit all the time. Try again.")
 
 
-def _rows(cut: Cut, now: datetime) -> pa.Table:
+def _rows(cut: Cut) -> pa.Table:
     shared = {
         _PART: cut.name,
         "position": cut.at,
         "position_time": datetime.fromtimestamp((cut.at >> 18) / 1000, timezone.utc),
-        "made_at": now,
+        "made_at": datetime.fromisoformat(cut.made),
     }
     rows = [
         {
@@ -159,6 +179,7 @@ def _rows(cut: Cut, now: datetime) -> pa.Table:
             "snapshot_id": one.snapshot_id,
             "applied_ts": one.applied_ts,
             "left_out": one.why_not,
+            "forgotten_at": datetime.fromisoformat(one.forgotten) if one.forgotten else None,
         }
         for one in cut.tables
     ]
@@ -176,6 +197,7 @@ def _parse(rows: pa.Table) -> Cut:
             row["snapshot_id"],
             row["applied_ts"],
             row["left_out"] or "",
+            row["forgotten_at"].isoformat(timespec="seconds") if row["forgotten_at"] is not None else "",
         )
         for row in found
         if row["identity"] is not None

@@ -20,6 +20,7 @@ Imports nothing but the standard library.
     masks             what becomes of values that the lake must not have
     names             names as TiDB gives and compares them
     offsets           places in a log: partitions of topics, their ends, ranges of offsets
+    forgetting        rows that are taken out of a lake for good
     gaps              tables that lack rows, in words
     progress          how far a table is applied, its state, and the identity that it keeps through renames
     quarantine        records that were set aside because they do not fit

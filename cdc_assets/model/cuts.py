@@ -38,7 +38,8 @@ class CutRequest:
 class CutTable:
     """A table of a cut: what it was called in the source then, and its snapshot, which is labelled `applied_ts`.
 
-    One that was left out has no snapshot, and `why_not` says why.
+    One that was left out has no snapshot, and `why_not` says why. `forgotten` is when it was made anew without rows
+    that were to be forgotten (ISO text in UTC), "" if it never was.
     """
 
     life: Life
@@ -46,6 +47,7 @@ class CutTable:
     snapshot_id: int | None
     applied_ts: Tso | None
     why_not: str = ""
+    forgotten: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ cuts           one state of all tables at a position: made, listed, removed
 decide_landed  what people decide about messages of topics
 explain        where a row comes from
 extract        changes of a table between two positions
+forget         rows of keys taken out of everything that the lake has
 inspect        the contents of a changefeed's prefix, and whether it can be followed
+keys           keys as people give them
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 lake_rows      rows of the lake as of one snapshot
 landings       what is landed of topics

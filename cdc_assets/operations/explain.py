@@ -26,17 +26,16 @@ from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.planning.value_settings import masks_of
-from cdc_assets.types.masks import masked_array
-from cdc_assets.types.mysql_types import values
 
 if TYPE_CHECKING:
     from cdc_assets.formats import SplitReader
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.splits import DataFile
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["ExplainedLake", "explain"]
+__all__ = ["ExplainedLake", "RowImage", "explain", "rows_of_keys"]
 
 _READERS = 8
 """Files are read side by side."""
@@ -62,8 +61,8 @@ def explain(
     listing, present = pipeline.plan(whole=True)
     history = table_called(table, mirrors(present), present)
     life = history.life
-    plain = _key_of(history.schema, key, table)
-    wanted = _masked(plain, history.schema)
+    plain = keys_of(history.schema, [key], table)
+    wanted = masked_keys(plain, history.schema)
     schema = history.schema.in_lake
     applied = present.applied.get(life)
     through = applied.progress.tso if applied is not None else 0
@@ -76,11 +75,11 @@ def explain(
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
     gone = list(_gone(life, windows, expired, read_before))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
-    found: list[_Image] = []
+    found: list[RowImage] = []
     last = min(until, through)
     with ThreadPoolExecutor(_READERS) as pool:
         tasks = [
-            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, schema)
+            pool.submit(rows_of_keys, step, place, pipeline.source.reader, wanted, schema)
             for step in windows
             for place, file in enumerate(step.files)
             if step.lo <= through and file.may_hold(_stats(read_before.get(file.path)), since, last)
@@ -127,8 +126,8 @@ class ExplainedLake(ScannedLake, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Image:
-    """An image of the row in a file of a window."""
+class RowImage:
+    """An image of a row in a file of a window."""
 
     position: Tso
     step: ApplyRows
@@ -150,48 +149,13 @@ def _stats(entry: FileEntry | None) -> FileStats | None:
     return FileStats(entry.path, entry.size, entry.etag, entry.rows, entry.min_commit_ts, entry.max_commit_ts)
 
 
-def _key_of(schema: TableSchema, texts: Sequence[str], table: str) -> pa.Table:
-    """Return the key as a row in the lake's types."""
-    if not schema.key:
-        raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")
-    if len(texts) != len(schema.key):
-        raise BadSettings(
-            f"the key of {table} is ({', '.join(schema.key)}), and {counted(len(texts), 'value')} came. Give one for "
-            "each."
-        )
-    return pa.table({name: _key_value(schema.column(name), text) for name, text in zip(schema.key, texts, strict=True)})
-
-
-def _key_value(column: Column, text: str) -> pa.Array:
-    raw: str | bytes = text
-    if text.startswith("x'") and text.endswith("'"):
-        try:
-            raw = bytes.fromhex(text[2:-1])
-        except ValueError:
-            raise BadSettings(f'"{text}" are no hexadecimal digits, as of the key column {column.name}.') from None
-    read = values(pa.array([raw], pa.binary() if isinstance(raw, bytes) else pa.string()), column)
-    if read.array.null_count:
-        raise BadSettings(f'"{text}" is no value of the key column {column.name}, which is {column.type}.')
-    return read.array
-
-
-def _masked(key: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return a key as the lake has it: that of a masked table is looked for, and shown, by its hashes alone."""
-    for place, name in enumerate(key.column_names):
-        column = schema.column(name)
-        if column.mask is not None:
-            values = masked_array(key.column(place), column)
-            key = key.set_column(place, pa.field(name, values.type), values)
-    return key
-
-
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _rows_of_key(
+def rows_of_keys(
     step: ApplyRows, place: int, reader: SplitReader, wanted: pa.Table, present: TableSchema
-) -> tuple[list[_Image], str]:
-    """Return the changes of the key in a file of a window, and a sentence where it cannot be read."""
+) -> tuple[list[RowImage], str]:
+    """Return the changes of keys in a file of a window, and a sentence where it cannot be read."""
     file, schema = step.files[place], step.schema
     if len(schema.key) != len(present.key):
         return [], f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"
@@ -203,10 +167,12 @@ def _rows_of_key(
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         return [], f"{file.path} cannot be read: {error}"
     column = position_column(mine)
-    return [_Image(row[column], step, file, row) for row in mine.to_pylist()], ""
+    return [RowImage(row[column], step, file, row) for row in mine.to_pylist()], ""
 
 
-def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry], reader: SplitReader) -> Iterator[RowChange]:
+def _changes(
+    found: Sequence[RowImage], read_before: Mapping[str, FileEntry], reader: SplitReader
+) -> Iterator[RowChange]:
     """Yield the changes: images of one position together, each with what it changed. What came twice is one change."""
     row: dict[str, Any] | None = None
     for position in dict.fromkeys(image.position for image in found):

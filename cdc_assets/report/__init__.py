@@ -6,6 +6,7 @@ dumps       contents of a dump, for a person
 explanation  where a row comes from
 files       data files as they were read, for a person
 findings    what was found of a changefeed, one paragraph a cause
+forgetting  what was done to forget rows
 landings    what is landed of topics
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person

@@ -1,0 +1,67 @@
+"""The command that forgets rows."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cdc_assets.cli.options import (
+    DONE,
+    HELD,
+    common_options,
+    feed_options,
+    lake_of,
+    lake_options,
+    show_json,
+    target_of,
+)
+from cdc_assets.errors import BadSettings
+
+__all__ = ["forget"]
+
+
+@click.command()
+@click.argument("table")
+@click.argument("key", nargs=-1, metavar="[KEY]…")
+@click.option(
+    "--keys",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File of keys: CSV without heading, a key in each line.",
+)
+@feed_options
+@lake_options(required=True)
+@common_options
+def forget(as_json: bool, debug: bool, table: str, key: tuple[str, ...], file: Path | None, **given: Any) -> int:
+    """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
+
+    KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones. Files, snapshots and cuts
+    that have it are made anew or removed, of history tables, too. Refused while input that has it is not applied.
+    """
+    from cdc_assets.lake.forget import LakeForgetting
+    from cdc_assets.operations.forget import forget as run
+    from cdc_assets.operations.keys import parse_keys
+    from cdc_assets.operations.opening import open_pipeline, refuse_missing
+    from cdc_assets.report.forgetting import forget_json, forget_lines
+
+    target = target_of(given)
+    lake = lake_of(target)
+    refuse_missing(lake)
+    if len(target.changefeeds) != 1:
+        raise BadSettings("A row is of one changefeed. Name it with --changefeed NAME.")
+    if bool(key) == (file is not None):
+        raise BadSettings("Give the values of a key behind TABLE, or a file of keys with --keys: one of the two.")
+    (settings,) = target.changefeeds
+    keys = [list(key)] if file is None else parse_keys(file.read_text(encoding="utf-8"), str(file))
+    with open_pipeline(settings, lake) as pipeline:
+        say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
+        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, f"cli-{uuid.uuid4().hex[:12]}", say)
+    if as_json:
+        show_json(forget_json(report))
+    else:
+        for line in forget_lines(report):
+            click.echo(line)
+    return DONE if report.complete else HELD

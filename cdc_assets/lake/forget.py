@@ -1,0 +1,627 @@
+"""Rows of given keys taken out of a table for good: out of every snapshot, and out of every file that has them.
+
+    look      which data files of any snapshot have rows of the keys, hidden ones too, and which snapshots show them
+    replace   main and every tag that has them are made anew from the same files but those, and these without the rows
+    expire    all other snapshots that have them, so that Iceberg removes what only they refer to
+    sweep     files that no snapshot refers to and that have them
+    prove     every file that is left is read
+
+A deletion vector only hides a row, so data files are written anew, row group by row group, and no others. Manifests
+keep the bounds of a removed file's columns, so those that mention one are written anew, too. All of `replace` is one
+transaction, guarded like a step's: readers see the old state or the new one, of tags and of main. The new snapshots
+carry the labels of those whose place they take, so no progress is lost with what expires.
+
+Killed at any line, the table has its old state or its new one, and what is left to expire or to sweep is found again by
+looking: a repeated run does the rest. FORGOTTEN, a property of the table, changes with every run: a window that was
+staged before it is refused when it is committed, since it may bring the rows back.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import _read_all_delete_files
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import StaticTable
+from pyiceberg.table.refs import SnapshotRefType
+
+from cdc_assets.decoding import PLACE
+from cdc_assets.decoding.split import with_key
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import POSITION
+from cdc_assets.lake.commit import CommitTarget, data_file, refuse_moved
+from cdc_assets.lake.commit_stage import STAGED
+from cdc_assets.lake.cuts import LakeCuts
+from cdc_assets.lake.failures import answering
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import LakeTable
+from cdc_assets.lake.quarantine import REPLAY, Quarantine
+from cdc_assets.lake.staging.storage import make_directory, storage
+from cdc_assets.lake.staging.tasks import DataFileWritten
+from cdc_assets.lake.swap import Rebuilds
+from cdc_assets.lake.tables import Lake
+from cdc_assets.lake.workbench import Workbench
+from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.tso import tso_time
+from cdc_assets.types.collations import is_plain
+from cdc_assets.types.mysql_types import arrow_type
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
+
+    from cdc_assets.lake.state import LakeState
+
+__all__ = ["FORGOTTEN", "LakeForgetting"]
+
+FORGOTTEN = "cdc.forgotten"
+"""Property of a table: the newest run that took rows out of it; of a snapshot: that it was made anew by one."""
+
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+_DISTINCTIVE = 8
+"""Bytes that a value has to have that is nowhere else by chance."""
+
+Rows = npt.NDArray[np.int64]
+"""Row numbers in a file, from 0."""
+
+
+class LakeForgetting:
+    """Forgets rows of the tables of one changefeed's lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+
+    def unfinished(self) -> dict[Life, str]:
+        """Return why old snapshots of tables are still needed, a sentence each: what was begun has to be finished."""
+        tables, found = self.lake.state.tables(), dict[Life, str]()
+        for ticket in Rebuilds(self.lake).tickets():
+            reason = f"a rebuild that began at {tso_time(int(ticket.begun * 1000) << 18)} is not finished: run it again"
+            found |= dict.fromkeys(tables, f"{reason}, or let maintain remove what is left of it")
+        records = Quarantine(self.lake.state)
+        for life in tables if records.counts() else ():
+            if any(tokens for tokens in records.tokens(life).values()):
+                found[life] = f"a replay of records of {life} is not finished: run it again"
+        return found
+
+    def forget(self, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+        """Take the rows of keys out of a table, of all its snapshots and of its tags; repeated, it does what is left.
+
+        `keys` has the columns of the table's key, `schema` the columns of the source, `mark` is that of this run.
+        Raises TableMoved where another writer commits meanwhile, and TableHeld where the table cannot be rewritten.
+        """
+        return _forget_rows(self.lake.workbench, life, keys, schema, mark)
+
+    def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
+        """Read every file of a table, whether anything refers to it or not, and tell which have rows of the keys."""
+        return _search_table(self.lake.state, life, keys, schema)
+
+    def follow_tags(self) -> tuple[str, ...]:
+        """List in cuts the snapshots that their tags have now; return the cuts that changed."""
+        return LakeCuts(self.lake.state).follow_tags()
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """Finds the rows of keys in files of a table, by the field ids of the key's columns.
+
+    `keys` has the key's columns in the lake's types, `schema` says how their values compare.
+    """
+
+    keys: pa.Table
+    schema: TableSchema
+    columns: Schema
+
+    @cached_property
+    def _wanted(self) -> pl.DataFrame:
+        wanted, _ = with_key(self.keys, self.schema, ())
+        return wanted
+
+    @cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The values that are long enough to be looked for in bytes of any kind."""
+        values = (value for column in self.keys.columns for value in column.to_pylist())
+        found = (value.encode() if isinstance(value, str) else value for value in values)
+        return tuple(one for one in found if isinstance(one, bytes) and len(one) >= _DISTINCTIVE)
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        return {name: self.columns.find_field(name) for name in self.keys.column_names}
+
+    def may_be_in(self, file: DataFile) -> bool:
+        """Return whether the bounds of a data file allow for one of the keys; those of collated texts tell nothing."""
+        for name, kept in self._fields.items():
+            low, high = ((bounds or {}).get(kept.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
+            column = self.schema.column(name)
+            compared = pa.types.is_integer(arrow_type(column)) or is_plain(column.compares_by or "")
+            if low is None or high is None or not compared or str(kept.field_type) not in _BOUNDED:
+                continue
+            ends = from_bytes(kept.field_type, low), from_bytes(kept.field_type, high)
+            if not any(ends[0] <= value <= ends[1] for value in self.keys.column(name).to_pylist()):
+                return False
+        return True
+
+    def is_shown(self, file: DataFile) -> bool:
+        """Return whether the bounds of a data file, as a manifest has it, show one of the keys."""
+        shown = []
+        for name, kept in self._fields.items():
+            bounds = ((some or {}).get(kept.field_id) for some in (file.lower_bounds, file.upper_bounds))
+            found = {from_bytes(kept.field_type, one) for one in bounds if one is not None}
+            shown.append({row for row, value in enumerate(self.keys.column(name).to_pylist()) if value in found})
+        return bool(set.intersection(*shown))
+
+    def numbers(self, table: pa.Table) -> Rows:
+        """Return which rows of a table with the key's columns are of one of the keys."""
+        kinds = pa.schema([self.keys.schema.field(name) for name in self.keys.column_names])
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        like = pl.from_arrow(kinds.empty_table())
+        assert isinstance(like, pl.DataFrame)
+        cast = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in like.schema.items())
+        mine, by = with_key(cast.to_arrow().cast(kinds), self.schema, ())
+        found = mine.with_row_index("_cdc_row").join(self._wanted, on=by, how="semi")
+        rows: Rows = found.get_column("_cdc_row").to_numpy().astype(np.int64)
+        return rows
+
+    def in_file(self, system: Any, path: str) -> Rows:
+        """Return the numbers of a Parquet file's rows that are of one of the keys."""
+        with answering(), system.open_input_file(path) as source:
+            file = pq.ParquetFile(source)
+            named = {int((one.metadata or {}).get(b"PARQUET:field_id", -1)): one.name for one in file.schema_arrow}
+            there = {name: named[kept.field_id] for name, kept in self._fields.items() if kept.field_id in named}
+            found, start = [np.empty(0, np.int64)], 0
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, columns=list(there.values()))
+                count = file.metadata.row_group(group).num_rows
+                found.append(self.numbers(self._filled(rows, there, count)) + start)
+                start += count
+        return np.concatenate(found)
+
+    def moved(self, io: Mapping[str, str], location: str, rows: Rows) -> set[tuple[str, ...]]:
+        """Return other keys of which a file of a log has rows at the places of these: those of updates of a key."""
+        system, path = storage(io, location)
+        with answering(), system.open_input_file(path) as source:
+            file = pq.ParquetFile(source)
+            named = {int((one.metadata or {}).get(b"PARQUET:field_id", -1)): one.name for one in file.schema_arrow}
+            names = [named[kept.field_id] for kept in self._fields.values() if kept.field_id in named]
+            frame = pl.from_arrow(file.read(columns=[*names, POSITION, PLACE]))
+        assert isinstance(frame, pl.DataFrame)
+        mine = pl.int_range(frame.height, eager=True).is_in(rows.tolist())
+        there = frame.filter(~mine).join(frame.filter(mine), on=[POSITION, PLACE], how="semi")
+        return {tuple(map(str, key)) for key in there.select(names).iter_rows()}
+
+    def _filled(self, rows: pa.Table, there: Mapping[str, str], count: int) -> pa.Table:
+        """Return the key's columns; one that was added after the file was written has its default in all rows."""
+        columns = {}
+        for name, kept in self._fields.items():
+            if name in there:
+                columns[name] = rows.column(there[name])
+            else:
+                columns[name] = pa.repeat(pa.scalar(kept.initial_default, self.keys.schema.field(name).type), count)
+        return pa.table(columns)
+
+
+_BOUNDED = ("int", "long", "string")
+"""Iceberg's types whose bounds are compared as the values are."""
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Shown:
+    """What a snapshot's manifests mention: data files that are in it, and such that were removed by its time."""
+
+    files: dict[str, DataFile] = field(default_factory=dict)
+    removed: dict[str, DataFile] = field(default_factory=dict)
+
+
+@dataclass
+class _SearchedTable:
+    """A table by its newest metadata file, with the rows of keys in each of its data files."""
+
+    table: StaticTable
+    io: Mapping[str, str]
+    search: KeyRows
+    rows: dict[str, Rows] = field(default_factory=dict)
+    _manifests: dict[str, _Shown] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, place: str, io: Mapping[str, str], keys: pa.Table, schema: TableSchema) -> _SearchedTable:
+        with answering():
+            table = StaticTable.from_metadata(place, dict(io))
+        return cls(table, io, KeyRows(keys, schema, table.schema()))
+
+    def look(self) -> None:
+        """Find the rows of the keys in every data file that any snapshot has."""
+        for shown in self.shown.values():
+            for path, file in shown.files.items():
+                if path not in self.rows:
+                    holds = self.search.may_be_in(file)
+                    self.rows[path] = self.search.in_file(*storage(self.io, path)) if holds else np.empty(0, np.int64)
+
+    @property
+    def holding(self) -> frozenset[str]:
+        """The data files that have rows of the keys."""
+        return frozenset(path for path, rows in self.rows.items() if len(rows))
+
+    @cached_property
+    def shown(self) -> dict[int, _Shown]:
+        """What each snapshot mentions."""
+        return {one.snapshot_id: self.shown_by(one.snapshot_id) for one in self.table.metadata.snapshots}
+
+    def shown_by(self, snapshot_id: int) -> _Shown:
+        """Read the manifests of a snapshot, those of data files."""
+        found, snapshot = _Shown(), self.table.snapshot_by_id(snapshot_id)
+        assert snapshot is not None
+        with answering():
+            for manifest in snapshot.manifests(self.table.io):
+                if manifest.content == ManifestContent.DATA:
+                    known = self._mentioned(manifest)
+                    found.files.update(known.files)
+                    found.removed.update(known.removed)
+        return found
+
+    def _mentioned(self, manifest: ManifestFile) -> _Shown:
+        if manifest.manifest_path not in self._manifests:
+            found = _Shown()
+            for entry in manifest.fetch_manifest_entry(self.table.io, discard_deleted=False):
+                if entry.data_file.content == DataFileContent.DATA:
+                    there = found.removed if entry.status == ManifestEntryStatus.DELETED else found.files
+                    there[entry.data_file.file_path] = entry.data_file
+            self._manifests[manifest.manifest_path] = found
+        return self._manifests[manifest.manifest_path]
+
+    def shows(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot has a row of the keys, or a manifest with the bounds of a file that may have had.
+
+        What was in a removed file is not known once it is gone.
+        """
+        shown, holding = self.shown[snapshot_id], self.holding
+        return not holding.isdisjoint(shown.files) or any(
+            path in holding or (path not in self.rows and self.search.may_be_in(file))
+            for path, file in shown.removed.items()
+        )
+
+    def hidden(self, snapshot_id: int, paths: Collection[str]) -> dict[str, Rows]:
+        """Return which rows of data files deletion vectors hide in a snapshot."""
+        with answering():
+            tasks = [t for t in self.table.scan(snapshot_id=snapshot_id).plan_files() if t.file.file_path in paths]
+            deletes = _read_all_delete_files(self.table.io, tasks)
+        return {
+            path: np.concatenate([some.to_numpy() for some in hidden]).astype(np.int64)
+            for path, hidden in deletes.items()
+        }
+
+    def partition_of(self, file: DataFile) -> str:
+        """Return the partition of a data file as Iceberg's paths have it."""
+        spec = self.table.specs()[file.spec_id]
+        values = zip(spec.fields, spec.partition_to_path(file.partition, self.table.schema()).split("/"), strict=False)
+        missing = {number for number in range(len(spec.fields)) if file.partition[number] is None}
+        parts = [text for _, text in values] if spec.fields else []
+        return "/".join(
+            f"{text.partition('=')[0]}={_NULL_PARTITION}" if number in missing else text
+            for number, text in enumerate(parts)
+        )
+
+
+# --- doing ------------------------------------------------------------------------------------------------------------
+
+
+def _forget_rows(bench: Workbench, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+    with bench.on(life) as work:
+        lake_table, target = work.lake_table, work.target
+        if target.table.properties().get("gc.enabled") == "false":
+            raise TableHeld(
+                f"{life}: its property gc.enabled is false, so no file of it may be removed. Set it to true, and try "
+                "again.",
+                table=str(life),
+            )
+        io = bench.state.io(lake_table)
+        found = _SearchedTable.at(lake_table.metadata_location, io, keys, schema)
+        found.look()
+        logged = found.holding if POSITION in found.table.schema().column_names else ()
+        moved = {key for path in logged for key in found.search.moved(io, path, found.rows[path])}
+        metadata = found.table.metadata
+        tagged: dict[int, list[str]] = {}
+        for name, ref in metadata.refs.items():
+            if name == "main" or not found.shows(ref.snapshot_id):
+                continue
+            if ref.snapshot_ref_type != SnapshotRefType.TAG:
+                raise TableHeld(
+                    f"{life}: its branch {name} has rows that are to be forgotten, and is not made anew. Remove the "
+                    "branch, and forget the rows again.",
+                    table=str(life),
+                )
+            tagged.setdefault(ref.snapshot_id, []).append(name)
+        main = metadata.current_snapshot_id
+        begun = _Remaking(target, found, lake_table, mark)
+        made = begun.commit(main, tagged, work.label)
+        table = target.session.load(lake_table.identifier)
+        stale = [one for one in found.shown if found.shows(one)]
+        _expire(table, [*stale, *begun.passing])
+        place = bench.table_after_commit(table.operations(), lake_table.identifier).metadata_location
+        swept = _sweep(_SearchedTable.at(place, io, keys, schema), place)
+        return RemovedRows(
+            life,
+            rows=sum(len(found.rows[path]) for path in found.holding),
+            files_rewritten=begun.files,
+            bytes_rewritten=begun.bytes,
+            snapshots_expired=len(stale) + len(begun.passing),
+            tags={name: made[one] for one, names in tagged.items() for name in names},
+            orphans=swept,
+            moved=tuple(sorted(moved)),
+        )
+
+
+@dataclass
+class _Remaking:
+    """The transaction that makes main and tags anew. `passing` are snapshots that were needed on the way only."""
+
+    target: CommitTarget
+    found: _SearchedTable
+    lake_table: LakeTable
+    mark: str
+    files: int = 0
+    bytes: int = 0
+    passing: list[int] = field(default_factory=list)
+
+    def commit(self, main: int | None, tagged: Mapping[int, Sequence[str]], label: Label) -> dict[int, int]:
+        """Commit, and return the new snapshots by those whose place they take."""
+        work = self.target.session.iceberg.transaction(self.target.table)
+        refuse_moved(self.target, work.table())
+        work.updateSchema().commit()  # whatever is committed after the state that was looked at is a lost race
+        made: dict[int, int] = {}
+        for snapshot_id, names in tagged.items():
+            made[snapshot_id] = self._remade(work, snapshot_id, self._label_at(snapshot_id) or label)
+            for name in names:
+                work.manageSnapshots().replaceTag(name, made[snapshot_id]).commit()
+        if main is not None:
+            self._turn_to(work, main)
+            stale = any(map(self.found.shows, self.found.shown))
+            if self.found.shows(main):
+                made[main] = self._remade(work, main, label)
+            elif stale and Label.parse(self._summary(main)) is None:  # the newest label may be that of one that expires
+                self._committed(work.newFastAppend(), label)
+        work.updateProperties().set(FORGOTTEN, self.mark).commit()
+        work.commitTransaction()
+        return made
+
+    def _remade(self, work: Any, snapshot_id: int, label: Label) -> int:
+        """Make a snapshot anew without the rows, with the columns that it has, and make it that of main."""
+        self._turn_to(work, snapshot_id)
+        holding = sorted(self.found.holding & self.found.shown[snapshot_id].files.keys())
+        if holding:
+            hidden, change = self.found.hidden(snapshot_id, holding), work.newOverwrite()
+            for path in holding:
+                old = self.found.shown[snapshot_id].files[path]
+                partition, spec = self.found.partition_of(old), self.target.table.specs().get(old.spec_id)
+                change.deleteFile(self._named(old, partition, spec))
+                gone = np.union1d(self.found.rows[path], hidden.get(path, np.empty(0, np.int64)))
+                written = self._written(path, gone, partition)
+                if written is not None:
+                    change.addFile(data_file(self.target, work.table(), written, spec))
+            self._committed(change, label)
+            self.passing.append(_newest_of(work))
+        self._without_removed(work, label)
+        return _newest_of(work)
+
+    def _turn_to(self, work: Any, snapshot_id: int) -> None:
+        """Let a snapshot be that of main within the transaction, with its own columns."""
+        current = work.table().currentSnapshot()
+        if current is None or int(current.snapshotId()) != snapshot_id:
+            work.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+        known = self.found.table.snapshot_by_id(snapshot_id)
+        main = snapshot_id == self.found.table.metadata.current_snapshot_id
+        schema = self.found.table.metadata.current_schema_id if main or known is None else known.schema_id
+        if schema is not None and schema != int(work.table().schema().schemaId()):
+            operations = work.table().operations()
+            builder = self.target.session.iceberg.java("org.apache.iceberg.TableMetadata")
+            changed = builder.buildFrom(operations.current()).setCurrentSchema(schema).build()
+            operations.commit(operations.current(), changed)
+
+    def _named(self, old: DataFile, partition: str, spec: Any) -> Any:
+        builder = self.target.session.iceberg.java("org.apache.iceberg.DataFiles").builder(spec)
+        builder = builder.withPath(old.file_path).withFormat("parquet").withRecordCount(old.record_count)
+        builder = builder.withFileSizeInBytes(old.file_size_in_bytes)
+        return (builder.withPartitionPath(partition) if partition else builder).build()
+
+    def _written(self, path: str, gone: Rows, partition: str) -> DataFileWritten | None:
+        """Write a data file anew without some rows; None where none is left."""
+        location = f"{path.rsplit('/', 1)[0]}/cdc-{int(time.time())}-{uuid.uuid4().hex}.parquet"
+        size = _copy_without(self.found.io, path, location, gone)
+        if not size:
+            return None
+        self.files, self.bytes = self.files + 1, self.bytes + size
+        return DataFileWritten(location, size, partition)
+
+    def _without_removed(self, work: Any, label: Label) -> None:
+        """Write manifests anew that mention files which were removed: they have the bounds of these."""
+        java = self.target.session.iceberg.java
+        manifests = work.table().currentSnapshot().dataManifests(work.table().io())
+        kinds, chosen = java("java.util.function.Predicate"), None
+        for number in range(manifests.size()):
+            if manifests.get(number).hasDeletedFiles():
+                same = kinds.isEqual(manifests.get(number))
+                chosen = same if chosen is None else getattr(chosen, "or")(same)
+        if chosen is not None:
+            together = java("com.google.common.base.Functions").constant("")
+            self._committed(work.rewriteManifests().clusterBy(together).rewriteIf(chosen), label)
+
+    def _committed(self, change: Any, label: Label) -> None:
+        kept = {name: value for name in (STAGED, REPLAY) if (value := self._newest(name)) is not None}
+        for key, value in {**kept, **label.properties(), FORGOTTEN: self.mark}.items():
+            change.set(key, value)
+        change.commit()
+
+    def _newest(self, name: str) -> str | None:
+        known = sorted(self.found.table.metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
+        return next((value for one in known if (value := self._summary(one.snapshot_id).get(name)) is not None), None)
+
+    def _summary(self, snapshot_id: int) -> Mapping[str, str]:
+        snapshot = self.found.table.snapshot_by_id(snapshot_id)
+        return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+
+    def _label_at(self, snapshot_id: int) -> Label | None:
+        """Return the newest label at or before a snapshot, as far as those before it did not expire."""
+        at: int | None = snapshot_id
+        while at is not None and (snapshot := self.found.table.snapshot_by_id(at)) is not None:
+            if (label := Label.parse(self._summary(at))) is not None:
+                return label
+            at = snapshot.parent_snapshot_id
+        return None
+
+
+def _newest_of(work: Any) -> int:
+    return int(work.table().currentSnapshot().snapshotId())
+
+
+def _copy_without(io: Mapping[str, str], path: str, location: str, gone: Rows) -> int:
+    """Copy a Parquet file row group by row group without some rows, and return its bytes; 0, and no file, for none."""
+    (system, old), (_, new) = storage(io, path), storage(io, location)
+    with answering(), system.open_input_file(old) as source:
+        file = pq.ParquetFile(source)
+        if len(gone) >= file.metadata.num_rows:
+            return 0
+        make_directory(system, new.rsplit("/", 1)[0])
+        with system.open_output_stream(new) as sink:
+            with pq.ParquetWriter(sink, file.schema_arrow, **_as_written(file)) as writer:
+                start = 0
+                for group in range(file.num_row_groups):
+                    rows = file.read_row_group(group)
+                    kept = np.ones(rows.num_rows, np.bool_)
+                    kept[gone[(gone >= start) & (gone < start + rows.num_rows)] - start] = False
+                    start += rows.num_rows
+                    rows = rows if kept.all() else rows.filter(pa.array(kept))
+                    if rows.num_rows:
+                        writer.write_table(rows, row_group_size=rows.num_rows)
+            return int(sink.tell())
+
+
+def _as_written(file: pq.ParquetFile) -> dict[str, Any]:
+    """Return how a file was written, for another one like it."""
+    columns = [file.metadata.row_group(0).column(number) for number in range(file.metadata.num_columns)]
+    kinds = [file.schema.column(number) for number in range(file.metadata.num_columns)]
+    whole = any(one.logical_type.type == "DECIMAL" and one.physical_type.startswith("INT") for one in kinds)
+    codec = columns[0].compression.lower()
+    return {"compression": "none" if codec == "uncompressed" else codec, "store_decimal_as_integer": whole}
+
+
+def _expire(table: Any, snapshots: Iterable[int]) -> None:
+    """Expire exactly these snapshots, with the files that only they refer to."""
+    chosen = list(dict.fromkeys(snapshots))
+    if not chosen:
+        return
+    expiring = table.expireSnapshots().expireOlderThan(1)
+    for one in chosen:
+        expiring = expiring.expireSnapshotId(one)
+    expiring.commit()
+
+
+# --- all files of a table -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredFile:
+    """A file below a table's directories: its location, and what its file system has of it."""
+
+    location: str
+    system: Any
+    info: pafs.FileInfo
+
+
+def _listed(found: _SearchedTable) -> Iterator[_StoredFile]:
+    """Yield the files below a table's directories."""
+    metadata = found.table.metadata
+    other = {metadata.properties.get(name) for name in ("write.data.path", "write.metadata.path")}
+    roots = {one.rstrip("/") for one in (metadata.location, *other) if one}
+    for root in sorted(one for one in roots if not any(one.startswith(f"{other}/") for other in roots)):
+        system, path = storage(found.io, root)
+        with answering():
+            every = system.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+        for one in sorted(every, key=lambda one: str(one.path)):
+            if one.is_file:
+                yield _StoredFile(f"{root}{one.path.removeprefix(path)}", system, one)
+
+
+def _referenced(found: _SearchedTable, place: str) -> set[str]:
+    """Return the paths of all files that a metadata file refers to, and its own, as file systems have them."""
+    used = {place}
+    with answering():
+        for snapshot in found.table.metadata.snapshots:
+            used.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(found.table.io):
+                used.add(manifest.manifest_path)
+                used |= {one.data_file.file_path for one in manifest.fetch_manifest_entry(found.table.io)}
+    used |= {one.statistics_path for one in found.table.metadata.statistics}
+    return {storage(found.io, one)[1] for one in used}
+
+
+def _sweep(found: _SearchedTable, place: str) -> int:
+    """Remove metadata files, and files with the keys, that are older than the newest one and that it does not refer to.
+
+    Return how many. No commit can take them in any more: it would be of a state from before, and is refused.
+    """
+    used, removed = _referenced(found, place), 0
+    system, newest = storage(found.io, place)
+    before = system.get_file_info(newest).mtime
+    for one in _listed(found):
+        old = one.info.path not in used and one.info.mtime < before
+        if old and (one.location.endswith(".metadata.json") or _has(found, one, set())):
+            with suppress(FileNotFoundError):
+                one.system.delete_file(one.info.path)
+            removed += 1
+    return removed
+
+
+def _has(found: _SearchedTable, file: _StoredFile, clean: Collection[str]) -> bool:
+    """Return whether a file has the keys. Of data files that are `clean` bounds in manifests may equal them."""
+    path = file.info.path
+    if path.endswith(".parquet"):
+        return bool(len(found.search.in_file(file.system, path)))
+    with answering(), file.system.open_input_stream(path) as source:
+        data = source.read()
+    if any(token in data for token in found.search.tokens):
+        return True
+    if not path.endswith(".avro") or path.rpartition("/")[2].startswith("snap-"):
+        return False
+    manifest = ManifestFile.from_args(
+        manifest_path=file.location, manifest_length=len(data), content=ManifestContent.DATA, partition_spec_id=0,
+        sequence_number=0, min_sequence_number=0, added_snapshot_id=0,
+    )  # fmt: skip
+    with answering():
+        entries = manifest.fetch_manifest_entry(found.table.io, discard_deleted=False)
+    return any(
+        found.search.is_shown(entry.data_file)
+        for entry in entries
+        if storage(found.io, entry.data_file.file_path)[1] not in clean
+    )
+
+
+def _search_table(state: LakeState, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
+    """Read every file below a table's directories, whether anything refers to it or not, and tell which have the keys.
+
+    Of data files the columns of the key are read and compared by their types. Manifests must not show a key as a bound
+    of a file that is not there any more. In all other bytes values of eight bytes and more are looked for.
+    """
+    lake_table = state.find(life)
+    found = _SearchedTable.at(lake_table.metadata_location, state.io(lake_table), keys, schema)
+    files = list(_listed(found))
+    data = {one.info.path for one in files if one.location.endswith(".parquet")}
+    having = [one.location for one in files if _has(found, one, data)]
+    return SearchedFiles(str(life), len(files), sum(one.info.size for one in files), tuple(having))

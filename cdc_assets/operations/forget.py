@@ -1,0 +1,206 @@
+"""Rows of a table forgotten, by their keys: taken out of everything that the lake has of them, and proven to be gone.
+
+    find      the tables: the mirror, its history tables, dropped tables that had the name
+    refuse    input that has the keys and is not applied yet, holds, a rebuild that is not finished
+    remove    rows, in every snapshot and file (`lake.forget`); cuts list the snapshots that were made anew
+    prove     everything that is left is read
+
+What is found is found by the key alone: a row that was moved to another key is another one from there on, and such keys
+are named. Every part may be repeated, so a run that was killed is finished by the same command.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from cdc_assets.errors import ForgetRefused, TableMoved
+from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
+from cdc_assets.model.progress import AppliedState, Life
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.explain import rows_of_keys
+from cdc_assets.operations.keys import keys_of, masked_keys
+from cdc_assets.operations.named import table_called
+
+if TYPE_CHECKING:
+    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["ForgettingLake", "forget"]
+
+_ATTEMPTS = 4
+"""How often a table that another writer moves is looked at anew."""
+
+
+class ForgettingLake(Protocol):
+    """The part of a lake that forgetting needs."""
+
+    def unfinished(self) -> Mapping[Life, str]:
+        """Return why old snapshots of tables are still needed, a sentence each."""
+
+    def forget(self, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+        """Take the rows of keys out of a table and all of its snapshots; repeated, it does what is left."""
+
+    def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
+        """Read all that a table has, and tell where rows of the keys are."""
+
+    def follow_tags(self) -> Sequence[str]:
+        """List in cuts the snapshots that their tags have now; return the cuts that changed."""
+
+
+def forget(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    table: str,
+    keys: Sequence[Sequence[str]],
+    run: str = "",
+    say: Callable[[str], object] = lambda _: None,
+) -> ForgetReport:
+    """Take the rows of these keys out of the lake, prove that they are gone, and return the report.
+
+    `table` is a present or former name, or an identity; `keys` are texts as MySQL prints them. Raises BadSettings for a
+    table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves.
+    """
+    started = datetime.now(timezone.utc)
+    pipeline.land()
+    planned = pipeline.plan(whole=True)[1]
+    history = _named(planned, table)
+    life, name = history.life, history.last_name or history.life.born_as
+    schema = _schema(history, planned.applied.get(life))
+    wanted = masked_keys(keys_of(schema, keys, table), schema)
+    targets = {one: _keys_in(wanted, columns, one) for one, columns in _targets(planned, history)}
+    _refuse(pipeline, lake, planned, targets)
+    mark, removed = uuid.uuid4().hex, list[RemovedRows]()
+    for one, (mine, schema) in targets.items():
+        say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
+        removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
+    remade = lake.follow_tags()
+    say("reading what is left")
+    searched = tuple(lake.search(one, mine, schema) for one, (mine, schema) in targets.items())
+    report = ForgetReport(
+        changefeed=pipeline.settings.name,
+        table=name,
+        keys=wanted.num_rows,
+        run=run,
+        begun=started.isoformat(timespec="seconds"),
+        ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        removed=tuple(removed),
+        searched=searched,
+        cuts=tuple(remade),
+        moved=tuple(sorted({key for one in removed for key in one.moved})),
+        feed=_feed(pipeline),
+    )
+    _journal(pipeline, life, report, run)
+    return report
+
+
+def _repeated(pipeline: Pipeline, action: Callable[[], RemovedRows]) -> RemovedRows:
+    for attempt in range(_ATTEMPTS - 1):
+        try:
+            return action()
+        except TableMoved:
+            time.sleep(0.2 * 2**attempt)
+            pipeline.lake.applied()
+    return action()
+
+
+# --- which tables -----------------------------------------------------------------------------------------------------
+
+
+def _named(planned: Plan, table: str) -> TableHistory:
+    """Return the table of the source that a person means, also one that has no mirror or was dropped."""
+    lives = planned.history.lives if planned.feed is None else planned.feed.lives
+    return table_called(table, {life: one for life, one in lives.items() if not life.kind}, planned)
+
+
+def _targets(planned: Plan, table: TableHistory) -> Iterator[tuple[Life, TableSchema]]:
+    """Yield the lake's tables that may have rows of it, with their columns; those that had its name before, too."""
+    lives = {**(planned.feed.lives if planned.feed is not None else {}), **planned.history.lives}
+    name = table.last_name
+    sources = {
+        life
+        for life, one in lives.items()
+        if life == table.life or (name is not None and any(known.folded == name.folded for known, _, _ in one.names))
+    }
+    for life, state in sorted(planned.applied.items()):
+        if life.source in sources and life in lives and not _is_purged(state):
+            yield life, _schema(lives[life], state)
+
+
+def _is_purged(state: AppliedState) -> bool:
+    return state.key is None and state.name is None
+
+
+def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:
+    """Return the columns of a table as far as its DDL is applied."""
+    seen = [event.after for event in history.events if state is not None and event.at <= state.ddl]
+    return seen[-1] if seen else history.schema
+
+
+def _keys_in(wanted: pa.Table, schema: TableSchema, life: Life) -> tuple[pa.Table, TableSchema]:
+    """Return the keys by the names that a table has for their columns."""
+    if len(schema.key) != wanted.num_columns:
+        raise ForgetRefused(
+            f"{life} has the key ({', '.join(schema.key)}) and not ({', '.join(wanted.column_names)}). Forget its rows "
+            "by its identity, with keys of its own.",
+            table=str(life),
+        )
+    return wanted.rename_columns(list(schema.key)), schema.in_lake
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def _refuse(
+    pipeline: Pipeline, lake: ForgettingLake, planned: Plan, targets: Mapping[Life, tuple[pa.Table, TableSchema]]
+) -> None:
+    """Raise ForgetRefused where input that is not applied has the keys, or may have, or old snapshots are needed."""
+    reasons = [sentence for life, sentence in lake.unfinished().items() if life in targets]
+    sources = {life.source: mine for life, mine in targets.items()}
+    for step in planned.steps:
+        if step.life.source not in sources:
+            continue
+        if isinstance(step, HoldTable):
+            reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
+        elif isinstance(step, ApplyRows):
+            reasons += _unapplied(pipeline, step, *sources[step.life.source])
+    if reasons:
+        found = "\n".join(f"- {one}" for one in dict.fromkeys(reasons))
+        raise ForgetRefused(f"nothing was forgotten:\n{found}\nApply the changefeed first, and forget the rows then.")
+
+
+def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table, schema: TableSchema) -> Iterator[str]:
+    for place, file in enumerate(step.files):
+        rows, problem = rows_of_keys(step, place, pipeline.source.reader, keys, schema)
+        if rows:
+            yield f"{file.path} has rows of the keys that are not applied to {step.life} yet"
+        elif problem:
+            yield f"it is not known whether {file.path} has rows of the keys: {problem}"
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _feed(pipeline: Pipeline) -> str:
+    """Return what of the input may bring the rows back, and for how long."""
+    days = pipeline.settings.source_options.retention_days
+    how_long = f"for {counted(days, 'day')}, until its writer removes them" if days else "for as long as it is kept"
+    return (
+        f"the feed itself ({pipeline.settings.uri}), and dumps that it was joined with, are not written to: they have "
+        f"the rows {how_long}, and a rebuild brings them back until then."
+    )
+
+
+def _journal(pipeline: Pipeline, life: Life, report: ForgetReport, run: str) -> None:
+    now, copies = time.time_ns() // 1_000_000 << 18, sum(one.rows for one in report.removed)
+    text = f"{counted(report.keys, 'key')}, {counted(copies, 'copy', 'copies')} of their rows"
+    pipeline.ledger.record_ddl(pipeline.settings.name, life, now, report.table, "forget", text, StepResult(), run)

@@ -1,0 +1,72 @@
+"""Keys as people give them -> rows of the key's columns as the lake has them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.wording import counted
+from cdc_assets.types.masks import masked_array
+from cdc_assets.types.mysql_types import values
+
+__all__ = ["keys_of", "masked_keys", "parse_keys"]
+
+
+def parse_keys(text: str, place: str) -> list[list[str]]:
+    """Return the keys in a text: CSV without heading, a key in each line. Raises BadSettings where there is none."""
+    found = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    if not found:
+        raise BadSettings(f"{place} has no key; expected CSV without heading, with a key in each line.")
+    return found
+
+
+def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> pa.Table:
+    """Return keys in the types of the lake, before any mask.
+
+    The values of a key are texts as MySQL prints them, in the order of the key; of binary columns hexadecimal digits as
+    x'…'. Raises BadSettings for a table without key, and for keys that do not fit it.
+    """
+    if not schema.key:
+        raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")
+    for key in keys:
+        if len(key) != len(schema.key):
+            raise BadSettings(
+                f"the key of {table} is ({', '.join(schema.key)}), and {counted(len(key), 'value')} came. Give one for "
+                "each."
+            )
+    columns = [schema.column(name) for name in schema.key]
+    found = [_values(column, [key[place] for key in keys]) for place, column in enumerate(columns)]
+    return pa.table(dict(zip(schema.key, found, strict=True)))
+
+
+def masked_keys(keys: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return keys as the lake has them: those of a masked table are looked for, and shown, by their hashes alone."""
+    for place, name in enumerate(keys.column_names):
+        column = schema.column(name)
+        if column.mask is not None:
+            hashes = masked_array(keys.column(place), column)
+            keys = keys.set_column(place, pa.field(name, hashes.type), hashes)
+    return keys
+
+
+def _values(column: Column, texts: Sequence[str]) -> pa.Array:
+    raw = [_bytes(column, text) if text.startswith("x'") and text.endswith("'") else text for text in texts]
+    binary = any(isinstance(one, bytes) for one in raw)
+    given = [one.encode() if binary and isinstance(one, str) else one for one in raw]
+    read = values(pa.array(given, pa.binary() if binary else pa.string()), column).array
+    if read.null_count:
+        wrong = next(text for text, value in zip(texts, read.to_pylist(), strict=True) if value is None)
+        raise BadSettings(f'"{wrong}" is no value of the key column {column.name}, which is {column.type}.')
+    return read
+
+
+def _bytes(column: Column, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text[2:-1])
+    except ValueError:
+        raise BadSettings(f'"{text}" are no hexadecimal digits, as of the key column {column.name}.') from None

@@ -1,0 +1,41 @@
+"""What was done to forget rows, as lines of text that can be filed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.wording import counted
+
+__all__ = ["forget_json", "forget_lines"]
+
+
+def forget_lines(report: ForgetReport) -> Iterator[str]:
+    """Yield what was removed of which table, what was searched, and what may bring the rows back."""
+    yield f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
+    for one in report.removed:
+        rewritten = f"{counted(one.files_rewritten, 'data file')} written anew ({one.bytes_rewritten:,} bytes)"
+        copies = counted(one.rows, "copy of a row", "copies of rows")
+        expired = counted(one.snapshots_expired, "snapshot")
+        orphans = counted(one.orphans, "file that nothing referred to", "files that nothing referred to")
+        yield f"  removed   {one.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
+    yield from (f"  made anew the cut {name}" for name in report.cuts)
+    for place in report.searched:
+        size = f"{counted(place.files, 'file')}, {place.bytes:,} bytes"
+        yield f"  searched  {place.place}: {size}: {_found(place.having)}"
+    for key in report.moved:
+        yield f"  moved     a row of these keys had the key ({', '.join(key)}) as well, which is not forgotten"
+    yield f"  not ours  {report.feed}"
+    yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
+
+
+def _found(having: tuple[str, ...]) -> str:
+    return f"found in {', '.join(having)}" if having else "nothing found"
+
+
+def forget_json(report: ForgetReport) -> dict[str, Any]:
+    """Return a report for programs."""
+    removed = [{**asdict(one), "life": str(one.life)} for one in report.removed]
+    return {**asdict(report), "table": str(report.table), "removed": removed, "complete": report.complete}

@@ -1,0 +1,177 @@
+"""Rows forgotten on Iceberg: no byte of them is left in any file, and all others are what they were, in cuts too."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.lake import Lake
+from cdc_assets.lake.forget import LakeForgetting
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.forget import forget
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.maintenance import maintain
+from cdc_assets_tests.canaries import leaks
+from cdc_assets_tests.kills import Killed, Trap, trapped
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
+
+pytestmark = pytest.mark.timeout(900)
+
+SEAMS = (
+    "cdc_assets.lake.forget:_forget_rows",
+    "cdc_assets.lake.forget:_copy_without",
+    "cdc_assets.lake.forget:_expire",
+    "cdc_assets.lake.forget:_sweep",
+    "cdc_assets.lake.forget:LakeForgetting.follow_tags",
+    "cdc_assets.lake.forget:LakeForgetting.search",
+)
+
+
+class Shop(LittleFeed):
+    """A table with both kinds of history; every value of a row is a token that is nowhere else."""
+
+    def __init__(self, directory: Path, lake: Lake) -> None:
+        super().__init__(directory)
+        self.lake, self.ledger, self.at = lake, Ledger("sqlite://"), FIRST
+        self.version: Tso = FIRST
+        self.tokens: dict[int, set[bytes]] = {}
+        self.create("shop.t")
+
+    def pipeline(self) -> LakePipeline:
+        settings = self.settings("default", history={"shop.*": ["log", "scd2"]}, maintenance=EAGER)
+        return LakePipeline(settings, settings.open_source(), self.lake, self.ledger)
+
+    def window(self, op: str, *keys: int, apply: bool = True) -> None:
+        rows = []
+        for key in keys:
+            self.at += 1 << 18
+            token = f"token-{key}-{uuid.uuid4().hex}"[:40]
+            self.tokens.setdefault(key, set()).add(token.encode())
+            rows.append((op, self.at, key, token if self.version == FIRST else f'{token}","5'))
+        self.rows("shop.t", self.version, rows)
+        self.publish(self.at + 5)
+        if apply:
+            outcome = self.pipeline().apply("run")
+            assert outcome.complete, outcome.tables
+        self.at += 10
+
+    def widen(self) -> None:
+        self.version = self.at + 1
+        self.ddl("shop.t", self.version, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+        self.publish(self.at + 2)
+        assert self.pipeline().apply("run").complete
+        self.at += 10
+
+    def forget(self, *keys: int) -> ForgetReport:
+        return forget(self.pipeline(), LakeForgetting(self.lake), "shop.t", [[str(key)] for key in keys], "run")
+
+    def left(self, *keys: int) -> list[str]:
+        return leaks(Path(str(self.lake.settings.local_directory)), set().union(*(self.tokens[key] for key in keys)))
+
+    def files(self, life: Life, *keys: int) -> set[str]:
+        """Return the data files of a table as it is now, or those that may have some keys."""
+        table = self.lake.state.catalog.load_table(self.lake.state.tables()[life].identifier)
+        listed = ", ".join(map(str, keys))
+        tasks = table.scan(row_filter=f"id IN ({listed})" if keys else "id >= 0").plan_files()
+        return {task.file.file_path for task in tasks}
+
+    def contents(self, tag: str | None = None) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows and columns of all tables, those of a cut by its tag."""
+        found = {}
+        for life, one in self.lake.state.tables().items():
+            table = self.lake.state.catalog.load_table(one.identifier)
+            scan = table.scan() if tag is None else table.scan(snapshot_id=one.tags[tag])
+            rows = scan.to_arrow().to_pylist()
+            found[life.kind] = sorted(rows, key=repr)
+        return found
+
+
+@pytest.fixture
+def shop(open_lake: Callable[..., Lake], tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path, open_lake())
+    yield shop
+    shop.ledger.close()
+
+
+def without(rows: dict[str, list[dict[str, Any]]], *keys: int) -> dict[str, list[dict[str, Any]]]:
+    return {kind: [row for row in some if row["id"] not in keys] for kind, some in rows.items()}
+
+
+def filled(shop: Shop) -> None:
+    """Windows with a cut before and a cut behind others, upkeep between them, and a DDL at the end."""
+    shop.window("I", *range(30))
+    make_cut(shop.pipeline(), "first")
+    shop.window("U", 3, 4)
+    shop.window("D", 9)
+    maintain(shop.pipeline(), later_ms())
+    shop.window("U", 3, 7)
+    shop.window("I", 40, 41)
+    make_cut(shop.pipeline(), "second")
+    shop.widen()
+    shop.window("U", 7, 11)
+
+
+FEW = ("after _copy_without", "before _expire", "before LakeForgetting.follow_tags")
+
+
+@pytest.mark.parametrize("places", [FEW, pytest.param(("",), marks=pytest.mark.soak)], ids=["few", "every"])
+def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_however_often_it_was_killed(
+    shop: Shop, places: tuple[str, ...]
+) -> None:
+    filled(shop)
+    assert shop.left(3, 7, 9)
+    before = {tag: shop.contents(tag) for tag in (None, "first", "second")}
+    expected = {tag: without(rows, 3, 7, 9) for tag, rows in before.items()}
+    progress = {life: state.progress for life, state in shop.lake.applied().items()}
+    others = {str(life): shop.files(life) - shop.files(life, 3, 7, 9) for life in progress}
+    killed = set[str]()
+    while True:
+        trap = Trap(lambda _, name: name not in killed and any(place in name for place in places))
+        with trapped(trap, SEAMS), suppress(Killed):
+            report = shop.forget(3, 7, 9)
+        if not trap.killed:
+            break
+        killed.add(trap.killed)
+        for tag, rows in expected.items():
+            assert {kind: without({kind: some}, 3, 7, 9)[kind] for kind, some in shop.contents(tag).items()} == rows
+    assert len(killed) >= len(FEW)
+    assert shop.left(3, 7, 9) == []
+    assert {tag: shop.contents(tag) for tag in before} == expected
+    assert {str(life): shop.files(life) & others[str(life)] for life in progress} == others
+    assert {life: state.progress for life, state in shop.lake.applied().items()} == progress
+    assert report.complete
+    assert [cut.name for cut in shop.lake.cuts() if all(one.forgotten for one in cut.taken)] == ["first", "second"]
+    listed = {(cut.name, one.life): one.snapshot_id for cut in shop.lake.cuts() for one in cut.taken}
+    assert listed == {
+        (tag, life): snapshot for life, one in shop.lake.state.tables().items() for tag, snapshot in one.tags.items()
+    }
+    assert [entry.action for entry in shop.ledger.journal("default")][-1] == "forget"
+    again = shop.forget(3, 7, 9)
+    assert (again.complete, sum(one.files_rewritten + one.snapshots_expired for one in again.removed)) == (True, 0)
+    shop.window("I", 3, 70)
+    assert [row["id"] for row in shop.contents()[""] if row["id"] in (3, 7, 70)] == [3, 70]
+
+
+@pytest.mark.soak
+def test_dropped_tables_of_the_name_forget_the_row_too(shop: Shop) -> None:
+    shop.window("I", 1, 2)
+    shop.ddl("shop.t", shop.at + 1, "DROP TABLE `t`", 4, columns=False)
+    shop.create("shop.t", shop.at + 2)
+    shop.version = FIRST
+    shop.publish(shop.at + 3)
+    assert shop.pipeline().apply("run").complete
+    assert shop.forget(1).complete
+    assert shop.left(1) == []
+    assert shop.left(2)
+    assert TableId("shop", "t") in shop.lake.names()
