@@ -83,6 +83,7 @@ NAMED_ELSEWHERE = {
     "operations/as_of.py": "states of scd2 are chosen by their intervals",
     "cli/cuts.py": "extracts are written as CSV, too",
     "operations/change_files.py": "the same",
+    "settings/extracts.py": "the same",
     "operations/extract.py": "extracts are what a log would have",
     "model/kinds.py": "the setting history names kinds",
     "settings/history.py": "the same",

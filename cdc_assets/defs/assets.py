@@ -25,8 +25,9 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline, log_steps
+from cdc_assets.pipeline.pipeline import log_steps
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.related import related
@@ -183,7 +184,7 @@ def _checked(work: _Work | None, *, passed: bool) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=passed, metadata=report_metadata(report))
 
 
-def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, work: _Work) -> None:
+def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, work: _Work) -> None:
     """Commit a staged window; where its table has moved meanwhile, plan the partition anew and apply that."""
     pipeline.published = work.published
     windows = list(zip(work.steps, work.windows, strict=True))
@@ -201,7 +202,7 @@ def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pi
 
 
 def _recorded(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, work: _Work | None
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, work: _Work | None
 ) -> dict[str, Any]:
     """Record how the partition's tables stand after the run, log their events, and return the figures of `dml`."""
     key = parse_partition_key(context.partition_key)
@@ -215,7 +216,7 @@ def _recorded(
     return dml_metadata(outcome.plan, key, step, changed)
 
 
-def _of_others(context: Any, source: ConfiguredFeed, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:
+def _of_others(context: Any, source: ConfiguredFeed, pipeline: LakePipeline, key: PartitionKey) -> Callable[..., None]:
     """Return the callback that logs the partitions that a run applies because its own needs them."""
     events = RunEvents(context, source, pipeline, own=key)
     events.begin()
@@ -225,7 +226,7 @@ def _of_others(context: Any, source: ConfiguredFeed, pipeline: Pipeline, key: Pa
 def _log_lake_tables(
     context: Any,
     source: ConfiguredFeed,
-    pipeline: Pipeline,
+    pipeline: LakePipeline,
     outcome: Outcome,
     lives: Iterable[Life] = (),
     changed: int = 0,
@@ -243,7 +244,11 @@ def _log_lake_tables(
 
 
 def _report(
-    context: Any, source: ConfiguredFeed, pipeline: Pipeline, outcome: Outcome, lives: Collection[Life] | None = None
+    context: Any,
+    source: ConfiguredFeed,
+    pipeline: LakePipeline,
+    outcome: Outcome,
+    lives: Collection[Life] | None = None,
 ) -> None:
     """Log the checks of the changefeed and of the tables that the run moved, as a catch-up run does."""
     for evaluation in evaluations(source, pipeline, outcome, lives):
@@ -253,7 +258,7 @@ def _report(
 # --- which steps a partition needs ------------------------------------------------------------------------------------
 
 
-def _through(pipeline: Pipeline, key: PartitionKey, phase: Phase, run: str) -> tuple[set[Life], Outcome]:
+def _through(pipeline: LakePipeline, key: PartitionKey, phase: Phase, run: str) -> tuple[set[Life], Outcome]:
     lives: set[Life] = set()
 
     def select(plan: Plan) -> Iterable[Step]:
@@ -272,7 +277,7 @@ def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
     return [step for step in plan.steps if step in wanted]
 
 
-def _split(pipeline: Pipeline, key: PartitionKey) -> tuple[list[Step], tuple[ApplyRows, ...]]:
+def _split(pipeline: LakePipeline, key: PartitionKey) -> tuple[list[Step], tuple[ApplyRows, ...]]:
     """Split the partition's steps: the last window is staged for the check, the steps before it are applied."""
     _, plan = pipeline.plan()
     steps, last = _needed(plan, key, Phase.ROWS), list[ApplyRows]()
@@ -291,7 +296,7 @@ def _still(plan: Plan, wanted: list[Step]) -> list[Step]:
 
 
 def _raise_unless_applied(
-    context: Any, source: ConfiguredFeed, pipeline: Pipeline, outcome: Outcome, lives: set[Life]
+    context: Any, source: ConfiguredFeed, pipeline: LakePipeline, outcome: Outcome, lives: set[Life]
 ) -> None:
     stopped = [table for table in outcome.tables if table.life in lives and table.state.stopped]
     if stopped:

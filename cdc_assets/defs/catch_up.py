@@ -34,7 +34,6 @@ from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
-from cdc_assets.run_coordinator import CHANGEFEED_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE
 
 __all__ = ["catch_up_job"]
@@ -67,16 +66,8 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         if rounds.stopped:
             raise failure(rounds.stopped.values())
 
-    @dg.job(
-        name=job_name,
-        executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.group},
-        description="Applies all tables, or the named ones, to the checkpoint in one run.",
-    )
-    def job() -> None:
-        catch_up()
-
-    return job
+    description = "Applies all tables, or the named ones, to the checkpoint in one run."
+    return source.job(job_name, catch_up, description)
 
 
 # --- which tables, and how long ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.cuts import cut_job, cut_schedules, cut_specs
 from cdc_assets.defs.dumps import dump_spec
-from cdc_assets.defs.extracts import extract_job
+from cdc_assets.defs.extracts import extract_assets, extract_job, extract_sensor
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
@@ -66,13 +66,14 @@ def build_changefeed_defs(
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
     maintenance = maintenance_job(source, f"{job_name}_maintain")
     verify = verify_job(source, f"{job_name}_verify")
-    assets = changefeed_assets(source, partitions)
+    assets, changes = changefeed_assets(source, partitions), extract_assets(source)
     return dg.Definitions(
         assets=[
             *upstream_assets(source),
             *dump_spec(source),
             *assets,
             *cut_specs(source),
+            *changes,
             *(table.asset for table in tables),
         ],
         asset_checks=changefeed_checks(source, [spec for table in tables for spec in table.checks]),
@@ -92,6 +93,7 @@ def build_changefeed_defs(
         ],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint"),
+            *extract_sensor(source, changes, f"{job_name}_extracts"),
             *([freshness_sensor(source)] if changefeed.lag_targets or changefeed.lag_target_seconds else []),
         ],
         resources={"pyspark": pyspark or _SPARK, "s3": s3 or _S3},

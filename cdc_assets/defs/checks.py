@@ -3,7 +3,8 @@
     on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
     on a lake table     row_arithmetic (before + inserted - deleted = after), initial_rows (those from before the
                         changefeed exist), freshness (against its own lag target), equals_source (when it was last
-                        compared), keeps_up (it does not fall behind)
+                        compared), keeps_up (it does not fall behind), states (of a table of all states: they do not
+                        overlap, and those that are open are the mirror's rows)
     on a dml partition  column_types: the one that gates the write, see `assets`
 
 All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
@@ -23,6 +24,7 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
+from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import TableState
@@ -35,9 +37,11 @@ from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.operations.inspect import conformance_report
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.kinds import source_of
+from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.report.findings import group_text, grouped
@@ -59,6 +63,7 @@ __all__ = [
     "keeps_up_result",
     "quarantine_result",
     "standing",
+    "states_result",
     "table_results",
     "table_specs",
 ]
@@ -70,7 +75,10 @@ CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
 
 FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_rows"
-EQUALS_SOURCE, KEEPS_UP = "equals_source", "keeps_up"
+EQUALS_SOURCE, KEEPS_UP, STATES = "equals_source", "keeps_up", "states"
+
+_LOOKED_AT = 1_000_000
+"""Changes of a run whose states are looked at; those of more are left to maintenance."""
 
 
 def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
@@ -113,7 +121,7 @@ def _table_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) ->
         wanted = context.selected_asset_check_keys
         with source.pipeline(s3) as pipeline:
             outcome = pipeline.status()
-            results = list(table_results(source, pipeline, outcome.tables, outcome.checkpoint, time.time()))
+            results = list(table_results(source, pipeline, outcome.tables, outcome.plan, time.time()))
         for result in results:
             assert result.asset_key is not None
             assert result.check_name is not None
@@ -150,6 +158,14 @@ def table_specs(source: ConfiguredFeed, table: TableId) -> Iterator[dg.AssetChec
             asset=lake_key(source.changefeed, table),
             description="The table was equal to its source when it was last compared, and that is not long ago.",
         )
+    beside = source_of(source.changefeed.history_rules, table)
+    if beside is not None and keeps_states(beside[1]):
+        yield dg.AssetCheckSpec(
+            STATES,
+            asset=lake_key(source.changefeed, table),
+            description="The states of a row do not overlap, and those that are open are the rows of the mirror: on "
+            "the keys of a run's windows, and of all rows in maintenance.",
+        )
     target = source.changefeed.lag_target_of(table)
     if target is not None:
         description = f"Everything is applied through at least {seconds_text(target)} ago."
@@ -157,7 +173,7 @@ def table_specs(source: ConfiguredFeed, table: TableId) -> Iterator[dg.AssetChec
 
 
 def evaluations(
-    source: ConfiguredFeed, pipeline: Pipeline, outcome: Outcome, touched: Collection[Life] | None = None
+    source: ConfiguredFeed, pipeline: LakePipeline, outcome: Outcome, touched: Collection[Life] | None = None
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield a run's check results: all checks of the changefeed, and those of the lake tables that it touched.
 
@@ -175,7 +191,7 @@ def evaluations(
     if touched is None:
         touched = {table.life for table in outcome.tables if table.steps or table.error is not None}
     moved = [table for table in outcome.tables if table.life in touched]
-    for result in table_results(source, pipeline, moved, outcome.checkpoint, time.time()):
+    for result in table_results(source, pipeline, moved, outcome.plan, time.time()):
         assert result.asset_key is not None
         yield evaluation(result.asset_key, result)
 
@@ -262,7 +278,7 @@ def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
 
 
 def table_results(
-    source: ConfiguredFeed, pipeline: Pipeline, tables: Iterable[TableOutcome], checkpoint: Tso, now: float
+    source: ConfiguredFeed, pipeline: LakePipeline, tables: Iterable[TableOutcome], planned: Plan, now: float
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the results for lake tables as of `now`, seconds since 1970. Dropped tables have none."""
     accounts = pipeline.ledger.accounts(source.changefeed.name)
@@ -279,7 +295,9 @@ def table_results(
         yield keeps_up_result(key, forecast(points.get(str(table.life), ()), now, target))
         if verify.source is not None:
             yield equality_result(key, comparisons.get(table.name), table.through, verify.stale_days)
-        fresh = freshness_of(source, table, checkpoint, now)
+        if keeps_states(table.life.kind) and table.life in pipeline.lake.applied():
+            yield _looked_at(key, pipeline, table, planned, accounts.get(str(table.life), ()))
+        fresh = freshness_of(source, table, planned.checkpoint, now)
         if fresh is not None:
             yield fresh.result()
 
@@ -318,6 +336,23 @@ def keeps_up_result(key: dg.AssetKey, expected: Forecast) -> dg.AssetCheckResult
     if not passed:
         sentence += " Raise runs_at_once and run_tables, give the run more cores, or let it run on executors (decode)."
     return _result(KEEPS_UP, passed, {"pace": expected.pace, **metadata}, False, sentence, key)
+
+
+def _looked_at(
+    key: dg.AssetKey, pipeline: LakePipeline, table: TableOutcome, planned: Plan, accounts: Sequence[WindowMetrics]
+) -> dg.AssetCheckResult:
+    """Look at the states of a run's windows, or of the newest one."""
+    windows = table.accounts or accounts[-1:]
+    if sum(one.changes for one in windows) > _LOOKED_AT:
+        return states_result(key, "", "Too many are new to look at them: maintenance does.")
+    since = min((one.lo for one in windows), default=table.through)
+    return states_result(key, pipeline.lake.look_at_states(table.life, since, planned.history.lives[table.life].schema))
+
+
+def states_result(key: dg.AssetKey, fault: str, passed: str = "") -> dg.AssetCheckResult:
+    """Fail for states that overlap, or do not lead to the mirror; `fault` names the first keys."""
+    sentence = fault or passed or "The states that were looked at do not overlap, and lead to the rows of the mirror."
+    return _result(STATES, not fault, {}, error=True, description=sentence, asset_key=key)
 
 
 def equality_result(

@@ -18,7 +18,6 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, CutRefused, MetadataMissing
 from cdc_assets.operations.cuts import is_cut_due, make_cut
 from cdc_assets.pipeline.pipeline import log_steps
-from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
 __all__ = ["CutConfig", "cut_job", "cut_schedules", "cut_specs"]
 
@@ -74,18 +73,12 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         except (BadSettings, CutRefused) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
 
-    @dg.job(
-        name=job_name,
-        executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.group},
-        description="Makes a cut: one state of all tables at one position, which any engine reads by its name. Tables "
+    description = (
+        "Makes a cut: one state of all tables at one position, which any engine reads by its name. Tables "
         "are applied as far as there first. Refused, with nothing left of it, where a table is held or incomplete and "
-        "`without` does not leave it out.",
+        "`without` does not leave it out."
     )
-    def job() -> None:
-        cut_tables()
-
-    return job
+    return source.job(job_name, cut_tables, description)
 
 
 def cut_schedules(source: ConfiguredFeed, catch_up: dg.JobDefinition, name: str) -> list[dg.ScheduleDefinition]:

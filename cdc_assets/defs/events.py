@@ -21,8 +21,8 @@ from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step, TagTable
 from cdc_assets.model.table_history import Event
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.plan import Plan
 
@@ -55,7 +55,7 @@ class RunEvents:
         self,
         context: dg.OpExecutionContext,
         source: ConfiguredFeed,
-        pipeline: Pipeline,
+        pipeline: LakePipeline,
         own: PartitionKey | None = None,
     ) -> None:
         self._own = own

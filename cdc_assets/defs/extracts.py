@@ -1,9 +1,17 @@
-"""Extracts in Dagster: a job with a range as its config, and the range of a time window.
+"""Extracts in Dagster: a job with a range as its config, and assets with the changes of each hour or day.
 
-extract_job    the changes of a table after one moment and through another, written to a directory or bucket
-window_range   the range of positions of a time window, for `operations.extract`
+extract_job      the changes of a table after one moment and through another, written to a directory or bucket
+extract_assets   an asset for each entry of the setting `extracts`, partitioned by time
+extract_sensor   asks for the windows that the feed has passed
+window_range     the range of positions of a time window, for `operations.extract`
+
+An asset of a user's that is partitioned by hours or days depends on such an asset by Dagster's default mapping. The
+partitions of `ddl` and `dml` are versions of tables, and a mapping of our own is not known where Dagster plans
+backfills: outside the code location.
 """
 
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,15 +19,21 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
+from cdc_assets.defs.names import changes_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
+from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData, MetadataMissing
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, last_tso
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.moments import parse_moment
-from cdc_assets.run_coordinator import CHANGEFEED_TAG
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.extracts import ExtractSettings
 
-__all__ = ["ExtractConfig", "extract_job", "window_range"]
+__all__ = ["ExtractConfig", "extract_assets", "extract_job", "extract_sensor", "window_range"]
+
+_AT_ONCE = 10
+"""Windows that are asked for in a tick."""
 
 
 class ExtractConfig(dg.Config):
@@ -50,29 +64,110 @@ def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         """Decode the changes of the range again, and write them as one file."""
         if config.format not in FORMATS:
             raise dg.Failure(f"{config.format} is no format; expected {', '.join(FORMATS)}.", allow_retries=False)
+
+        def written(pipeline: Pipeline) -> dict[str, object]:
+            cuts = {one.name: one.at for one in pipeline.lake.cuts()}
+            moments = (parse_moment(text, cuts) for text in (config.since, config.until))
+            found = extract(pipeline, config.table, *moments, net=config.net)
+            return {**found.description(), "rows": write_extract(found, config.out, config.format, {})}
+
+        context.add_output_metadata({**_written(source, s3, written), "out": config.out})
+
+    description = (
+        "Writes the changes of a table after one moment and through another, each once or net, to a "
+        "directory or bucket without files. Reads only. Refused where changes of the range are gone."
+    )
+    return source.job(job_name, extract_changes, description)
+
+
+# --- the changes of each hour -----------------------------------------------------------------------------------------
+
+
+def extract_assets(source: ConfiguredFeed) -> list[dg.AssetsDefinition]:
+    """Return an asset for each table of the setting `extracts`. Raises BadSettings."""
+    return [_extract_asset(source, name, given) for name, given in source.changefeed.extracts.items()]
+
+
+def _extract_asset(source: ConfiguredFeed, name: str, given: ExtractSettings) -> dg.AssetsDefinition:
+    table = TableId(*name.split(".", 1))
+
+    @dg.asset(
+        key=changes_key(source.changefeed, table),
+        deps=[lake_key(source.changefeed, table)],
+        partitions_def=_partitions(given),
+        group_name=source.group,
+        kinds={given.format},
+        owners=list(source.changefeed.owners),
+        description=f"The changes of {name} in each {'hour' if given.every == '1h' else 'day'} of UTC: "
+        f"`{given.out}/<partition>/changes.{given.format}`. An asset with the same partitions depends on it by "
+        "Dagster's default mapping.",
+    )
+    def changes(context: dg.AssetExecutionContext, s3: S3Resource) -> dg.MaterializeResult[None]:
+        since, until = window_range(*context.partition_time_window)
+        out = f"{given.out.rstrip('/')}/{context.partition_key}"
+
+        def written(pipeline: Pipeline) -> dict[str, object]:
+            found = extract(pipeline, name, since, until, net=given.net)
+            rows = write_extract(found, out, given.format, given.options(), again=True)
+            return {**found.description(), "dagster/row_count": rows}
+
+        return dg.MaterializeResult(metadata={**_written(source, s3, written), "out": out})
+
+    return changes
+
+
+def _partitions(given: ExtractSettings) -> dg.TimeWindowPartitionsDefinition:
+    if given.every == "1h":
+        return dg.HourlyPartitionsDefinition(start_date=given.since)
+    return dg.DailyPartitionsDefinition(start_date=given.since)
+
+
+def extract_sensor(source: ConfiguredFeed, assets: list[dg.AssetsDefinition], name: str) -> list[dg.SensorDefinition]:
+    """Return the sensor that asks for each window that the feed has passed, where there are `assets`.
+
+    A window whose run failed is asked for again once an hour.
+    """
+    if not assets:
+        return []
+
+    @dg.sensor(
+        name=name,
+        asset_selection=dg.AssetSelection.assets(*(asset.key for asset in assets)),
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING
+        if source.changefeed.sensor_running
+        else dg.DefaultSensorStatus.STOPPED,
+        description="Asks for the changes of each hour or day that the checkpoint has passed.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
         try:
             with source.pipeline(s3) as pipeline:
-                cuts = {one.name: one.at for one in pipeline.lake.cuts()}
-                moments = (parse_moment(text, cuts) for text in (config.since, config.until))
-                found = extract(pipeline, config.table, *moments, net=config.net)
-                count = write_extract(found, config.out, config.format, {})
-        except (BadSettings, ExtractRefused, MalformedData) as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
-        figures: dict[str, Any] = {**found.description(), "rows": count, "out": config.out}
-        context.add_output_metadata({name: _shown(value) for name, value in figures.items()})
+                fence = pipeline.source.fence()
+        except MetadataMissing as missing:
+            return dg.SkipReason(str(missing))
+        due = [run for asset in assets for run in _due(context.instance, asset, fence)]
+        return dg.SensorResult(run_requests=due[:_AT_ONCE]) if due else dg.SkipReason("no window has ended")
 
-    @dg.job(
-        name=job_name,
-        executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.group},
-        description="Writes the changes of a table after one moment and through another, each once or net, to a "
-        "directory or bucket without files. Reads only. Refused where changes of the range are gone.",
-    )
-    def job() -> None:
-        extract_changes()
-
-    return job
+    return [sensor]
 
 
-def _shown(value: object) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 1 << 53 else value
+def _due(instance: dg.DagsterInstance, asset: dg.AssetsDefinition, fence: Tso) -> Iterator[dg.RunRequest]:
+    partitions = asset.partitions_def
+    assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
+    done = instance.get_materialized_partitions(asset.key)
+    for key in partitions.get_partition_keys():
+        if key not in done and window_range(*partitions.time_window_for_partition_key(key))[1] <= fence:
+            run_key = f"{asset.key.to_user_string()} {key} {int(time.time() // 3600)}"
+            yield dg.RunRequest(run_key, partition_key=key, asset_selection=[asset.key])
+
+
+def _written(source: ConfiguredFeed, s3: S3Resource, write: Callable[[Pipeline], dict[str, object]]) -> dict[str, Any]:
+    try:
+        with source.pipeline(s3) as pipeline:
+            found = write(pipeline)
+    except (BadSettings, ExtractRefused, MalformedData) as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    return {
+        name: str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 1 << 53 else value
+        for name, value in found.items()
+    }

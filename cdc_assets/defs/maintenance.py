@@ -9,13 +9,15 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
+from cdc_assets.decoding.kinds import keeps_states
+from cdc_assets.defs.checks import evaluation, states_result
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain
 from cdc_assets.planning.partitions import format_table
-from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
+from cdc_assets.run_coordinator import TABLE_TAG, TABLES_TAG
 
 __all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
 
@@ -46,6 +48,9 @@ def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             raise dg.Failure(str(error), allow_retries=False) from error
         context.add_output_metadata(_figures(upkept), output_name="result")
         for one in upkept.tables:
+            if one.name is not None and one.looked and one.life is not None and keeps_states(one.life.kind):
+                key = lake_key(source.changefeed, one.name)
+                yield evaluation(key, states_result(key, one.problem, "All states were looked at."))
             if one.name is not None:
                 metadata: dict[str, Any] = one.figures()
                 yield dg.AssetObservation(
@@ -56,18 +61,12 @@ def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             raise dg.Failure("\n".join(problems), allow_retries=False)
         yield dg.Output(None)
 
-    @dg.job(
-        name=job_name,
-        executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.group},
-        description="Compacts small files and deleted rows, rewrites manifests, expires snapshots and removes orphan "
+    description = (
+        "Compacts small files and deleted rows, rewrites manifests, expires snapshots and removes orphan "
         "files, if that is due by the changefeed's `maintenance` settings. Progress is kept, and so are snapshots that "
-        "an open partition exchange reads. In a race with a writer one of the two wins, and the other retries.",
+        "an open partition exchange reads. In a race with a writer one of the two wins, and the other retries."
     )
-    def job() -> None:
-        maintain_tables()
-
-    return job
+    return source.job(job_name, maintain_tables, description)
 
 
 def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:

@@ -19,7 +19,17 @@ import dagster as dg
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import ChangefeedSettings
 
-__all__ = ["asset_key", "check_output", "feed_key", "feed_name", "keys_name", "lake_key", "shown", "upstream_key"]
+__all__ = [
+    "asset_key",
+    "changes_key",
+    "check_output",
+    "feed_key",
+    "feed_name",
+    "keys_name",
+    "lake_key",
+    "shown",
+    "upstream_key",
+]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _DIGESTED = re.compile(r".*_[0-9a-f]{12}")
@@ -55,6 +65,11 @@ def lake_key(changefeed: ChangefeedSettings, table: TableId) -> dg.AssetKey:
     """Return the key of a lake table: its namespace and name, unique in a lake."""
     parts = changefeed.namespace_of(table.schema), table.table
     return dg.AssetKey(["lake", *(part.replace("%", "%25").replace("/", "%2F") for part in parts)])
+
+
+def changes_key(changefeed: ChangefeedSettings, table: TableId) -> dg.AssetKey:
+    """Return the key of the changes of a table by hours or days (setting `extracts`)."""
+    return dg.AssetKey(["changes", *lake_key(changefeed, table).path[1:]])
 
 
 def check_output(key: dg.AssetKey, check: str = "") -> str:

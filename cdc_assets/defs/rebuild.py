@@ -19,10 +19,9 @@ from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.rebuild import SwappedTable, incomplete_in_dumps, rebuild
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import format_partition_key
 from cdc_assets.planning.plan import Plan
-from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG
+from cdc_assets.run_coordinator import TABLE_TAG
 
 __all__ = ["RebuildConfig", "rebuild_job"]
 
@@ -57,20 +56,14 @@ def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job, with a description of its options for the launch form."""
     rebuild_tables = _rebuild_op(source, f"{job_name}_tables")
 
-    @dg.job(
-        name=job_name,
-        executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.group},
-        description="Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
+    description = (
+        "Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
         "readers see the old rows or the new ones, never none. Refused, with nothing changed, if the history begins "
         "with neither CREATE TABLE nor a dump, if files of it are missing, if a table is held or if records are in "
         "quarantine. A killed run is continued by the next one. Writers may go on meanwhile; with the tag "
-        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, they wait in the queue instead.",
+        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, they wait in the queue instead."
     )
-    def job() -> None:
-        rebuild_tables()
-
-    return job
+    return source.job(job_name, rebuild_tables, description)
 
 
 def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
@@ -112,7 +105,7 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: La
 
 
 def _events(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, done: Sequence[SwappedTable]
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, done: Sequence[SwappedTable]
 ) -> Iterator[Any]:
     """Add partitions that are new, and yield the events and checks of what was rebuilt."""
     name, outcome = source.changefeed.name, pipeline.status()
@@ -123,7 +116,7 @@ def _events(
 
 
 def _partitions(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, plan: Plan, one: SwappedTable
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, plan: Plan, one: SwappedTable
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the events of `ddl` and `dml` for a table that begins with a dump now: its first partition."""
     key = log_rebuilt(context, source, plan, one.life)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
@@ -19,6 +20,7 @@ from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_pipeline, open_state
+from cdc_assets.run_coordinator import CHANGEFEED_TAG
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.settings.env import merged
 
@@ -57,6 +59,20 @@ class ConfiguredFeed:
     def group(self) -> str:
         """The changefeed's name in the form that Dagster accepts for groups, ops, jobs and assets."""
         return feed_name(self.changefeed.name)
+
+    def job(self, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
+        """Return a job of one op on this changefeed."""
+
+        @dg.job(
+            name=name,
+            executor_def=dg.in_process_executor,
+            tags={CHANGEFEED_TAG: self.group},
+            description=description,
+        )
+        def job() -> None:
+            op()
+
+        return job
 
     def with_credentials(self, s3: S3Resource) -> ChangefeedSettings:
         """Return the changefeed's settings with the credentials of the S3 resource."""

@@ -18,7 +18,6 @@ from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.status import known_tables
 from cdc_assets.operations.verify import known_equal, options_of, verify
 from cdc_assets.report.comparison import comparison_lines, summary_line
-from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
 __all__ = ["VerifyConfig", "verify_job", "verify_schedule"]
 
@@ -69,18 +68,12 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             raise dg.Failure(f"{summary_line(found)}\n{text}", allow_retries=False)
         yield dg.Output(None)
 
-    @dg.job(
-        name=job_name,
-        executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.group},
-        description="Compares tables with the source of the changefeed's `verify` settings, row by row, as of the TSO "
+    description = (
+        "Compares tables with the source of the changefeed's `verify` settings, row by row, as of the TSO "
         "through which they are applied. Fails where a table is different or could not be compared; writes only "
-        "if `repair` is said.",
+        "if `repair` is said."
     )
-    def job() -> None:
-        verify_tables()
-
-    return job
+    return source.job(job_name, verify_tables, description)
 
 
 def verify_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:

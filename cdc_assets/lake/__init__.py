@@ -29,7 +29,8 @@ schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
-state_checks         whether states overlap, and differ from the mirror
+history_checks       whether states overlap, and what history tables lead to is the mirror
+recent_states        the same of states that runs have just written, without Spark (no JVM)
 chores               what is due for a table's files (no JVM)
 cuts                 the cuts of a changefeed: their list and their tags
 forget               rows of keys taken out of all snapshots and files of a table

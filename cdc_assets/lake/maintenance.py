@@ -19,16 +19,17 @@ from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.formats import POSITION
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
+from cdc_assets.lake.history_checks import history_problem
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
-from cdc_assets.lake.state_checks import state_problem
 from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -167,12 +168,12 @@ class LakeMaintenance:
             self._repeated(life, lambda session: _expire(self._load(session, life), due.expire))
         return orphans
 
-    def problem(self, life: Life | None) -> str:
-        """Return what is wrong with a table's rows by themselves, a sentence, "" for nothing."""
-        if life is None or not life.kind:
+    def problem(self, life: Life, schema: TableSchema) -> str:
+        """Return what is wrong with the rows of a history table of these columns, a sentence, "" for nothing."""
+        if self._quarantine.counts().keys() & {life, life.source}:
             return ""
         with races(str(life)), self.lake.workbench.sessions.step() as session:
-            return state_problem(self.lake.state, session, life)
+            return history_problem(self.lake.state, session, life, schema)
 
     def _again(self, life: Life) -> TableFacts:
         """Read one table's facts again."""

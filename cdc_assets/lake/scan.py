@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable
 
 from cdc_assets.lake.failures import answering
@@ -38,26 +37,31 @@ class TableScan:
         """The types of its columns in Iceberg's words, by name in their order."""
         return {field.name: str(field.field_type) for field in self._table.schema().fields}
 
-    def pieces(self) -> Sequence[FileScanTask]:
-        """Return its data files, each with its delete files."""
-        with answering():
-            return tuple(self._table.scan().plan_files())
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        """Return the Arrow types of columns."""
+        return schema_to_pyarrow(self._table.schema().select(*columns), include_field_ids=False)
 
-    def read(self, piece: FileScanTask, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the rows of a data file, batch by batch."""
-        scan = self._table.scan(selected_fields=tuple(columns))
+    def pieces(self, condition: str = "") -> Sequence[FileScanTask]:
+        """Return its data files, each with its delete files; of those that have no row for a condition, none."""
         with answering():
-            reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), AlwaysTrue())
+            return tuple(self._table.scan(condition or AlwaysTrue()).plan_files())
+
+    def read(self, piece: FileScanTask, columns: Sequence[str], condition: str = "") -> Iterator[pa.Table]:
+        """Yield the rows of a data file that fulfil a condition (of Iceberg's expressions), batch by batch."""
+        scan = self._table.scan(condition or AlwaysTrue(), tuple(columns))
+        with answering():
+            reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
             # What PyIceberg has in public holds a whole data file at once, of several gigabytes once it is decoded.
             deletes = _read_all_delete_files(self._table.io, [piece])
             for batch in reader._record_batches_from_scan_tasks_and_deletes([piece], deletes):
                 yield pa.Table.from_batches([batch]).select(list(columns))
 
-    def between(self, column: str, low: int, high: int) -> Iterator[pa.Table]:
-        """Yield the rows whose value is in (low, high], batch by batch, of the files that may have some."""
-        with answering():
-            pieces = tuple(self._table.scan(f"{column} > {low} AND {column} <= {high}").plan_files())
-        value = pc.field(column)
-        for piece in pieces:
-            for rows in self.read(piece, list(self.columns)):
-                yield rows.filter((value > low) & (value <= high))
+    def where(self, condition: str, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """Yield the rows that fulfil a condition, batch by batch; of all columns if none is named."""
+        for piece in self.pieces(condition):
+            yield from self.read(piece, columns or list(self.columns), condition)
+
+    def count(self, condition: str) -> int:
+        """Return how many rows there are in files of which all rows fulfil a condition, or none. Reads no data file."""
+        pieces = self.pieces(condition)
+        return sum(one.file.record_count - sum(gone.record_count for gone in one.delete_files) for one in pieces)

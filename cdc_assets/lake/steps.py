@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding.kinds import partition_column
+from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
@@ -291,7 +291,7 @@ def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFr
 def _states_before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:
     """Return the rows of a table without a mirror, as its states tell: those of right before a DDL."""
     table = bench.state.tables().get(life)
-    if table is None or partition_column(life.kind) != END_TS:
+    if table is None or not keeps_states(life.kind):
         return None
     if table.label.progress.tso < step.at:
         raise TableHeld(

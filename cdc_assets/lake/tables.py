@@ -34,7 +34,7 @@ from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Releases
 from cdc_assets.model.reports import StagedWindow, StepResult
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
@@ -129,7 +129,13 @@ class Lake:
 
     def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
         """Return the changes of a log at positions in (since, until], in no particular order. Starts no JVM."""
-        return self.scan(life).between(POSITION, since, until)
+        return self.scan(life).where(f"{POSITION} > {since} AND {POSITION} <= {until}")
+
+    def look_at_states(self, life: Life, since: Tso, schema: TableSchema) -> str:
+        """Return what is wrong with states that were written since a position, "" for nothing. Starts no JVM."""
+        from cdc_assets.lake.recent_states import state_fault
+
+        return state_fault(self.state, life, since, schema)
 
     def names(self) -> set[TableId]:
         """Return the source names of the lake's tables."""

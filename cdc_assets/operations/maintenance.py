@@ -19,6 +19,7 @@ from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
     from cdc_assets.lake.maintenance import LakeMaintenance
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.planning.plan import Plan
 
@@ -30,7 +31,10 @@ MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
 
 @dataclass(frozen=True, slots=True)
 class TableMaintenance:
-    """The maintenance of one table: its facts before and after, and why it stopped ("" if it did not)."""
+    """The maintenance of one table: its facts before and after, and why it stopped ("" if it did not).
+
+    `looked` says that its rows were looked at, as those of a history table are; `problem` may be what is wrong there.
+    """
 
     before: TableFacts
     after: TableFacts
@@ -39,6 +43,12 @@ class TableMaintenance:
     orphans: int = 0
     seconds: float = 0.0
     problem: str = ""
+    looked: bool = False
+
+    @property
+    def life(self) -> Life | None:
+        """The table's life, None for a table of the lake itself."""
+        return self.before.life
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -116,7 +126,8 @@ def maintain(
             say(f"{one.table}: {due[one.table]}")
             done.append(TableMaintenance(one, one, due[one.table], names.get(one.life) if one.life else None))
     if not dry:
-        done = [_maintained(one, keeper, now_ms) for one in done]
+        lives = planned.history.lives
+        done = [_maintained(one, keeper, lives.get(one.life) if one.life else None, now_ms) for one in done]
     after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
     done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
     found = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
@@ -171,12 +182,15 @@ def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str
     return (facts.table, facts.life, names.get(facts.life) if facts.life is not None else None)
 
 
-def _maintained(one: TableMaintenance, keeper: LakeMaintenance, now_ms: int) -> TableMaintenance:
-    started, orphans, problem = time.monotonic(), 0, ""
+def _maintained(
+    one: TableMaintenance, keeper: LakeMaintenance, table: TableHistory | None, now_ms: int
+) -> TableMaintenance:
+    started, orphans, problem, looked = time.monotonic(), 0, "", False
     try:
         orphans = keeper.carry_out(one.before, one.due, now_ms)
-        if one.due.compact:  # its rows are read anyway
-            problem = keeper.problem(one.before.life)
+        if one.due.compact and table is not None and table.life.kind:  # its rows are read anyway
+            problem = keeper.problem(table.life, table.schema)
+            looked = True
     except Retryable as error:
         problem = f"{error} It is due again at the next run."
-    return replace(one, orphans=orphans, problem=problem, seconds=time.monotonic() - started)
+    return replace(one, orphans=orphans, problem=problem, looked=looked, seconds=time.monotonic() - started)

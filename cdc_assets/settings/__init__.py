@@ -3,6 +3,7 @@
 config          the settings as values, with their messages
 lake            the lake: one catalog and one warehouse
 cuts            which cuts are made by themselves
+extracts        changes of each hour or day, for assets that depend on them
 maintenance     when a table's files are maintained
 model           the base of all settings: frozen, with one message for all errors
 archive         the location of archived topics

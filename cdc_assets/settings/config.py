@@ -36,6 +36,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.settings.archive import ArchiveSettings
 from cdc_assets.settings.cuts import CutSettings
 from cdc_assets.settings.env import merged, resolved
+from cdc_assets.settings.extracts import ExtractSettings
 from cdc_assets.settings.history import history_rules
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
@@ -112,7 +113,8 @@ class ChangefeedSettings(Model):
     `schema_registry` is a URL, a file of schemas, or options of the registry whose schemas messages name, and marks
     alone are landed no more often than every `mark_interval_seconds`. `decode` is where rows are
     read and decoded: in the driver, on Spark's executors, or (auto) large windows there and small ones here. `cuts`
-    says which states of all tables at one position are made by themselves, and how many are kept.
+    says which states of all tables at one position are made by themselves, and how many are kept. `extracts` names
+    tables whose changes of each hour or day are assets of Dagster, on which others depend.
     `privacy` says by pattern (`shop.users.email`, the most exact one counts) how a column's values are masked before
     anything else sees them. `privacy_key` is the key, from the environment, by which messages and records of masked
     tables are sealed where they are kept; `plain_landing` consents that messages are kept in clear text.
@@ -160,6 +162,7 @@ class ChangefeedSettings(Model):
     maintenance: MaintenanceSettings = Field(default_factory=MaintenanceSettings)
     verify: VerifySettings = Field(default_factory=VerifySettings)
     cuts: CutSettings = Field(default_factory=CutSettings)
+    extracts: dict[str, ExtractSettings] = Field(default_factory=dict)
     owners: tuple[str, ...] = ()
     lag_target_seconds: int | None = Field(default=None, ge=1)
     lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
@@ -239,6 +242,14 @@ class ChangefeedSettings(Model):
         self._options = parse_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz, self.given)
         self._history = history_rules(self.history)
         return self
+
+    @field_validator("extracts")
+    @classmethod
+    def _tables(cls, extracts: dict[str, ExtractSettings]) -> dict[str, ExtractSettings]:
+        for name in extracts:
+            if not re.fullmatch(r"[^.*?]+\.[^*?]+", name):
+                raise ValueError(f'"{name}" is no name of a table; expected schema.table')
+        return extracts
 
     @field_validator("privacy", mode="before")
     @classmethod

@@ -33,6 +33,13 @@ def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]
         result["schema_registry"] = {**registry, "file": _absolute(directory, registry["file"])}
     if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
         result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
+    if isinstance(extracts := result.get("extracts"), dict):
+        result["extracts"] = {
+            name: {**one, "out": _absolute(directory, one["out"])}
+            if isinstance(one, dict) and isinstance(one.get("out"), str)
+            else one
+            for name, one in extracts.items()
+        }
     return result
 
 

@@ -108,7 +108,8 @@ def test_partitions_in_reverse_order_end_equal_and_earlier_ones_find_their_work_
 def test_history_tables_are_assets_of_their_own_that_partitions_of_their_source_bring_with_it(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
-    location = Location(Case("I_update_keys_clustered").config("csv-cf4"), tmp_path, instance, history={"*.*": "log"})
+    kinds = {"*.*": ["log", "scd2"]}
+    location = Location(Case("I_update_keys_clustered").config("csv-cf4"), tmp_path, instance, history=kinds)
     for key in location.add_partitions():
         assert location.materialize(key).success
     assert location.differences() == []
@@ -121,6 +122,11 @@ def test_history_tables_are_assets_of_their_own_that_partitions_of_their_source_
     assert event is not None
     columns = event.asset_materialization.metadata["dagster/column_schema"].schema.columns  # type: ignore[union-attr]
     assert "_change_type" in [column.name for column in columns]
+    states = [key for key in defs.resolve_asset_graph().asset_check_keys if key.name == "states"]
+    assert len(states) == len(logs)
+    for check in instance.event_log_storage.get_latest_asset_check_execution_by_key(states).values():
+        evaluation = check.event.dagster_event.asset_check_evaluation_data  # type: ignore[union-attr]
+        assert evaluation.passed, evaluation.description
 
 
 def test_what_a_partition_needs_first_is_applied_and_logged_with_it(

@@ -24,9 +24,11 @@ from cdc_assets.operations.maintenance import maintain
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import KINDS, history
-from cdc_assets_tests.pipeline.test_histories import Feed, faults
+from cdc_assets_tests.pipeline.test_histories import Feed, faults, tomls
 from cdc_assets_tests.source import Source
 from cdc_assets_tests.writer import TOMLS, Publication, Style, publications
+
+__all__ = ["tomls"]
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -110,14 +112,6 @@ def check(number: int, spark: SparkSession, directory: Path, tomls: Mapping[str,
         for feed in (often, once):
             feed.lake.close()
             feed.close()
-
-
-@pytest.fixture(scope="module")
-def tomls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    directory = tmp_path_factory.mktemp("changefeeds")
-    for name, text in TOMLS.items():
-        (directory / f"{name}.toml").write_text(text)
-    return {name: directory / f"{name}.toml" for name in TOMLS}
 
 
 @pytest.mark.parametrize("number", CHOSEN)

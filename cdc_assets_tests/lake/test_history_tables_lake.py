@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake, windows
+from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import State
@@ -169,4 +170,42 @@ def test_without_a_mirror_a_log_is_held_by_a_recovered_table_until_it_is_rebuilt
     rows = lake.read(TableId("shop", "orders__log")).sort_by("_cdc_position").to_pylist()
     changes = [(row["_change_type"], row["_cdc_position"], row["id"]) for row in rows]
     assert changes == [("INSERT", FIRST + 9, 1), ("DELETE", FIRST + 40, 1), ("INSERT", FIRST + 60, 1)]
+    lake.close()
+
+
+def test_maintenance_folds_a_log_and_names_the_first_keys_where_that_is_not_its_mirror(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.create("shop.notes", keyed=False)
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 5, 1, "gone")])
+    feed.ddl("shop.orders", FIRST + 6, "TRUNCATE TABLE `orders`", 11)
+    changes = [("I", FIRST + 9, number, "a") for number in range(5)]
+    feed.rows("shop.orders", FIRST + 6, [*changes, ("U", FIRST + 10, 0, "b"), ("D", FIRST + 11, 1, "a")])
+    feed.rows("shop.notes", FIRST, [*changes, *changes[:1]])
+    feed.publish(FIRST + 20)
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    settings = feed.settings(maintenance={"small_files": 2}, history={"shop.*": "log"})
+    pipeline = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    pipeline.apply("test")
+    lives = {life.born_as.table: (life, table) for life, table in pipeline.plan()[1].history.lives.items() if life.kind}
+    keeper = LakeMaintenance(lake, settings.maintenance)
+
+    def problem(table: str) -> str:
+        life, history = lives[table]
+        lake.state.forget_listing()
+        return keeper.problem(life, history.schema)
+
+    assert (problem("orders"), problem("notes")) == ("", "")
+    with lake.workbench.sessions.step() as session:
+        orders, notes = (session.name(lake.state.find(lives[name][0]).identifier) for name in ("orders", "notes"))
+        session.spark.sql(f"UPDATE {orders} SET v = 'c' WHERE id = 0 AND v = 'b'")
+        session.spark.sql(f"DELETE FROM {orders} WHERE id = 3")
+        session.spark.sql(f"DELETE FROM {notes} WHERE id = 3")
+    assert "of the rows to which its changes lead 1 are not so in shop.orders (key 0)" in problem("orders")
+    assert "to 1 of the rows of shop.orders its changes do not lead (key 3)" in problem("orders")
+    assert "of its different rows 1 are there another number of times than in shop.notes. Rebuild it" in problem(
+        "notes"
+    )
     lake.close()

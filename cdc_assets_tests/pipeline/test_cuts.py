@@ -27,9 +27,11 @@ from cdc_assets_tests.histories import history
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed
+from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, tomls
 from cdc_assets_tests.source import Contents, Source
-from cdc_assets_tests.writer import TOMLS, Style, publications
+from cdc_assets_tests.writer import Style, publications
+
+__all__ = ["tomls"]
 
 # --- against generated histories --------------------------------------------------------------------------------------
 
@@ -48,14 +50,6 @@ def decided(lake: MemoryLake, source: Source, checkpoint: Tso, picks: Picks, num
     request = CutRequest(f"n{number}", places[picks(len(places))])
     lake.keep_decision(request)
     return request
-
-
-@pytest.fixture(scope="module")
-def tomls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    directory = tmp_path_factory.mktemp("changefeeds")
-    for name, text in TOMLS.items():
-        (directory / f"{name}.toml").write_text(text)
-    return {name: directory / f"{name}.toml" for name in TOMLS}
 
 
 def check_cuts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> None:

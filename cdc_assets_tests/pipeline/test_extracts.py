@@ -27,10 +27,12 @@ from cdc_assets_tests.histories import history
 from cdc_assets_tests.lake_contents import rows_of
 from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.masked import KEY
-from cdc_assets_tests.pipeline.test_cuts import Shop, tomls  # noqa: F401  # a fixture
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed
+from cdc_assets_tests.pipeline.test_cuts import Shop
+from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, tomls
 from cdc_assets_tests.source import Source, Table, normal
 from cdc_assets_tests.writer import Style, publications
+
+__all__ = ["tomls"]
 
 LEAVES = ("DELETE", "UPDATE_BEFORE")
 
@@ -60,7 +62,7 @@ def identity_of(table: Table) -> Any:
     return lambda row: tuple(normal(row[name], table.column(name)) for name in key)
 
 
-def check_extracts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> int:  # noqa: F811
+def check_extracts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> int:
     source, picks, checked = history(steps, style.old_values), Picks(raw), 0
     note(f"{style}\n{source.script}")
     feed, logged = Feed(style, tomls[style.rendering]), Feed(style, tomls[style.rendering], history={"*.*": "log"})
@@ -133,7 +135,7 @@ def check_table(feed: Feed, source: Source, name: str, table: Table, middle: int
 @settings(CHECKS, max_examples=6, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_the_changes_of_a_generated_history_lead_to_its_rows(
-    tomls: Mapping[str, Path],  # noqa: F811
+    tomls: Mapping[str, Path],
     steps: list[tuple[str, bytes]],
     style: Style,
     raw: bytes,
@@ -146,7 +148,7 @@ def test_the_changes_of_a_generated_history_lead_to_its_rows(
 @settings(CHECKS, max_examples=2000)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_the_changes_of_thousands_of_generated_histories_lead_to_their_rows(
-    tomls: Mapping[str, Path],  # noqa: F811
+    tomls: Mapping[str, Path],
     steps: list[tuple[str, bytes]],
     style: Style,
     raw: bytes,

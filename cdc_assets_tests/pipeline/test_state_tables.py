@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,26 @@ def test_a_state_lasts_from_its_change_to_the_next(orders: LittleFeed) -> None:
     assert states(lake)[1:3] == [(1, "c", 12, SECOND), (1, "d", 3 * SECOND, None)]
     (gone,) = (row for row in lake.read(TableId("shop", "orders__scd2")).to_pylist() if row["v"] == "c")
     assert (gone["__END_AT"] - gone["__START_AT"]).total_seconds() == 1
+
+
+def test_the_states_that_the_readme_draws_are_those_of_its_row(tmp_path: Path) -> None:
+    section = (Path(__file__).parents[2] / "README.md").read_text().partition("## Every state of a row")[2]
+    drawn, shown = re.findall(r"```\n(.*?)```", section, re.DOTALL)[:2]
+    feed, lake = LittleFeed(tmp_path), MemoryLake()
+    feed.create("shop.orders")
+    before = ""
+    for clock, word, value in re.findall(r"(\d\d:\d\d) (INSERT|UPDATE|DELETE) ?(\w*)", drawn):
+        at = int(datetime.fromisoformat(f"2026-03-31T{clock}+00:00").timestamp() * 1000) << 18
+        feed.rows("shop.orders", FIRST, [(word[0], at, 7, value or before)])
+        before = value
+    feed.publish(at + 1)
+    applied(feed, lake, ["log", "scd2"])
+    rows = lake.read(TableId("shop", "orders__scd2")).sort_by("_cdc_start_ts").to_pylist()
+    times = [[str(row[name] and row[name].replace(tzinfo=None)) for name in ("__START_AT", "__END_AT")] for row in rows]
+    lines = ["  ".join(["7", row["v"], *moments]) for row, moments in zip(rows, times, strict=True)]
+    assert [re.sub(" {3,}", "  ", line) for line in shown.splitlines()[2:]] == lines
+    logged = lake.read(TableId("shop", "orders__log")).sort_by("_cdc_position").column("_change_type").to_pylist()
+    assert drawn.splitlines()[-1].split()[1:] == logged
 
 
 def test_only_changes_of_tracked_columns_begin_a_state(tmp_path: Path) -> None:

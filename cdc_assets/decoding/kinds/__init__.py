@@ -19,12 +19,22 @@ import pyarrow as pa
 from cdc_assets.decoding.kinds import keyed, log, multiset, scd2
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.decoding.split import Split
+from cdc_assets.decoding.states import END_TS
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["DeliveryNumbers", "HistoryKind", "TableKind", "history_kind", "kind_of", "own_columns", "partition_column"]
+__all__ = [
+    "DeliveryNumbers",
+    "HistoryKind",
+    "TableKind",
+    "history_kind",
+    "keeps_states",
+    "kind_of",
+    "own_columns",
+    "partition_column",
+]
 
 
 class DeliveryNumbers(Protocol):
@@ -132,6 +142,11 @@ def kind_of(step: ApplyRows) -> TableKind:
 def own_columns(kind: str) -> tuple[OwnColumn, ...]:
     """Return the columns that tables of a history kind ("": mirrors) have after those of the source."""
     return _HISTORY[kind].OWN if kind else (LAST_CHANGE,)
+
+
+def keeps_states(kind: str) -> bool:
+    """Return whether tables of a history kind ("": mirrors) have the states of rows, with their beginning and end."""
+    return bool(kind) and END_TS in {column.name for column in _HISTORY[kind].OWN}
 
 
 def partition_column(kind: str) -> str:

@@ -1,0 +1,160 @@
+"""Is a history table what it should be? A look at all of it, for maintenance, which reads it anyway.
+
+    scd2   the states of a key never overlap, and none is without length; those that are open are the mirror's rows
+    log    its changes, folded in their order, are the mirror's rows
+
+What compares with the mirror is asked where both tables are at the same place. Where a log does not say all (it begins
+later than its table, emptied partitions, rows have had another key), it is not folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cdc_assets.decoding.kinds import keeps_states
+from cdc_assets.decoding.states import END_TS, START_TS
+from cdc_assets.formats import COMMIT_TS, POSITION
+from cdc_assets.lake.key_matching import key_form
+from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable, parse_lives
+from cdc_assets.lake.spark.session import StepSession, quoted
+from cdc_assets.lake.state import LakeState
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableSchema
+
+__all__ = ["history_problem"]
+
+_SHOWN = 3
+_LEAVES = "_change_type IN ('DELETE', 'UPDATE_BEFORE')"
+_OF_DDL = "startswith(coalesce(_cdc_place, ''), 'DDL of version ')"
+
+
+def history_problem(state: LakeState, session: StepSession, life: Life, schema: TableSchema) -> str:
+    """Return what is wrong with a history table of these columns, a sentence with the first keys; "" if nothing is."""
+    table, mirror = state.find(life), state.tables().get(life.source)
+    properties = state.file(table.metadata_location).properties
+    is_beside = mirror is not None and None not in (mirror.name, table.name)
+    beside = mirror if is_beside and _place(mirror) == _place(table) else None
+    check = _Check(session, table, beside, schema.in_lake, properties)
+    found = check.of_states() if keeps_states(life.kind) else check.of_log()
+    return f"{life}: {' and '.join(found)}. Rebuild it: cdc-assets rebuild {life}." if found else ""
+
+
+def _place(table: LakeTable | None) -> object:
+    return None if table is None else (table.label.progress, table.label.ddl)
+
+
+class _Check:
+    """A look at one history table, beside its mirror where that is as far."""
+
+    def __init__(
+        self,
+        session: StepSession,
+        table: LakeTable,
+        mirror: LakeTable | None,
+        schema: TableSchema,
+        properties: Mapping[str, str],
+    ) -> None:
+        self.session, self.table, self.mirror, self.schema = session, table, mirror, schema
+        self.properties = properties
+        self.rows = session.name(table.identifier)
+        self.mirror_rows = "" if mirror is None else session.name(mirror.identifier)
+        self.mirror_name = "" if mirror is None else str(mirror.name)
+        lives = [life.column for life in parse_lives(properties)]
+        live = [column for column in schema.stored if not column.kept]
+        self.came_back = {name for name in lives if lives.count(name) > 1}  # older changes have what they held then
+        self.columns = [(one.name, one.origin or one.name) for one in live]
+        self.forms = [key_form(schema.column(name), quoted(name)) for name in schema.key]
+
+    def of_states(self) -> list[str]:
+        """Return what is wrong with states."""
+        since = self.properties.get(KEYED_SINCE, "-1")
+        keys = self._keys()
+        found = self._faults(
+            f"SELECT {keys} FROM (SELECT {keys}, {START_TS}, {END_TS}, "
+            f"lead({START_TS}) OVER (PARTITION BY {', '.join(self.forms)} ORDER BY {START_TS}) AS next "
+            f"FROM {self.rows} WHERE {END_TS} IS NULL OR {END_TS} > {since}) "
+            f"WHERE next < coalesce({END_TS}, next + 1) OR {END_TS} <= {START_TS}",
+            "{count:,} of its states overlap the next one of their key",
+        )
+        if self.mirror is None:
+            return found
+        mine, theirs = self._both([*self.columns, (COMMIT_TS, COMMIT_TS)])
+        present = f"SELECT {mine} FROM {self.rows} WHERE {END_TS} IS NULL"
+        rows = f"SELECT {theirs} FROM {self.mirror_rows}"
+        found += self._faults(
+            f"SELECT {keys} FROM ({present} EXCEPT ALL {rows})",
+            f"{{count:,}} of its open states are no rows of {self.mirror_name}",
+        )
+        return found + self._faults(
+            f"SELECT {self._keys_of_mirror()} FROM ({rows} EXCEPT ALL {present})",
+            f"of the rows of {self.mirror_name} {{count:,}} have no open state",
+        )
+
+    def of_log(self) -> list[str]:
+        """Return what is wrong with a log."""
+        if self.mirror is None or self.mirror.gap is not None or self.table.since is not None:
+            return []
+        if KEYED_SINCE in self.properties:
+            return []
+        emptied = self.session.spark.sql(
+            f"SELECT max({POSITION}), count(_cdc_partitions) FROM {self.rows} WHERE _change_type = 'TRUNCATE'"
+        ).head()
+        if emptied is None or emptied[1]:
+            return []
+        since = -1 if emptied[0] is None else emptied[0]
+        changes = f"(SELECT * FROM {self.rows} WHERE {POSITION} >= {since} AND _change_type <> 'TRUNCATE')"
+        return self._folded(changes) if self.schema.key else self._counted(changes)
+
+    def _folded(self, changes: str) -> list[str]:
+        order = f"{POSITION} DESC, {_OF_DDL}, {_LEAVES}"
+        whole = [pair for pair in self.columns if pair[0] not in self.came_back]
+        mine, theirs = self._both(whole)
+        present = (
+            f"(SELECT *, coalesce(size(_cdc_absent), 0) > 0 AS _cdc_partly FROM (SELECT *, row_number() OVER "
+            f"(PARTITION BY {', '.join(self.forms)} ORDER BY {order}) AS _cdc_turn FROM {changes}) "
+            f"WHERE _cdc_turn = 1 AND NOT {_LEAVES})"
+        )
+        found = self._faults(
+            f"SELECT {self._keys()} FROM (SELECT {mine} FROM {present} WHERE NOT _cdc_partly "
+            f"EXCEPT ALL SELECT {theirs} FROM {self.mirror_rows})",
+            f"of the rows to which its changes lead {{count:,}} are not so in {self.mirror_name}",
+        )
+        key = [(self.schema.column(name), theirs) for name, theirs in self.columns if name in self.schema.key]
+        same = " AND ".join(
+            f"{key_form(one, f'p.{quoted(one.name)}')} <=> {key_form(one, f'm.{quoted(theirs)}')}"
+            for one, theirs in key
+        )
+        return found + self._faults(
+            f"SELECT {self._keys_of_mirror('m.')} FROM {self.mirror_rows} m LEFT ANTI JOIN {present} p ON {same}",
+            f"to {{count:,}} of the rows of {self.mirror_name} its changes do not lead",
+        )
+
+    def _counted(self, changes: str) -> list[str]:
+        mine, theirs = self._both([pair for pair in self.columns if pair[0] not in self.came_back])
+        return self._faults(
+            f"SELECT 1 AS differs FROM (SELECT {mine}, CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count "
+            f"FROM {changes} UNION ALL SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {mine} "
+            "HAVING sum(_cdc_count) <> 0",
+            f"of its different rows {{count:,}} are there another number of times than in {self.mirror_name}",
+        )
+
+    def _both(self, columns: Iterable[tuple[str, str]]) -> tuple[str, str]:
+        mine, theirs = zip(*columns, strict=True)
+        return ", ".join(map(quoted, mine)), ", ".join(map(quoted, theirs))
+
+    def _keys(self) -> str:
+        return ", ".join(map(quoted, self.schema.key))
+
+    def _keys_of_mirror(self, table: str = "") -> str:
+        of = dict(self.columns)
+        return ", ".join(f"{table}{quoted(of[name])}" for name in self.schema.key)
+
+    def _faults(self, query: str, sentence: str) -> list[str]:
+        """Return the sentence with how many rows a query finds, and the first of them; nothing where there are none."""
+        found = self.session.spark.sql(query)
+        first = found.limit(_SHOWN).collect()
+        if not first:
+            return []
+        text = sentence.format(count=found.count())
+        shown = ", ".join(str(row[0] if len(row) == 1 else tuple(row)) for row in first) if self.schema.key else ""
+        return [f"{text} (key {shown})" if shown else text]

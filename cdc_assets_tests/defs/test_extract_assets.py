@@ -1,0 +1,109 @@
+"""Assets with the changes of each hour, and an asset of a user's that depends on them, as on the page about cuts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from pydantic import SecretStr
+
+from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.tso import last_tso
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cuts.md").read_text().partition("## The changes of an hour")[2]
+SETTINGS = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["changefeeds"][0]
+HOUR, NEXT = "2026-03-30-23:00", "2026-03-31-00:00"
+MIDNIGHT = last_tso((FIRST >> 18) // 3_600_000 * 3_600_000 + 3_600_000)
+CHANGES = dg.AssetKey(["changes", "shop", "orders"])
+
+
+class Shop(LittleFeed):
+    """A feed of one table with changes in two hours, and the definitions of the page."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.create("shop.orders")
+        changes = [("I", FIRST + 1, 1, "a"), ("U", MIDNIGHT, 1, "b"), ("D", MIDNIGHT + 1, 1, "b")]
+        self.rows("shop.orders", FIRST, changes)
+        self.publish(MIDNIGHT + 5)
+        by_day = {"shop.items": {"out": "extracts/items", "since": "2026-03-30", "every": "1d", "format": "csv"}}
+        settings = self.settings("shop", extracts={**SETTINGS["extracts"], **by_day})
+        page: dict[str, Any] = {}
+        text = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+        exec(compile(text, "cuts.md", "exec", dont_inherit=True), page)
+        job = dg.define_asset_job("both", [CHANGES, page["orders_changed"].key])
+        self.defs = dg.Definitions.merge(
+            build_changefeed_defs(settings, LakeSettings.from_warehouse(directory / "lake")),
+            dg.Definitions([page["orders_changed"]], jobs=[job]),
+        )
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.chdir(tmp_path)
+    return Shop(tmp_path)
+
+
+def run(shop: Shop, instance: dg.DagsterInstance, partition: str) -> dg.ExecuteInProcessResult:
+    job = shop.defs.resolve_job_def("both")
+    return job.execute_in_process(partition_key=partition, instance=instance, raise_on_error=False)
+
+
+def test_an_asset_depends_on_the_changes_of_its_hour(shop: Shop, instance: dg.DagsterInstance) -> None:
+    mine = dg.AssetKey("orders_changed")
+    mapping = shop.defs.resolve_asset_graph().get_partition_mapping(mine, parent_asset_key=CHANGES)
+    assert isinstance(mapping, dg.TimeWindowPartitionMapping)
+    for _ in range(2):  # what is materialized again is written anew
+        result = run(shop, instance, HOUR)
+        assert result.success
+        (seen,) = result.asset_materializations_for_node("orders_changed")
+        assert seen.metadata["changes"].value == 2
+    assert sorted(path.name for path in Path("extracts", "orders", HOUR).iterdir()) == [
+        "changes.parquet",
+        "extract.json",
+    ]
+    assert instance.get_materialized_partitions(CHANGES) == {HOUR}
+    late = run(shop, instance, NEXT)
+    (event, *_) = late.get_step_failure_events()
+    assert "the feed is complete through" in str(event.step_failure_data.error)
+
+
+def test_the_sensor_asks_for_the_windows_that_the_feed_has_passed(shop: Shop, instance: dg.DagsterInstance) -> None:
+    sensor, resources = shop.defs.resolve_sensor_def("shop_extracts"), {"s3": (shop.defs.resources or {})["s3"]}
+
+    def asked() -> list[tuple[str | None, Any]]:
+        with dg.build_sensor_context(instance, resources=resources, definitions=shop.defs) as context:
+            found = sensor.evaluate_tick(context)
+        return [(one.partition_key, one.asset_selection) for one in found.run_requests or ()]
+
+    assert asked()[0] == (HOUR, [CHANGES])
+    assert run(shop, instance, HOUR).success
+    shop.publish(MIDNIGHT + (3_600_000 << 18))
+    days = dg.AssetKey(["changes", "shop", "items"])
+    assert asked() == [(NEXT, [CHANGES]), ("2026-03-30", [days])]
+    shutil.rmtree(shop.bucket)
+    (shop.bucket).mkdir()
+    assert asked() == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"shop.orders": {"out": "x", "since": "2026-03-30T23:10:00Z"}}, "expected a whole hour"),
+        ({"shop.*": {"out": "x", "since": "2026-03-30"}}, "is no name of a table"),
+        ({"shop.orders": {"since": "2026-03-30"}}, 'setting "extracts.out" is missing'),
+    ],
+)
+def test_what_cannot_be_extracted_by_the_hour_is_said(entry: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadSettings, match=reason):
+        ChangefeedSettings(sink_uri=SecretStr("/somewhere?protocol=csv"), extracts=entry)
