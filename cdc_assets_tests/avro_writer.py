@@ -16,7 +16,7 @@ from typing import Any
 
 import fastavro
 
-from cdc_assets.formats.avro.record import sanitized
+from cdc_assets.formats.avro import sanitized
 from cdc_assets_tests.topic_feed import MemoryLog
 
 __all__ = ["BIGINT", "INT", "TEXT", "AvroBroker", "AvroTable", "Message", "ddl", "mark", "tidb"]

@@ -45,7 +45,7 @@ PARSERS = {"json", "pyarrow.json", "fastavro"}
 VIEWS = {"frombuffer", "buffers"}
 READ_BY_THEMSELVES = set(
     """
-    canal_json/ends craft/frame dialect dump/cutting dump/parquet dump/sql
+    canal_json/ends craft/frame dialect dump/rows dump/parquet dump/sql
     """.split()
 )
 """Modules of formats that parse JSON or Avro, or look at the bytes of an array, beside `*_records`.

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded, MessageOptions, UniformReader, Wire
-from cdc_assets.formats.avro.record import sanitized
+from cdc_assets.formats.avro import sanitized
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent
 from cdc_assets.history.history import read_history

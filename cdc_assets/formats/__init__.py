@@ -418,7 +418,7 @@ _CHANGED_COLUMNS = ("only-output-updated-columns",)
 
 PROTOCOLS: Mapping[str, MessageProtocol] = {
     "avro": MessageProtocol(
-        module="cdc_assets.formats.avro.messages", order=Order.OFFSET, bare_deletes=True, tells_inserts=False
+        module="cdc_assets.formats.avro", order=Order.OFFSET, bare_deletes=True, tells_inserts=False
     ),
     "canal-json": MessageProtocol(
         module="cdc_assets.formats.canal_json.messages",

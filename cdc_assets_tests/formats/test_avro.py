@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.formats import COMMIT_TS, LINE, OP, MessageOptions, Op, avro_records
-from cdc_assets.formats.avro.messages import classify, decode, schema_ids, schemas
-from cdc_assets.formats.avro.record import sanitized
+from cdc_assets.formats.avro import classify, decode, sanitized, schema_ids, schemas
 from cdc_assets.formats.messages import Kind
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of

@@ -10,6 +10,9 @@
 
 All messages of a batch are read together, step by step. A message that breaks a rule is marked with the first one and
 is passed over from there on; every count is compared with the bytes that it would need before anything is made of it.
+
+A varint ends at its first byte below 0x80. So all the ends of a buffer are known by one comparison, and any number of
+varints that follow each other are found without walking over them.
 """
 
 from __future__ import annotations
@@ -21,20 +24,140 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.craft.varints import (
-    Mask,
-    Numbers,
-    Places,
-    Varints,
-    before_each,
-    delta,
-    ranges,
-    signed,
-    sums_before,
-    sums_of,
-)
+__all__ = [
+    "DDL",
+    "RESOLVED",
+    "ROW",
+    "Frames",
+    "Varints",
+    "before_each",
+    "delta",
+    "ranges",
+    "read_frames",
+    "signed",
+    "slices",
+    "sums_before",
+    "sums_of",
+]
 
-__all__ = ["DDL", "RESOLVED", "ROW", "Frames", "read_frames", "slices"]
+# --- varints ----------------------------------------------------------------------------------------------------------
+
+
+Places = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+_LONGEST = 10
+
+
+class Varints:
+    """The varints of a buffer. What is read lies between a place and a stop, or is marked as not sound."""
+
+    def __init__(self, data: npt.NDArray[np.uint8]) -> None:
+        self.data = data
+        self._ends = np.flatnonzero(data < 0x80)
+
+    def count(self, starts: Places, stops: Places) -> Places:
+        """Return how many varints end between places."""
+        found: Places = np.searchsorted(self._ends, stops) - np.searchsorted(self._ends, starts)
+        return found
+
+    def sequences(self, starts: Places, counts: Places, stops: Places) -> tuple[Numbers, Places, Mask]:
+        """Read `counts` varints from each start: their values one after the other, where each sequence ends, soundness.
+
+        A sequence that is not sound has no values: it passes its stop, or holds a number beyond 64 bits.
+        """
+        first = np.searchsorted(self._ends, starts)
+        last = first + counts - 1
+        sound = (counts >= 0) & (counts <= stops - starts)
+        reach = np.where(sound & (counts > 0), last, 0)
+        if len(self._ends):
+            reach = np.minimum(reach, len(self._ends) - 1)
+            sound &= (counts <= 0) | ((last < len(self._ends)) & (self._ends[reach] < stops))
+        else:
+            sound &= counts <= 0
+        counts = np.where(sound, counts, 0)
+        index = ranges(first, counts)
+        ends = self._ends[index]
+        begins = self._ends[index - 1] + 1
+        begins[sums_before(counts)[counts > 0]] = starts[counts > 0]
+        values, fits = self._values(begins, ends - begins + 1)
+        if not fits.all():
+            owners = np.repeat(np.arange(len(counts)), counts)
+            sound[owners[~fits]] = False
+            values = values[sound[owners]]
+        after = np.where(counts > 0, self._ends[reach] + 1, starts) if len(self._ends) else starts
+        return values, after, sound
+
+    def exactly(self, starts: Places, lengths: Places) -> tuple[Numbers, Mask]:
+        """Read one varint from each start; sound are those that end with their length."""
+        sound = (lengths > 0) & (lengths <= _LONGEST)
+        starts, lengths = np.where(sound, starts, 0), np.where(sound, lengths, 1)
+        following = self._ends[np.minimum(np.searchsorted(self._ends, starts), max(len(self._ends) - 1, 0))]
+        sound &= following == starts + lengths - 1
+        values, fits = self._values(starts, np.where(sound, lengths, 1))
+        return values, sound & fits
+
+    def _values(self, begins: Places, lengths: Places) -> tuple[Numbers, Mask]:
+        fits = lengths <= _LONGEST
+        values = (self.data[begins] & 0x7F).astype(np.uint64)
+        longest = min(int(lengths.max(initial=1)), _LONGEST)
+        longer = np.arange(len(begins)) if longest > 1 else np.zeros(0, np.int64)
+        for byte in range(1, longest):
+            longer = longer[lengths[longer] > byte]
+            more = self.data[begins[longer] + byte]
+            if byte == _LONGEST - 1:
+                fits[longer[more > 1]] = False
+            values[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
+        return values, fits
+
+
+def signed(values: Numbers) -> Places:
+    """Undo zig-zag: 0, 1, 2, 3 are 0, -1, 1, -2."""
+    found: Places = (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
+    return found
+
+
+def delta(values: npt.NDArray[np.uint64], counts: Places) -> npt.NDArray[np.uint64]:
+    """Undo differences within each of some sequences, modulo 2^64."""
+    sums = np.cumsum(values, dtype=np.uint64)
+    starts = sums_before(counts)
+    base = np.zeros(len(counts), np.uint64)
+    later = (starts > 0) & (counts > 0)
+    base[later] = sums[starts[later] - 1]
+    return sums - np.repeat(base, counts)
+
+
+def sums_before(counts: Places) -> Places:
+    """Return the sum of all counts before each."""
+    found: Places = np.cumsum(counts) - counts
+    return found
+
+
+def ranges(starts: Places, counts: Places) -> Places:
+    """Return start, start + 1, … for each start, one after the other."""
+    total = int(counts.sum())
+    found: Places = np.repeat(starts - sums_before(counts), counts) + np.arange(total, dtype=np.int64)
+    return found
+
+
+def sums_of(values: Places, counts: Places) -> Places:
+    """Add up sequences of values that follow each other."""
+    total = np.concatenate([[0], np.cumsum(values)])
+    first = sums_before(counts)
+    found: Places = total[first + counts] - total[first]
+    return found
+
+
+def before_each(values: Places, counts: Places) -> Places:
+    """Return for each value the sum of those before it in its sequence."""
+    total = np.concatenate([[0], np.cumsum(values)])
+    found: Places = total[:-1] - np.repeat(total[sums_before(counts)], counts)
+    return found
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
 
 ROW, DDL, RESOLVED = 1, 2, 3
 
@@ -282,94 +405,62 @@ def _texts(at: _Messages, terms: pa.LargeBinaryArray, owners: Places) -> pa.Stri
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Headers:
-    """By event: its message, its number there, and what its header says; `among` marks these events among all."""
-
-    among: Mask
-    message: Places
-    ordinal: Places
-    kind: Places
-    commit_ts: npt.NDArray[np.uint64]
-    schema: Places
-    table: Places
-
-
-def _read_headers(at: _Messages, tables: _Tables, terms: _Terms, stops: Places) -> _Headers:
+def _read_events(
+    at: _Messages, tables: _Tables, terms: _Terms, header_stops: Places, body_starts: Places, body_stops: Places
+) -> Frames:
+    """Read the headers of all events, then where the column groups of rows lie in their bodies."""
     wanted = np.where(at.sound, tables.events * _HEADER_NUMBERS, -1)
-    numbers, after, sound = at.varints.sequences(np.where(at.sound, at.starts + 1, 0), wanted, stops)
-    at.require(sound & (after == stops), "its headers do not end where its first body begins")
+    numbers, after, sound = at.varints.sequences(np.where(at.sound, at.starts + 1, 0), wanted, header_stops)
+    at.require(sound & (after == header_stops), "its headers do not end where its first body begins")
     base = sums_before(np.where(sound, wanted, 0))
-    counts, among = np.where(at.sound, tables.events, 0), np.repeat(at.sound, tables.events)
-    message = np.repeat(np.arange(len(counts)), counts)
-    columns = [numbers[ranges(base + place * counts, counts)] for place in range(_HEADER_NUMBERS)]
-    commit_ts, kind = delta(columns[0], counts), np.minimum(columns[1], np.uint64(1 << 32)).astype(np.int64)
-    schema, table = (delta(signed(one).view(np.uint64), counts).view(np.int64) for one in columns[3:])
+    events, among = np.where(at.sound, tables.events, 0), np.repeat(at.sound, tables.events)
+    message = np.repeat(np.arange(len(events)), events)
+    columns = [numbers[ranges(base + place * events, events)] for place in range(_HEADER_NUMBERS)]
+    commit_ts, kind = delta(columns[0], events), np.minimum(columns[1], np.uint64(1 << 32)).astype(np.int64)
+    schema, table = (delta(signed(one).view(np.uint64), events).view(np.int64) for one in columns[3:])
     known = terms.counts[message]
     at.require_each((kind >= ROW) & (kind <= RESOLVED), message, "it has an event of a kind that is not known")
     at.require_each(commit_ts < 1 << 63, message, "it has a commit-ts that is not a TSO")
     named = (schema >= np.where(kind == RESOLVED, -1, 0)) & (table >= np.where(kind == ROW, 0, -1))
     at.require_each(named & (schema < known) & (table < known), message, "it names a term that its dictionary lacks")
-    ordinal = np.arange(len(message)) - np.repeat(sums_before(counts), counts)
-    return _Headers(among, message, ordinal, kind, commit_ts, schema, table)
+    ordinal = np.arange(len(message)) - np.repeat(sums_before(events), events)
 
-
-def _read_events(
-    at: _Messages, tables: _Tables, terms: _Terms, header_stops: Places, body_starts: Places, body_stops: Places
-) -> Frames:
-    events = _read_headers(at, tables, terms, header_stops)
-    body_starts, body_stops = body_starts[events.among], body_stops[events.among]
-    groups = _read_groups(at, tables, events.message, events.kind == ROW, body_starts, body_stops)
-    alive = at.sound[events.message]
-    of_groups = np.repeat(alive, groups.counts)
-    first_term = terms.first[events.message]
-    return Frames(
-        varints=at.varints,
-        reasons=at.reasons,
-        message=events.message[alive],
-        ordinal=events.ordinal[alive],
-        kind=events.kind[alive],
-        commit_ts=events.commit_ts.view(np.int64)[alive],
-        schema=np.where(events.schema < 0, -1, events.schema + first_term)[alive],
-        table=np.where(events.table < 0, -1, events.table + first_term)[alive],
-        body_starts=body_starts[alive],
-        body_stops=body_stops[alive],
-        first_group=sums_before(groups.counts[alive]),
-        group_counts=groups.counts[alive],
-        group_starts=groups.starts[of_groups],
-        group_stops=groups.stops[of_groups],
-        texts=terms.texts,
-        first_term=terms.first,
-        term_counts=terms.counts,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """By event: how many; of all of them: where they lie."""
-
-    counts: Places
-    starts: Places
-    stops: Places
-
-
-def _read_groups(
-    at: _Messages, tables: _Tables, message: Places, is_row: Mask, body_starts: Places, body_stops: Places
-) -> _Groups:
+    body_starts, body_stops, is_row = body_starts[among], body_stops[among], kind == ROW
     rows = np.bincount(message[is_row], minlength=len(tables.number)).astype(np.int64)
     at.require(tables.number - 2 == rows, "it has not one size table for each of its rows")
     is_row = is_row & at.sound[message]
     row_message = message[is_row]
     rank = np.arange(len(row_message)) - np.repeat(sums_before(rows * at.sound), rows * at.sound)
-    table = tables.head[row_message] + 2 + rank
+    sizes_of = tables.head[row_message] + 2 + rank
     counts = np.zeros_like(message)
-    counts[is_row] = np.minimum(tables.counts[table], 3)
+    counts[is_row] = np.minimum(tables.counts[sizes_of], 3)
     at.require_each(~is_row | ((counts > 0) & (counts < 3)), message, "a row of it has not one or two column groups")
     owners = np.repeat(np.arange(len(message)), counts)
-    sizes = tables.values[ranges(tables.firsts[table], counts[is_row])]
+    sizes = tables.values[ranges(tables.firsts[sizes_of], counts[is_row])]
     bodies = body_stops - body_starts
     at.require_each((sizes >= 2) & (sizes <= bodies[owners]), message[owners], _NO_SUM)
     sizes = np.clip(sizes, 0, bodies[owners])
     starts = np.repeat(body_starts, counts) + before_each(sizes, counts)
     at.require_each(~is_row | (sums_of(sizes, counts) == bodies), message, _NO_SUM)
-    return _Groups(counts, starts, starts + sizes)
+
+    alive, first_term = at.sound[message], terms.first[message]
+    of_groups = np.repeat(alive, counts)
+    return Frames(
+        varints=at.varints,
+        reasons=at.reasons,
+        message=message[alive],
+        ordinal=ordinal[alive],
+        kind=kind[alive],
+        commit_ts=commit_ts.view(np.int64)[alive],
+        schema=np.where(schema < 0, -1, schema + first_term)[alive],
+        table=np.where(table < 0, -1, table + first_term)[alive],
+        body_starts=body_starts[alive],
+        body_stops=body_stops[alive],
+        first_group=sums_before(counts[alive]),
+        group_counts=counts[alive],
+        group_starts=starts[of_groups],
+        group_stops=(starts + sizes)[of_groups],
+        texts=terms.texts,
+        first_term=terms.first,
+        term_counts=terms.counts,
+    )

@@ -1,7 +1,6 @@
 """CSV as TiCDC's storage sink writes it.
 
-decode    files -> changes
+decode    files -> changes, by column selectors and headers, and what explains a misfit
 dialect   where records and fields begin and end
-columns   column selectors, headers, and what explains a misfit
-    options   how a file of CSV was written
+options   how a file of CSV was written
 """

@@ -9,6 +9,5 @@ That of the connectors:
 connectors  what messages speak of, the changes of a table, the schemas that rows show
 envelope    messages -> their payload, as records, and the schema block where they have one
 positions   where rows stand in the log of their source
-columns     columns <-> fields of messages
-settings    a connector's settings
+columns     columns <-> fields of messages, by a connector's settings
 """

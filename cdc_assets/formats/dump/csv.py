@@ -16,9 +16,19 @@ from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import Decoded, ReadRange
 from cdc_assets.formats.dialect import Dialect, fields
 from cdc_assets.formats.dump.blocks import blocks, head_of, lines_in_front
-from cdc_assets.formats.dump.cutting import Cutting, Lot, bare_records, decoded
 from cdc_assets.formats.dump.dialect import DIALECTS, csv_dialect
-from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_name, cut_off, is_quoted, shown
+from cdc_assets.formats.dump.rows import (
+    Cutting,
+    Lot,
+    Target,
+    bare_records,
+    columns_by_count,
+    columns_by_name,
+    cut_off,
+    decoded,
+    is_quoted,
+    shown,
+)
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso

@@ -25,9 +25,17 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded, ReadRange
 from cdc_assets.formats.dialect import Dialect
 from cdc_assets.formats.dump.blocks import Block, blocks, head_of, lines_in_front, starts_in
-from cdc_assets.formats.dump.cutting import Cutting, Lot, decoded
 from cdc_assets.formats.dump.dialect import sql_dialect
-from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_name, cut_off, shown
+from cdc_assets.formats.dump.rows import (
+    Cutting,
+    Lot,
+    Target,
+    columns_by_count,
+    columns_by_name,
+    cut_off,
+    decoded,
+    shown,
+)
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
