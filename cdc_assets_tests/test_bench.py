@@ -116,8 +116,9 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
         )
         yield Pipeline(settings, settings.open_source(), held, ledger)
 
-    def applied(feed: Feed, lake: Path) -> Cost:
-        with opened(feed.settings, LakeSettings.from_warehouse(lake)) as work:
+    def applied(feed: Feed, lake: Path, kinds: str = "mirror") -> Cost:
+        given = feed.settings.with_history(contenders.KINDS[kinds])
+        with opened(given, LakeSettings.from_warehouse(lake)) as work:
             assert work.apply().complete
         return Cost(1.0, 1.0, 1, 1, 0)
 

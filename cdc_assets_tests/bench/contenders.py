@@ -177,6 +177,7 @@ def history(feed: str, keys: int, windows: list[int], lakes: dict[str, str]) -> 
                     assert work.apply().complete
                 if number:
                     timings[kinds].append({"changes": changes, **dataclasses.asdict(one.measured)})
+    source.keep()
     return timings
 
 
