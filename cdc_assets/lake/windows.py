@@ -85,7 +85,8 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                     alike, passed = commit_stage(work.target, label, step, staged, batch, io, mark)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
-            result = bench.result(work, started, staged.report, batch.leaving)
+            ends = kind_of(step).ENDS
+            result = bench.result(work, started, staged.report, 0 if ends else batch.leaving)
             before, after = work.lake_table.data_files, bench.state.last(step.life).data_files
             if (before or 0) // EVERY < (after or 0) // EVERY:
                 _compact(bench, work, step)
@@ -94,7 +95,8 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
             _forget(bench, step.life, staged)
         raise
     discard_window(bench, staged)
-    return dataclasses.replace(result, entering=batch.entering - passed, alike=alike, passed_over=passed)
+    entering = None if ends else batch.entering - passed
+    return dataclasses.replace(result, entering=entering, alike=alike, passed_over=passed)
 
 
 def repair_rows(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.lake.table_source import ORDERS, SCHEMA, Source
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 
 def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> WindowMetrics:
@@ -41,6 +46,29 @@ def test_a_table_without_key_adds_up(lake: Lake) -> None:
     ]
     assert [(one.rows_before, one.rows_after) for one in metrics] == [(0, 3), (3, 3)]
     assert [one.mismatch for one in metrics] == ["", ""]
+
+
+def test_windows_of_logs_and_of_states_that_end_add_up(tmp_path: Path, spark: SparkSession) -> None:
+    feed, ledger = LittleFeed(tmp_path), Ledger("sqlite://")
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    feed.create("shop.orders")
+    given = feed.settings(history={"shop.*": ["log", "scd2"]})
+    windows = [
+        [("I", FIRST + 1, 1, "a"), ("U", FIRST + 2, 1, "b"), ("I", FIRST + 3, 2, "c"), ("I", FIRST + 4, 3, "d")],
+        [("U", FIRST + 11, 1, "e"), ("U", FIRST + 12, 1, "f"), ("D", FIRST + 13, 2, "c"), ("I", FIRST + 14, 4, "g")],
+    ]
+    found: dict[str, list[tuple[int | None, ...]]] = {}
+    for number, rows in enumerate(windows):
+        feed.rows("shop.orders", FIRST, rows)
+        feed.publish(FIRST + 10 * number + 9)
+        Pipeline(given, given.open_source(), lake, ledger).apply("test")
+        for life, (*others, one) in ledger.accounts("little").items():
+            assert (others, one.mismatch) == ([], "")
+            counts = (one.rows_before, one.inserted, one.updated, one.deleted, one.rows_after)
+            found.setdefault(life.rpartition(".")[2], []).append(counts)
+    assert found["log"] == [(0, 4, 0, 0, 4), (4, 4, 0, 0, 8)]
+    assert found["scd2"] == [(0, 4, 0, 0, 4), (4, 3, 2, 0, 7)]
+    lake.close()
 
 
 def test_a_row_that_somebody_wrote_twice_is_found_out_by_the_next_change_of_it(lake: Lake, spark: SparkSession) -> None:

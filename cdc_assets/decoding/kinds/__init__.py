@@ -62,6 +62,9 @@ class TableKind(Protocol):
     APPENDS: bool
     """What enters a table is data files of it, as it is, whatever rows the table has."""
 
+    ENDS: bool
+    """A change writes the row before it again, with its end: how many rows a window writes is not known from it."""
+
     PLACES: bool
     """Changes have PLACE, and one whose input does not tell inserts from updates is an Op.UPDATE."""
 

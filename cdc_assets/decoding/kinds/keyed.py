@@ -30,6 +30,7 @@ from cdc_assets.model.steps import ApplyRows
 
 __all__ = [
     "APPENDS",
+    "ENDS",
     "EQUAL_ROWS",
     "LANDS",
     "NAME",
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 NAME = "keyed"
-EQUAL_ROWS = APPENDS = PLACES = False
+EQUAL_ROWS = APPENDS = ENDS = PLACES = False
 LANDS = True
 OWN: tuple[OwnColumn, ...] = (LAST_CHANGE,)
 STAGED: Mapping[str, str] = {UNCHANGED: "array<string>"}

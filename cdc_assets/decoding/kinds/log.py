@@ -32,6 +32,7 @@ from cdc_assets.model.steps import ApplyRows
 
 __all__ = [
     "APPENDS",
+    "ENDS",
     "EQUAL_ROWS",
     "LANDS",
     "NAME",
@@ -58,6 +59,7 @@ ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 NAME = "log"
 PARTITION = ""
 EQUAL_ROWS = LANDS = APPENDS = PLACES = True
+ENDS = False
 OWN: tuple[OwnColumn, ...] = (
     OwnColumn(CHANGE_TYPE, pa.string(), "INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE or TRUNCATE"),
     OwnColumn(POSITION, pa.int64(), "position of the change (TSO), by which changes are ordered"),

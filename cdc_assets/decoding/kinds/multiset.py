@@ -21,6 +21,7 @@ from cdc_assets.model.steps import ApplyRows
 
 __all__ = [
     "APPENDS",
+    "ENDS",
     "EQUAL_ROWS",
     "LANDS",
     "NAME",
@@ -41,7 +42,7 @@ __all__ = [
 
 NAME = "multiset"
 EQUAL_ROWS = True
-LANDS = APPENDS = PLACES = False
+LANDS = APPENDS = ENDS = PLACES = False
 OWN: tuple[OwnColumn, ...] = (LAST_CHANGE,)
 STAGED: Mapping[str, str] = {COUNT: "bigint"}
 deliveries = Deliveries

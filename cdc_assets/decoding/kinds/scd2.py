@@ -28,6 +28,7 @@ from cdc_assets.model.steps import ApplyRows
 
 __all__ = [
     "APPENDS",
+    "ENDS",
     "EQUAL_ROWS",
     "LANDS",
     "NAME",
@@ -51,7 +52,7 @@ __all__ = [
 NAME = "scd2"
 PARTITION = END_TS  # open states in files of their own: those that have ended are never looked at
 EQUAL_ROWS = PLACES = False
-LANDS = APPENDS = True
+LANDS = APPENDS = ENDS = True
 OWN: tuple[OwnColumn, ...] = STATE_COLUMNS
 STAGED: Mapping[str, str] = {
     UNCHANGED: "array<string>",
