@@ -67,7 +67,7 @@ def make_cut(
     pipeline.land()
     for _ in range(_ATTEMPTS):
         planned = pipeline.plan()[1]
-        _refuse_without(planned, without)
+        _refuse_without(pipeline, planned, without)
         found = plan_cut(pipeline.lake, planned, name, without, who)
         request = found.request
         if (same := _same(pipeline, planned, request)) is not None:
@@ -137,12 +137,13 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
         raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
 
 
-def _refuse_without(planned: Plan, without: Sequence[str]) -> None:
-    """Raise BadSettings for what names no table: it would be left in without a word."""
-    every = planned.history.lives.items()
+def _refuse_without(pipeline: Pipeline, planned: Plan, without: Sequence[str]) -> None:
+    """Raise BadSettings for what names no table of feed or lake: it would be left in without a word."""
+    known = [(life, name) for life, table in planned.history.lives.items() for name in _names(table)]
+    known += [(life, state.name) for life, state in pipeline.lake.applied().items() if state.name is not None]
     for text in without:
-        if not any(is_left_out(life, name, [text]) for life, table in every for name in _names(table)):
-            raise no_such_table(text, (table.name for _, table in every), "a name or a pattern")
+        if not any(is_left_out(life, name, [text]) for life, name in known):
+            raise no_such_table(text, (table.name for table in planned.history.lives.values()), "a name or a pattern")
 
 
 def _names(table: TableHistory) -> list[TableId]:

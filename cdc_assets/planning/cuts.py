@@ -96,8 +96,12 @@ def blocks(
     for life in sorted(applied.keys() - planned.history.lives.keys()):
         left = applied[life].name
         if left is not None and not is_left_out(life, left, cut.without):
-            found.append(CutBlock(life, left, "it is in the lake, and the feed has no schema file of it any more"))
+            found.append(CutBlock(life, left, _OFF if life in planned.idle else _GONE))
     return tuple(found)
+
+
+_GONE = "it is in the lake, and the feed has no schema file of it any more"
+_OFF = "the setting history (--history) does not ask for it, so nothing is applied to it"
 
 
 def _across(progress: Tso) -> str:

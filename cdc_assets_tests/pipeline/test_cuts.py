@@ -168,6 +168,16 @@ def test_history_tables_are_tables_of_a_cut_by_names_of_their_own(tmp_path: Path
     assert [str(one.name) for one in left.taken] == ["shop.items", "shop.orders"]
 
 
+def test_a_history_table_that_is_switched_off_is_left_out_or_switched_on_again(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"shop.orders": "log"})
+    shop.pipeline.apply()
+    shop.more = {}
+    with pytest.raises(CutRefused, match=r"shop\.orders__log: the setting history \(--history\) does not ask for it"):
+        make_cut(shop.pipeline, "report")
+    made = make_cut(shop.pipeline, "report", ["shop.orders__log"])
+    assert [one.name for one in made.taken] == [ITEMS, ORDERS]
+
+
 def test_a_cut_above_the_checkpoint_waits(shop: Shop) -> None:
     shop.lake.keep_decision(CutRequest("later", FIRST + 15))
     assert shop.pipeline.apply().cuts == ()
