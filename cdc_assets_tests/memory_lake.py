@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import cast
@@ -20,6 +20,7 @@ from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
+from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS, tracked
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, read_window, reduced, rejects_table
@@ -27,6 +28,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
+from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
@@ -718,3 +720,43 @@ class MemoryScan:
 
     def read(self, piece: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
         yield piece.select(list(columns))
+
+
+@dataclass(frozen=True)
+class MemoryForgetting:
+    """Forgets rows of a lake in memory: their tags and past states have them no more, either."""
+
+    lake: MemoryLake
+
+    def unfinished(self) -> Mapping[Life, str]:
+        return {}
+
+    def forget(self, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+        table, before = self.lake.tables[life], self.lake.tables[life].rows.num_rows
+        table.rows = _without(table.rows, keys, schema)
+        table.past = [(past[0], _without(past[1], keys, schema), *past[2:]) for past in table.past]
+        table.tags = {name: (*tag[:2], _without(tag[2], keys, schema)) for name, tag in table.tags.items()}
+        return RemovedRows(life, before - table.rows.num_rows)
+
+    def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
+        rows = self.lake.tables[life].rows
+        return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, keys, schema) != rows else ())
+
+    def forget_records(self, has: Callable[[Life, bytes], bool]) -> Sequence[str]:
+        gone = [place for place, row in self.lake.kept.items() if row.raw and has(row.life, row.raw)]
+        for place in gone:
+            del self.lake.kept[place]
+        return [f"{file} line {line}" for _, file, line in gone]
+
+    def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+        left = [file for (_, file, _), row in self.lake.kept.items() if row.raw and has(row.life, row.raw)]
+        return SearchedFiles("quarantine", 1, 0, tuple(left))
+
+    def follow_tags(self) -> Sequence[str]:
+        return ()
+
+
+def _without(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    numbered = rows.select(list(schema.key)).append_column("number", pa.array(range(rows.num_rows), pa.int64()))
+    gone = of_keys(numbered, keys, schema).column("number")
+    return rows.filter(pc.invert(pc.is_in(numbered.column("number"), value_set=gone.combine_chunks())))

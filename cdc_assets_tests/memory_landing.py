@@ -98,6 +98,15 @@ class MemoryStore:
             del self.files[name]
         return len(gone)
 
+    def read_rows(self, file: str, columns: Sequence[str]) -> pa.Table:
+        return pa.concat_tables(self.files[file]).select(list(columns))
+
+    def drop_past(self) -> None:
+        self.sweep(0)
+
+    def stored_files(self) -> Sequence[tuple[str, int]]:
+        return [(name, sum(group.nbytes for group in groups)) for name, groups in self.files.items()]
+
     def discard(self, added: NewFiles) -> None:
         for name, _ in (*added.rows, *added.events):
             del self.files[name]

@@ -175,9 +175,12 @@ class TopicFeed:
 
     def apply(self) -> Outcome:
         """Land and apply what is there."""
+        return self.pipeline().apply()
+
+    def pipeline(self) -> Pipeline:
+        """Return a pipeline that reads what is landed."""
         self.source.read_from(self.landing.landed, self.store.fetch)
-        pipeline = Pipeline(self.settings, self.source, self.lake, self.ledger, landing=self.landing)
-        return pipeline.apply()
+        return Pipeline(self.settings, self.source, self.lake, self.ledger, landing=self.landing)
 
     def listing(self) -> Listing:
         """What is landed."""

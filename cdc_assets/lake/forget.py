@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,7 +40,7 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.split import with_key
-from cdc_assets.errors import TableHeld
+from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import POSITION
 from cdc_assets.lake.commit import CommitTarget, data_file, refuse_moved
 from cdc_assets.lake.commit_stage import STAGED
@@ -71,6 +71,8 @@ __all__ = ["FORGOTTEN", "LakeForgetting"]
 
 FORGOTTEN = "cdc.forgotten"
 """Property of a table: the newest run that took rows out of it; of a snapshot: that it was made anew by one."""
+
+_ATTEMPTS = 4
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -110,6 +112,18 @@ class LakeForgetting:
     def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
         """Read every file of a table, whether anything refers to it or not, and tell which have rows of the keys."""
         return _search_table(self.lake.state, life, keys, schema)
+
+    def forget_records(self, has: Callable[[Life, bytes], bool]) -> tuple[str, ...]:
+        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand."""
+        for attempt in range(_ATTEMPTS):
+            with suppress(TableMoved):
+                return tuple(f"{file} line {line}" for file, line in Quarantine(self.lake.state).forget(has))
+            time.sleep(0.2 * 2**attempt)
+        raise TableMoved("other runs replace the files of the quarantine all the time. Try again.")
+
+    def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+        """Read every file of the quarantine, and tell which have such records."""
+        return SearchedFiles("quarantine", *Quarantine(self.lake.state).search(has))
 
     def follow_tags(self) -> tuple[str, ...]:
         """List in cuts the snapshots that their tags have now; return the cuts that changed."""

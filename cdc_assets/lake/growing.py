@@ -8,12 +8,14 @@ another writer has appended meanwhile. Here a commit is retried only while `stil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
@@ -286,6 +288,47 @@ class GrowingTable:
             except CommitFailedException as error:
                 raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.") from error
             self._looked = None
+
+    def filter(self, part: str, kept: Callable[[pa.Table], pa.Array]) -> int:
+        """Write files of a part anew without the rows that are not kept, and remove the old ones; return how many rows.
+
+        `kept` marks the rows of a file. Repeated after a crash, it does what is left. Raises TableMoved where another
+        run replaces the same files.
+        """
+        state, dropped = self.look(), 0
+        for file in state.files.get(part, ()) if state is not None else ():
+            rows = self.read(file)
+            mask = kept(rows)
+            if left := rows.num_rows - pc.sum(mask).as_py():
+                rows = rows.filter(mask)
+                self.replace([self.write(part, [rows])] if rows.num_rows else [], [file], {}, lambda _: True)
+                dropped += left
+        self.drop_past()
+        return dropped
+
+    def drop_past(self) -> None:
+        """Remove all that only earlier states of the table have: their data files, then their snapshots.
+
+        A crash in between leaves snapshots without files, which the next call removes.
+        """
+        if self.look() is None:
+            return
+        table = self.load()
+        current = table.metadata.current_snapshot_id
+        files: dict[bool, set[str]] = {True: set(), False: set()}
+        for snapshot in table.metadata.snapshots:
+            for manifest in snapshot.manifests(table.io):
+                entries = manifest.fetch_manifest_entry(table.io)
+                files[snapshot.snapshot_id == current].update(one.data_file.file_path for one in entries)
+        self.remove([Written(file, 0) for file in files[False] - files[True]])
+        self.expire(int(time.time() * 1000) + 1)
+
+    def stored_files(self) -> Iterator[tuple[str, int]]:
+        """Yield the files below the table's directory, whatever refers to them, each with its bytes."""
+        system, root = storage(self.io, self.location)
+        for one in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
+            if one.is_file:
+                yield f"{self.location}{one.path.removeprefix(root)}", one.size
 
     def remove_unreferenced(self, before_ms: int) -> int:
         """Remove files below the table's directory that no snapshot refers to and that are older; return how many."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -216,6 +216,51 @@ class Quarantine:
     def close(self, life: Life, lines: Iterable[tuple[str, int]]) -> None:
         """Record that records were replayed."""
         self._append([self._made(_REPLAYED, life, _places(lines), {})])
+
+    def forget(self, has: Callable[[Life, bytes], bool]) -> tuple[tuple[str, int], ...]:
+        """Remove the records whose bytes have what is to be forgotten, open or not, and return their files and lines.
+
+        Events say of a record what it is by file and line, so all of one go. Raises TableMoved in a race.
+        """
+        chosen = sorted({(life, place) for life, place in self._having(has)})
+        gone = {(format_identity(life), *place) for life, place in chosen}
+
+        def kept(rows: pa.Table) -> pa.Array:
+            places = zip(*(rows.column(name).to_pylist() for name in ("identity", "file", "line")), strict=True)
+            mine = rows.column("changefeed").to_pylist()
+            pairs = zip(places, mine, strict=True)
+            return pa.array(
+                [owner != self._state.changefeed or place not in gone for place, owner in pairs], pa.bool_()
+            )
+
+        if gone:
+            self.events.filter(self._state.changefeed, kept)
+        return tuple(place for _, place in chosen)
+
+    def search(self, has: Callable[[Life, bytes], bool]) -> tuple[int, int, tuple[str, ...]]:
+        """Read every file of the table, and return how many there are, their bytes, and those with such records."""
+        files = list(self.events.stored_files()) if self._state.place_of(self.identifier) is not None else []
+        having = [
+            file
+            for file, _ in files
+            if file.endswith(".parquet") and any(True for _ in self._having_in(self.events.read(file), has))
+        ]
+        return len(files), sum(size for _, size in files), tuple(having)
+
+    def _having(self, has: Callable[[Life, bytes], bool]) -> Iterator[tuple[Life, tuple[str, int]]]:
+        """Yield the records, of any file that is there, that have what is to be forgotten."""
+        if self._state.place_of(self.identifier) is not None:
+            for file, _ in self.events.stored_files():
+                if file.endswith(".parquet"):
+                    yield from self._having_in(self.events.read(file), has)
+
+    def _having_in(
+        self, events: pa.Table, has: Callable[[Life, bytes], bool]
+    ) -> Iterator[tuple[Life, tuple[str, int]]]:
+        for event in events.to_pylist():
+            life = parse_identity(event["identity"])
+            if event["changefeed"] == self._state.changefeed and event["raw"] and has(life, event["raw"]):
+                yield life, (event["file"], event["line"])
 
     def _made(self, event: str, life: Life, rows: pa.Table, constants: Mapping[str, Any]) -> pa.Table:
         """Return events of one kind: of rows that say where each record is, with these values besides."""

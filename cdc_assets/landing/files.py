@@ -323,6 +323,15 @@ class LandingStore(Files, Protocol):
     def sweep(self, before_ms: int) -> int:
         """Expire snapshots older than `before_ms`, and remove older files that none refers to; return how many."""
 
+    def read_rows(self, file: str, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a file that say what its rows are, not what their messages say."""
+
+    def drop_past(self) -> None:
+        """Remove the files that only earlier states have, and these states."""
+
+    def stored_files(self) -> Sequence[tuple[str, int]]:
+        """Return all files that are there, whatever refers to them, each with its bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class LandedFiles:

@@ -114,6 +114,18 @@ class LandingTable:
         self.table.expire(before_ms)
         return self.table.remove_unreferenced(before_ms)
 
+    def read_rows(self, file: str, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a file that say what its rows are, not what their messages say."""
+        return self.table.read(file, columns)
+
+    def drop_past(self) -> None:
+        """Remove the files that only earlier states have, and these states."""
+        self.table.drop_past()
+
+    def stored_files(self) -> Sequence[tuple[str, int]]:
+        """Return all files that are there, whatever refers to them, each with its bytes."""
+        return list(self.table.stored_files())
+
     def discard(self, added: NewFiles) -> None:
         """Remove files that will not be committed."""
         self.table.remove(_written(added))

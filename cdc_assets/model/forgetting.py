@@ -44,8 +44,9 @@ class ForgetReport:
     """What was done to forget some keys of a table, in a form that can be filed: it has none of them but for `moved`.
 
     `moved` are the keys, as texts, under which rows were before they had one of these, or afterwards; they are not
-    forgotten. `cuts` are those that were made anew. `feed` says what of the input is not ours and may bring the rows
-    back. Times are ISO 8601 in UTC.
+    forgotten. `cuts` are those that were made anew, `records` those of the quarantine that were removed. `messages`
+    counts those of the landing that were emptied, `lost` are tables that had other rows in them: the landing does not
+    bring these back. `feed` says what of the input is not ours and may bring the rows back. Times are ISO 8601 in UTC.
     """
 
     changefeed: str
@@ -57,6 +58,9 @@ class ForgetReport:
     removed: tuple[RemovedRows, ...] = ()
     searched: tuple[SearchedFiles, ...] = ()
     cuts: tuple[str, ...] = ()
+    records: tuple[str, ...] = ()
+    messages: int = 0
+    lost: tuple[str, ...] = ()
     moved: tuple[tuple[str, ...], ...] = ()
     feed: str = ""
 

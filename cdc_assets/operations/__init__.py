@@ -9,6 +9,7 @@ decide_landed  what people decide about messages of topics
 explain        where a row comes from
 extract        changes of a table between two positions
 forget         rows of keys taken out of everything that the lake has
+forget_landed  the same of what is landed of topics
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 keys           keys as people give them
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.splits import DataFile
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["ExplainedLake", "RowImage", "explain", "rows_of_keys"]
+__all__ = ["ExplainedLake", "explain"]
 
 _READERS = 8
 """Files are read side by side."""
@@ -75,11 +75,11 @@ def explain(
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
     gone = list(_gone(life, windows, expired, read_before))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
-    found: list[RowImage] = []
+    found: list[_Image] = []
     last = min(until, through)
     with ThreadPoolExecutor(_READERS) as pool:
         tasks = [
-            pool.submit(rows_of_keys, step, place, pipeline.source.reader, wanted, schema)
+            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, schema)
             for step in windows
             for place, file in enumerate(step.files)
             if step.lo <= through and file.may_hold(_stats(read_before.get(file.path)), since, last)
@@ -126,8 +126,8 @@ class ExplainedLake(ScannedLake, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RowImage:
-    """An image of a row in a file of a window."""
+class _Image:
+    """An image of the row in a file of a window."""
 
     position: Tso
     step: ApplyRows
@@ -152,10 +152,10 @@ def _stats(entry: FileEntry | None) -> FileStats | None:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def rows_of_keys(
+def _rows_of_key(
     step: ApplyRows, place: int, reader: SplitReader, wanted: pa.Table, present: TableSchema
-) -> tuple[list[RowImage], str]:
-    """Return the changes of keys in a file of a window, and a sentence where it cannot be read."""
+) -> tuple[list[_Image], str]:
+    """Return the changes of the key in a file of a window, and a sentence where it cannot be read."""
     file, schema = step.files[place], step.schema
     if len(schema.key) != len(present.key):
         return [], f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"
@@ -167,12 +167,10 @@ def rows_of_keys(
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         return [], f"{file.path} cannot be read: {error}"
     column = position_column(mine)
-    return [RowImage(row[column], step, file, row) for row in mine.to_pylist()], ""
+    return [_Image(row[column], step, file, row) for row in mine.to_pylist()], ""
 
 
-def _changes(
-    found: Sequence[RowImage], read_before: Mapping[str, FileEntry], reader: SplitReader
-) -> Iterator[RowChange]:
+def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry], reader: SplitReader) -> Iterator[RowChange]:
     """Yield the changes: images of one position together, each with what it changed. What came twice is one change."""
     row: dict[str, Any] | None = None
     for position in dict.fromkeys(image.position for image in found):

@@ -11,26 +11,32 @@ are named. Every part may be repeated, so a run that was killed is finished by t
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from cdc_assets.errors import ForgetRefused, TableMoved
+from cdc_assets.decoding.split import of_keys
+from cdc_assets.decoding.window import decode_window
+from cdc_assets.errors import CdcError, ForgetRefused, TableMoved
+from cdc_assets.io.sealing import unseal
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.explain import rows_of_keys
+from cdc_assets.operations.forget_landed import find_landed, forget_landed, search_landed
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import table_called
 
 if TYPE_CHECKING:
+    from cdc_assets.model.masks import SealKey
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
@@ -52,6 +58,12 @@ class ForgettingLake(Protocol):
 
     def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
         """Read all that a table has, and tell where rows of the keys are."""
+
+    def forget_records(self, has: Callable[[Life, bytes], bool]) -> Sequence[str]:
+        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand."""
+
+    def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+        """Read all that the quarantine has, and tell where such records are."""
 
     def follow_tags(self) -> Sequence[str]:
         """List in cuts the snapshots that their tags have now; return the cuts that changed."""
@@ -76,16 +88,28 @@ def forget(
     history = _named(planned, table)
     life, name = history.life, history.last_name or history.life.born_as
     schema = _schema(history, planned.applied.get(life))
-    wanted = masked_keys(keys_of(schema, keys, table), schema)
+    plain = keys_of(schema, keys, table)
+    wanted = masked_keys(plain, schema)
     targets = {one: _keys_in(wanted, columns, one) for one, columns in _targets(planned, history)}
     _refuse(pipeline, lake, planned, targets)
+    sources = {one.source: mine for one, (mine, _) in targets.items()}
+    landed = find_landed(pipeline, sources)
     mark, removed = uuid.uuid4().hex, list[RemovedRows]()
     for one, (mine, schema) in targets.items():
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
         removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
     remade = lake.follow_tags()
+    has = partial(_has_key, _patterns(plain, keys), sources.keys(), pipeline.masks.seal)
+    anywhere = partial(_has_values, _patterns(plain, keys))
+    records = tuple(lake.forget_records(has))
+    if pipeline.landing is not None:
+        forget_landed(pipeline.landing, landed, anywhere)
     say("reading what is left")
-    searched = tuple(lake.search(one, mine, schema) for one, (mine, schema) in targets.items())
+    searched = (
+        *(lake.search(one, mine, schema) for one, (mine, schema) in targets.items()),
+        lake.search_records(has),
+        *([search_landed(pipeline, pipeline.landing, sources, anywhere)] if pipeline.landing is not None else []),
+    )
     report = ForgetReport(
         changefeed=pipeline.settings.name,
         table=name,
@@ -95,6 +119,9 @@ def forget(
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         removed=tuple(removed),
         searched=searched,
+        records=records,
+        messages=len(landed.places),
+        lost=tuple(sorted(map(str, landed.lost))),
         cuts=tuple(remade),
         moved=tuple(sorted({key for one in removed for key in one.moved})),
         feed=_feed(pipeline),
@@ -111,6 +138,39 @@ def _repeated(pipeline: Pipeline, action: Callable[[], RemovedRows]) -> RemovedR
             time.sleep(0.2 * 2**attempt)
             pipeline.lake.applied()
     return action()
+
+
+# --- records in quarantine --------------------------------------------------------------------------------------------
+
+
+def _patterns(keys: pa.Table, texts: Sequence[Sequence[str]]) -> list[list[re.Pattern[bytes]]]:
+    """Return for each key what finds its values in the bytes of a record that cannot be read, each as a whole word."""
+    return [
+        [
+            re.compile(rb"(?<![0-9A-Za-z_])(?:%s)(?![0-9A-Za-z_])" % b"|".join(map(re.escape, forms)), re.IGNORECASE)
+            for text, value in zip(given, row.values(), strict=True)
+            for forms in [{text.encode(), value if isinstance(value, bytes) else str(value).encode()}]
+        ]
+        for given, row in zip(texts, keys.to_pylist(), strict=True)
+    ]
+
+
+def _has_key(
+    patterns: Sequence[Sequence[re.Pattern[bytes]]],
+    sources: Collection[Life],
+    seal: SealKey | None,
+    life: Life,
+    raw: bytes,
+) -> bool:
+    """Return whether a record of one of the tables has all values of a key; raises BadSettings for a sealed one."""
+    if life.source not in sources:
+        return False
+    return _has_values(patterns, unseal(raw, seal))
+
+
+def _has_values(patterns: Sequence[Sequence[re.Pattern[bytes]]], data: bytes) -> bool:
+    """Return whether bytes have all values of a key."""
+    return any(all(one.search(data) for one in key) for key in patterns)
 
 
 # --- which tables -----------------------------------------------------------------------------------------------------
@@ -165,26 +225,38 @@ def _refuse(
 ) -> None:
     """Raise ForgetRefused where input that is not applied has the keys, or may have, or old snapshots are needed."""
     reasons = [sentence for life, sentence in lake.unfinished().items() if life in targets]
-    sources = {life.source: mine for life, mine in targets.items()}
+    sources = {life.source: mine for life, (mine, _) in targets.items()}
     for step in planned.steps:
         if step.life.source not in sources:
             continue
         if isinstance(step, HoldTable):
             reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
         elif isinstance(step, ApplyRows):
-            reasons += _unapplied(pipeline, step, *sources[step.life.source])
+            reasons += _unapplied(pipeline, step, sources[step.life.source])
     if reasons:
         found = "\n".join(f"- {one}" for one in dict.fromkeys(reasons))
         raise ForgetRefused(f"nothing was forgotten:\n{found}\nApply the changefeed first, and forget the rows then.")
 
 
-def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table, schema: TableSchema) -> Iterator[str]:
+def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[str]:
+    """Say which files of a window have rows of the keys, or records of which that is not known."""
+    names = list(step.schema.key)
+    if len(names) != keys.num_columns:
+        yield f"rows of {step.life} that are not applied yet have the key ({', '.join(names)})"
+        return
     for place, file in enumerate(step.files):
-        rows, problem = rows_of_keys(step, place, pipeline.source.reader, keys, schema)
-        if rows:
+        try:
+            window = decode_window(step, pipeline.source.reader, [place], quarantine=True)
+        except (FileNotFoundError, CdcError) as error:
+            yield f"it is not known whether {file.path} has rows of the keys: {error}"
+            continue
+        changes = window.changes
+        wanted = keys.rename_columns(names).cast(pa.schema([changes.schema.field(name) for name in names]))
+        if of_keys(changes, wanted, step.schema).num_rows:
             yield f"{file.path} has rows of the keys that are not applied to {step.life} yet"
-        elif problem:
-            yield f"it is not known whether {file.path} has rows of the keys: {problem}"
+        elif window.report.reject_count:
+            records = counted(window.report.reject_count, "record")
+            yield f"{file.path} has {records} that cannot be read and that {step.life} has not: they may have the keys"
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,11 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         orphans = counted(one.orphans, "file that nothing referred to", "files that nothing referred to")
         yield f"  removed   {one.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
     yield from (f"  made anew the cut {name}" for name in report.cuts)
+    yield from (f"  removed   the record {place} of the quarantine, by its bytes" for place in report.records)
+    if report.messages:
+        yield f"  emptied   {counted(report.messages, 'message')} of the landing"
+    for table in report.lost:
+        yield f"  with that  other rows of {table} are gone from the landing: a rebuild needs a dump from then or later"
     for place in report.searched:
         size = f"{counted(place.files, 'file')}, {place.bytes:,} bytes"
         yield f"  searched  {place.place}: {size}: {_found(place.having)}"

@@ -1,0 +1,107 @@
+"""Messages of a landing emptied, whose rows are to be forgotten: what says where they stood stays, what they said goes.
+
+A landed message keeps its offset and position, so that splits remain what was written down of them, and has neither key
+nor value nor row events any more. Files are written anew in one commit, events with them; what only earlier states of
+the landing have is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.landing.files import LANDED, REPEAT, NewFiles, RowGroup, digest_of, event_rows, size_of, splits_of
+from cdc_assets.landing.landing import Landing
+from cdc_assets.model.landed import EventKind, LandedEvent, LandedSplit
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["forget_messages"]
+
+Place = tuple[Partition, int]
+
+
+def forget_messages(
+    landing: Landing,
+    places: Collection[Place],
+    tables: Collection[TableId],
+    lost: Mapping[TableId, Tso],
+    has: Callable[[bytes], bool],
+) -> int:
+    """Empty messages wherever they stand, and return how many row groups were written anew.
+
+    Messages of `tables` that had come before, and are not read any more, go as a whole. `lost` says through which
+    position tables lose other rows than those to be forgotten: a rebuild is refused there, as where rows expired. Of
+    messages that cannot be read those are emptied for whose bytes `has` returns true. Raises TableMoved where messages
+    are landed meanwhile.
+    """
+    landed, store = landing.landed(), landing.store
+    stored, chosen = store.stored(), set[str]()
+    for one in landed.splits:
+        if any(partition == one.partition and one.first <= offset <= one.last for partition, offset in places):
+            chosen.add(one.file)
+    chosen |= {file for file in stored.rows if _repeats(store.read_rows(file, _NAMED), tables)}
+    splits = sorted(
+        (one for one in landed.splits if one.file in chosen), key=lambda one: (one.table, one.partition, one.first)
+    )
+    groups = [_emptied(store.fetch(one.file, one.group), places) for one in splits]
+    lost = {**lost, **_of_others(splits, groups, tables)}
+    events = tuple(_without(event, has) for event in landed.events)
+    if not chosen and events == landed.events:
+        store.drop_past()
+        return 0
+    expired = {table: max(high, landed.expired.get(table, 0)) for table, high in lost.items()}
+    state = replace(landed, expired={**landed.expired, **expired})
+    written = store.write_rows(groups) if groups else None
+    moved = [] if written is None else splits_of(groups, written[0])
+    stays = [one for one in landed.splits if one.file not in chosen]
+    rows = event_rows(events, state, [*stays, *moved])
+    added = NewFiles(() if written is None else (written,), (store.write_events(rows),))
+    store.replace(added, [*stored.events, *chosen], digest_of(landed.next) if landed.next else "")
+    store.drop_past()
+    return len(groups)
+
+
+def _of_others(
+    splits: Sequence[LandedSplit], groups: Sequence[RowGroup], tables: Collection[TableId]
+) -> dict[TableId, Tso]:
+    """Return the other tables whose rows were in messages that were emptied, and through which position."""
+    found: dict[TableId, Tso] = {}
+    for one, group in zip(splits, groups, strict=True):
+        left = pc.sum(pc.list_value_length(group.rows.column("ordinals"))).as_py() or 0
+        if one.table not in tables and left < one.rows:
+            found[one.table] = max(one.high, found.get(one.table, 0))
+    return found
+
+
+_NAMED = ("kind", "schema", "table")
+
+
+def _repeats(rows: pa.Table, tables: Collection[TableId]) -> bool:
+    """Return whether rows of these tables are among those that had come before."""
+    again = rows.filter(pc.equal(rows.column("kind"), REPEAT)).group_by(["schema", "table"]).aggregate([])
+    return any(TableId(row["schema"], row["table"]) in tables for row in again.to_pylist())
+
+
+def _emptied(rows: pa.Table, places: Collection[Place]) -> RowGroup:
+    """Return a row group with nothing in its messages of these places."""
+    named = zip(*(rows.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    gone = pa.array([(Partition(topic, number), offset) in places for topic, number, offset in named], pa.bool_())
+    for name, empty in (("key", None), ("value", None), ("headers", None), ("ordinals", [])):
+        field = LANDED.field(name)
+        values = pc.if_else(gone, pa.scalar(empty, field.type), rows.column(name).cast(field.type))
+        rows = rows.set_column(rows.column_names.index(name), field, values)
+    return RowGroup(rows, int(size_of(rows).sum()))
+
+
+def _without(event: LandedEvent, has: Callable[[bytes], bool]) -> LandedEvent:
+    """Return an event without its message, if that has what is to be forgotten."""
+    held = any(part is not None and has(part) for part in (event.key, event.value))
+    if not held:
+        return event
+    reason = "its bytes were forgotten" if event.kind is EventKind.BAD else event.reason
+    return replace(event, key=None, value=None, reason=reason)

@@ -1,0 +1,127 @@
+"""Rows forgotten by their keys: from tables, history, quarantine and landing; refused where they would come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from cdc_assets.errors import BadSettings, ForgetRefused
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.progress import State
+from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.forget import forget
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
+from cdc_assets_tests.topic_feed import TopicFeed, settings_of
+from cdc_assets_tests.topics import topics
+
+
+class Shop:
+    """A little feed that is applied to a lake in memory."""
+
+    def __init__(self, directory: Path, **more: Any) -> None:
+        self.feed, self.more = LittleFeed(directory), more
+        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+        self.feed.create("shop.t")
+
+    def pipeline(self) -> Pipeline:
+        settings = self.feed.settings(**self.more)
+        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+
+    def apply(self, through: int, *rows: tuple[str, int, int | str, str]) -> None:
+        self.feed.rows("shop.t", FIRST, rows)
+        self.feed.publish(through)
+        self.pipeline().apply("run")
+
+    def forget(self, *keys: str, table: str = "shop.t", **more: Any) -> ForgetReport:
+        return forget(self.pipeline(), MemoryForgetting(self.lake), table, [[key] for key in keys], **more)
+
+    def rows(self, kind: str = "") -> list[tuple[int, str]]:
+        (table,) = (table for life, table in self.lake.tables.items() if life.kind == kind)
+        return sorted((row["id"], row["v"]) for row in table.rows.to_pylist())
+
+
+def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"shop.*": ["log", "scd2"]})
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"), ("U", FIRST + 3, 1, "uno"))
+    report = shop.forget("1")
+    assert (report.complete, report.keys, len(report.removed)) == (True, 1, 3)
+    assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
+    assert "rebuild brings them back" in report.feed
+
+
+def test_input_that_is_not_applied_is_named_by_its_file(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    shop.feed.rows("shop.t", FIRST, [("U", FIRST + 11, 2, "due")])
+    shop.feed.publish(FIRST + 20)
+    with pytest.raises(ForgetRefused, match=r"CDC00000000000000000002\.csv has rows of the keys that are not applied"):
+        shop.forget("1", "2")
+    assert shop.rows() == [(1, "one"), (2, "two")]
+    assert shop.forget("1").complete
+    assert shop.rows() == [(2, "two")]
+
+
+def test_a_held_table_is_not_touched(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    shop.apply(FIRST + 19, ("I", FIRST + 11, "x", "bad"))
+    with pytest.raises(ForgetRefused, match="nothing was forgotten"):
+        shop.forget("1")
+    assert shop.rows() == [(1, "one")]
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "message"),
+    [("shop.u", ["1"], "no table is called shop.u"), ("shop.t", ["x"], "is no value of the key column id"),
+     ("shop.t", ["1", "2"], "2 values came"), ("shop.plain", ["1"], "has no key")],
+)  # fmt: skip
+def test_keys_that_do_not_fit_are_refused(tmp_path: Path, table: str, key: list[str], message: str) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.create("shop.plain", keyed=False)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    with pytest.raises(BadSettings, match=message):
+        forget(shop.pipeline(), MemoryForgetting(shop.lake), table, [key])
+
+
+def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, quarantine=True)
+    bad = [("I", FIRST + 2, 7, "x" * 50), ("I", FIRST + 3, 77, "x" * 50), ("I", FIRST + 4, 8, "x7" * 25)]
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), *bad)
+    assert len(shop.lake.kept) == 3
+    report = shop.forget("7")
+    assert [line for _, _, line in shop.lake.kept] == [3, 4]
+    assert [record.rpartition("/")[2] for record in report.records] == ["CDC00000000000000000001.csv line 2"]
+
+
+MORE = [pytest.param(protocol, marks=pytest.mark.soak) for protocol in ("open-protocol", "simple", "avro", "debezium")]
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "craft", *MORE])
+def test_messages_of_the_landing_have_nothing_of_a_forgotten_row(protocol: str) -> None:
+    topic = next(iter(topics(protocol)))
+    feed = TopicFeed(settings_of(topic), topic=topic)
+    feed.send()
+    feed.apply()
+    tables = [(table, life) for life, table in feed.lake.tables.items() if table.name is not None and table.schema.key]
+    table, life = max(tables, key=lambda one: one[0].rows.num_rows)
+    names, expected = list(table.schema.key), {one: other.rows for one, other in feed.lake.tables.items()}
+    wanted = table.rows.select(names).slice(0, 1)
+    key = [value_text(value) or "" for value in wanted.to_pylist()[0].values()]
+    report = forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [key])
+    assert (report.complete, report.messages > 0) == (True, True)
+    again = TopicFeed(settings_of(topic), feed.log, topic, feed.store)
+    outcome = again.apply()
+    if report.lost:  # its messages have other rows, too: what would lack these is held
+        held = {str(one.life.born_as) for one in outcome.tables if one.state is State.HELD}
+        assert set(report.lost) <= held
+    else:
+        left = expected[life].filter(pc.invert(pc.is_in(expected[life].column(names[0]), wanted.column(names[0]))))
+        assert again.lake.tables[life].rows.sort_by(names[0]).equals(left.sort_by(names[0]))
+    for one in expected.keys() - {life} if not report.lost else ():
+        assert again.lake.tables[one].rows.equals(expected[one])
