@@ -36,6 +36,8 @@ _SECRET_FIELDS = {
     "dump",
     "uri",
     "password",
+    "privacy",
+    "privacy_key",
     "kafka",
     "schema_registry",
     "ledger",
@@ -55,7 +57,7 @@ def _bad_settings(error: ValidationError, kind: type[Model]) -> BadSettings:
         else:
             secret = _SECRET_FIELDS & {str(part) for part in place} or not _is_plain(one["input"])
             came = "" if secret else f" is {one['input']!r}"
-            sentences.append(f'setting "{where}"{came}: {_expected(one)}')
+            sentences.append(f'setting "{where}"{came}: {_expected(one).rstrip(".")}')
     return BadSettings(". ".join(sentences) + ". Correct the settings.")
 
 

@@ -139,6 +139,24 @@ def test_patterns_that_meet_and_agree_or_are_decided_are_no_contradiction(site: 
     assert site.feed.settings(privacy=privacy).masks
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"privacy_key": "in clear text"},
+        {"privacy_key": {"env": ["in clear text"]}},
+        {"privacy": "in clear text"},
+        {"privacy": {"shop.t.a": {"hash": "in clear text"}}},
+        {"privacy": {"shop.t.a": {"hash": {"key": {"env": "MASK_KEY", "or": "in clear text"}}}}},
+    ],
+    ids=str,
+)
+def test_a_key_that_is_in_the_settings_is_refused_and_not_repeated(site: Site, given: dict[str, Any]) -> None:
+    with pytest.raises(BadSettings) as refused:
+        site.feed.settings(**given)
+    assert "in clear text" not in str(refused.value)
+    assert ".." not in str(refused.value)
+
+
 @pytest.mark.parametrize("given", [None, ""])
 def test_a_key_that_is_not_in_the_environment_is_told_before_anything_is_read(
     site: Site, monkeypatch: pytest.MonkeyPatch, given: str | None
