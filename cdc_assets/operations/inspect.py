@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdc_assets.model.schema import TableId
+from cdc_assets.errors import CdcError
+from cdc_assets.model.masks import Mask
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.report.dumps import DumpInspection, describe_dump
 from cdc_assets.report.findings import grouped
 from cdc_assets.report.landings import describe_landing
-from cdc_assets.report.tables import Inspection, describe_tables
+from cdc_assets.report.tables import Inspection, TableText, describe_tables
 
 if TYPE_CHECKING:
+    from cdc_assets.formats import Content
     from cdc_assets.model.findings import Finding
     from cdc_assets.model.landed import Landed
     from cdc_assets.model.table_history import History
@@ -29,13 +34,13 @@ _WORKERS = 8
 
 def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
     """List a changefeed and describe it: reads `metadata`, schema files and a little of data files, or topics."""
-    listing, history, findings, landed = _looked_at(settings)
+    tables, listing, findings, landed = _looked_at(settings)
     return Inspection(
         settings.name,
         settings.uri,
         listing.checkpoint,
         tso_time(listing.checkpoint),
-        tuple(describe_tables(listing, history)),
+        tables,
         listing.ignored,
         listing.problems,
         grouped(findings),
@@ -69,7 +74,7 @@ def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None =
 
 def _looked_at(
     settings: ChangefeedSettings, lake: LakeSettings | None = None
-) -> tuple[Listing, History, tuple[Finding, ...], Landed | None]:
+) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...], Landed | None]:
     from cdc_assets.landing.opening import open_feed
 
     with open_feed(settings, lake) as feed:
@@ -77,7 +82,9 @@ def _looked_at(
         return *found, None if feed.landing is None else feed.landing.landed()
 
 
-def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, History, tuple[Finding, ...]]:
+def _described(
+    settings: ChangefeedSettings, source: Source
+) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...]]:
     from cdc_assets.pipeline.imports import earliest_row, is_doubted
     from cdc_assets.planning.imports import earliest
     from cdc_assets.preflight.conformance import conformance, take_sample
@@ -99,7 +106,52 @@ def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, H
         listing, history, options, sample, accept_unordered=accepted, collations_known=known,
         complete=settings.initial.complete, keys=settings.keys, masks=settings.masks,
     )  # fmt: skip
-    return listing, history, findings
+    tables = describe_tables(listing, history)
+    if settings.masks:
+        counts = _masked_values(source, listing, history, sample)
+        tables = [_with_counts(table, counts.get(table.table, {})) for table in tables]
+    return tuple(tables), listing, findings
+
+
+def _masked_values(
+    source: Source, listing: Listing, history: History, sample: Mapping[str, Content]
+) -> dict[str, Counter[str]]:
+    """Return how many values of each masked column the sample has, by table; what cannot be read of it has none."""
+    from cdc_assets.formats import decode_among
+
+    names = {
+        name.folded: str(table.name or table.names[-1][0])
+        for table in history.lives.values()
+        for name, _, _ in table.names
+    }
+    found: dict[str, Counter[str]] = {}
+    for file in (one for one in listing.data_files if one.path in sample):
+        tables = [(name, _counted(schema)) for name, schema in history.decoding.get((file.root, file.version), ())]
+        masked = {column.name for _, schema in tables for column in schema.columns if column.mask is not None}
+        if not masked:
+            continue
+        try:
+            owner, decoded = decode_among(source.reader.wire(file.path), sample[file.path], file.path, tables)
+        except CdcError:
+            continue
+        counts = found.setdefault(names.get(owner.folded, str(owner)), Counter())
+        for name in masked.intersection(decoded.changes.column_names):
+            counts[name] += decoded.changes.num_rows - decoded.changes.column(name).null_count
+    return found
+
+
+def _counted(schema: TableSchema) -> TableSchema:
+    """Return a schema whose masks leave of each value that it is there."""
+    one = Mask("constant", "*")
+    return replace(schema, columns=tuple(c if c.mask is None else replace(c, mask=one) for c in schema.columns))
+
+
+def _with_counts(table: TableText, counts: Mapping[str, int]) -> TableText:
+    rows = (
+        replace(row, notes={**row.notes, "values of the sample": counts[row.column]}) if row.column in counts else row
+        for row in table.fidelity
+    )
+    return replace(table, fidelity=tuple(rows))
 
 
 def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> History:

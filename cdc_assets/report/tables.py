@@ -139,11 +139,11 @@ class TableText:
 
 
 def column_type(column: Column) -> str:
-    """Return the column's source type as MySQL writes it."""
+    """Return the column's source type as MySQL writes it, for a masked one without its members."""
     sizes = [str(size) for size in (column.precision, column.scale) if size is not None]
     if column.type in ("DATETIME", "TIMESTAMP", "TIME"):
         sizes = [str(column.scale)] if column.scale else []
-    if column.type in ("ENUM", "SET") and column.elems is not None:
+    if column.type in ("ENUM", "SET") and column.elems is not None and column.mask is None:
         sizes = ["'" + elem.replace("'", "''") + "'" for elem in column.elems]
     if column.type.endswith(("TEXT", "BLOB")):
         sizes = []

@@ -92,7 +92,8 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
             else:
                 sources, columns = others.setdefault((one.lake, f"{one.grade.value}, {one.rule}"), ({}, []))
                 sources[one.source] = None
-                columns.append(f"{table.table}.{one.column}")
+                counts = "".join(f" ({count:,} {what})" for what, count in one.notes.items())
+                columns.append(f"{table.table}.{one.column}{counts}")
     for (lake, kept), (sources, columns) in others.items():
         yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
     if whole:

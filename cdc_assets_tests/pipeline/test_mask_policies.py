@@ -16,10 +16,11 @@ from cdc_assets.io.sealing import unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.progress import State
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import Column, TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.little_feed import FIRST
@@ -295,6 +296,7 @@ def test_a_line_that_no_column_matches_is_told_and_a_mask_is_shown_with_its_line
     found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.nothing": None}))
     text = "\n".join(inspection_lines(found))
     assert "shop.t.nothing" in text
+    assert '"shop.t.a": shop.t.a (1 values of the sample)' in text
     assert 'masked by hash, as privacy says of "shop.t.a"' in text
 
 
@@ -341,6 +343,11 @@ def test_schema_files_with_defaults_are_not_kept_in_clear_text(site: Site, tmp_p
         site.apply(FIRST + 9, privacy={"shop.t.a": None}, **settings)
         assert b"ColumnName" not in place.read_bytes()
         assert bool(site.ledger.schema_files("little")) is bool(settings)
+
+
+@pytest.mark.parametrize(("mask", "shown"), [(None, "ENUM('a','b')"), (Mask("null"), "ENUM")], ids=str)
+def test_members_of_a_masked_column_are_not_shown_with_its_type(mask: Mask | None, shown: str) -> None:
+    assert column_type(Column("c", "ENUM", elems=("a", "b"), mask=mask)) == shown
 
 
 def topics_settings(**given: Any) -> ChangefeedSettings:

@@ -18,20 +18,25 @@ import pytest
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.masks import SealKey
+from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import Plan
 from cdc_assets.report.landings import describe_landing, describe_unread
 from cdc_assets.report.plan_text import describe_plan
 from cdc_assets.report.tables import describe_tables
 from cdc_assets.report.text import outcome_lines
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.types.families import BINARY
 from cdc_assets_tests.canaries import leaks, tokens_of
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.masked import KEY, differences_of_masked
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.replay import pipeline_of, replay
 from cdc_assets_tests.topic_feed import TopicFeed
 from cdc_assets_tests.topics import Topic, topics
@@ -50,6 +55,7 @@ OFTEN = {
     "A_all_types/craft", "A_all_types/open-protocol", "A_all_types/canal-json", "D_keys/simple", "D_keys/simple-avro",
     "D_keys/debezium", "A_all_types/avro",
 }  # fmt: skip
+CUT_OFTEN = {str(one.configs[0]) for one in cases() if one.name in ("A_all_types", "B_ddl_columns")}
 TOPICS = [
     pytest.param(topic, marks=() if str(topic) in OFTEN else pytest.mark.soak, id=str(topic))
     for topic in topics("craft", "open-protocol", "canal-json", "simple", "simple-avro", "debezium", "avro")
@@ -98,6 +104,53 @@ def test_a_recorded_topic_with_every_column_hashed_is_the_hashed_source(topic: T
     differing = differences_of_masked(rows_of(plain.lake), equal, pipeline.plan()[1], masked.settings.masks)
     assert differing == []
     assert equal or "is to be masked" in " ".join(held.values())
+
+
+KINDS: list[Any] = [
+    None, "drop", {"redact": "last4"}, {"constant": "x"}, {"redact": "length"}, {"redact": "domain"}, HASHED["*.*.*"],
+]  # fmt: skip
+
+
+def of_every_kind(planned: Plan, turn: int) -> dict[str, Any]:
+    """Return masks for all columns that a name can name: hashes of keys, every kind in turn of the others."""
+    found: dict[str, Any] = {}
+    for life in planned.history.lives.values():
+        schemas = [event.after for event in life.events]
+        keys = {fold_name(name) for schema in schemas for name in schema.exact}
+        for place, column in enumerate(dict.fromkeys(one for schema in schemas for one in schema.columns)):
+            kind = HASHED["*.*.*"] if fold_name(column.name) in keys else KINDS[(place + turn) % len(KINDS)]
+            is_text = not (column.type in BINARY and kind in ({"redact": "last4"}, {"redact": "domain"}))
+            for name, _, _ in life.names:
+                parts = (name.schema, name.table, column.name)
+                if all(part.isidentifier() for part in parts):
+                    found.setdefault(fold_name(".".join(parts)), kind if is_text else None)
+    return found
+
+
+@pytest.mark.parametrize(("config", "turn"), [
+    pytest.param(config, turn, marks=() if turn == 0 and str(config) in CUT_OFTEN else pytest.mark.soak)
+    for case in cases()
+    for number, config in enumerate(case.configs)
+    if config.options.wire.has_commit_ts
+    for turn in ((3 * step) % len(KINDS) for step in range(2))
+], ids=str)  # fmt: skip
+def test_masks_of_every_kind_give_the_masked_source_however_it_is_cut_and_rebuilt(config: Config, turn: int) -> None:
+    final, plain, once, often = config.checkpoints[-1], MemoryLake(), MemoryLake(), MemoryLake()
+    replay(config, final, plain)
+    planned = pipeline_of(config, final, plain).plan()[1]
+    privacy = of_every_kind(planned, turn)
+    masking = pipeline_of(config, final, once, privacy=privacy)
+    held = stopped(masking.apply())
+    differing = differences_of_masked(rows_of(plain), rows_of(once, held), planned, masking.settings.masks)
+    assert differing == []
+    for checkpoint in (*config.checkpoints, final):
+        last = pipeline_of(config, checkpoint, often, privacy=privacy)
+        held |= stopped(last.apply())
+    for again in (False, True):
+        if again:
+            rebuild(last, MemoryRebuilds(often), sorted(set(map(str, rows_of(often, held)))))
+        differing = differences_of_masked(rows_of(plain), rows_of(often, held), planned, masking.settings.masks)
+        assert differing == [], f"rebuilt: {again}"
 
 
 # --- nothing of them anywhere -----------------------------------------------------------------------------------------
