@@ -131,7 +131,7 @@ class MemoryLake:
                 back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
                 table.continued = {renames.get(name, name) for name in table.continued} | back
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
-                emptied = DeleteRows(None) in step.changes
+                emptied = DeleteRows(None) in step.changes and not life.kind
                 table.settings = {**({} if emptied else table.settings), **step.settings}
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
                 table = self.tables[life]

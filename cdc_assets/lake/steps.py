@@ -79,7 +79,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
                 _refuse_passed(bench, step, work)
             label = work.label.through_ddl(step.at, ddl)
             if isinstance(step, ChangeTable):
-                emptied = DeleteRows(None) in step.changes
+                emptied = DeleteRows(None) in step.changes and not step.life.kind
                 label = work.label.through_ddl(step.at, ddl, step.settings, emptied=emptied)
             _run_ddl(bench, step, work, label)
         result = bench.result(work, started)

@@ -22,6 +22,7 @@ from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -242,3 +243,29 @@ def test_no_value_of_a_masked_column_of_topics_is_left_anywhere(topic: Topic, tm
         )
     assert leaks(tmp_path, tokens) == []
     assert tokens
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        pytest.param(topic, marks=() if str(topic) == "D_keys/simple" else pytest.mark.soak, id=str(topic))
+        for topic in topics("craft", "open-protocol", "canal-json", "simple", "simple-avro")
+    ],
+)
+def test_extracts_of_masked_topics_have_their_rows_and_no_value_of_a_masked_column(
+    topic: Topic, tmp_path: Path
+) -> None:
+    plain, masked = TopicFeed.recording(topic), TopicFeed.recording(topic, privacy=SECRET, **SEALED)
+    pipelines = []
+    for feed in (plain, masked):
+        feed.send()
+        held = stopped(feed.apply())
+        pipelines.append(Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing))
+    through = pipelines[1].plan()[0].checkpoint
+    names = [str(name) for name in rows_of(masked.lake, held)]
+    for number, name in enumerate(names):
+        wanted, found = (extract(pipeline, name, 0, through).changes for pipeline in pipelines)
+        assert found.num_rows == wanted.num_rows
+        pq.write_table(found, tmp_path / f"extract-{number}.parquet")
+    assert leaks(tmp_path, tokens_of(rows_of(plain.lake).values())) == []
+    assert names or held

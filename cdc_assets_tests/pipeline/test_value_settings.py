@@ -268,6 +268,15 @@ def test_a_table_that_was_truncated_has_no_reading(site: Site) -> None:
     assert site.moments() == {2: "01 03"}
 
 
+def test_a_log_has_the_settings_of_its_rows_after_its_source_was_truncated(site: Site) -> None:
+    log: dict[str, Any] = {"history": {"shop.t": "log"}}
+    site.apply(FIRST + 9, **log)
+    site.feed.table("shop.t", [("a", "TIMESTAMP")], FIRST + 12, "TRUNCATE TABLE `t`", 11)
+    site.apply(FIRST + 20, **log)
+    tables = {str(table.name): table.state for table in site.apply(FIRST + 20, tz=TOKYO, **log).tables}
+    assert tables == {"shop.t": State.APPLIED, "shop.t__log": State.HELD}
+
+
 def test_a_renamed_table_keeps_its_settings(site: Site) -> None:
     site.apply(FIRST + 9)
     site.feed.table("shop.r", [("a", "TIMESTAMP")], FIRST + 12, "RENAME TABLE `t` TO `r`", 14)
