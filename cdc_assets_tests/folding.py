@@ -40,6 +40,9 @@ def folded(
     values, words = frame.select(columns).rows(), frame.get_column("_change_type").to_list()
     absents = frame.get_column("_cdc_absent").to_list()
     for identity, row, word, absent in zip(map(repr, identities), values, words, absents, strict=True):
+        if word == "TRUNCATE":  # of all rows
+            rows.clear()
+            continue
         before = rows.get(identity, [])
         if absent and before and word not in LEAVES:
             row = tuple(before[-1][place] if columns[place] in absent else row[place] for place in range(len(columns)))

@@ -108,7 +108,7 @@ class CutOutcome:
     @property
     def reason(self) -> str:
         """Why it was not made, in a sentence, "" if it was."""
-        return "; ".join(map(str, self.blocked))
+        return "; ".join(str(block).rstrip(".") for block in self.blocked)
 
     @property
     def finding(self) -> Finding | None:

@@ -131,9 +131,20 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     source, (schema, pieces) = "log", _from_log(pipeline, present, history, since, until) or (None, None)
     if schema is None or pieces is None:
         source, (schema, pieces) = "feed", _from_feed(pipeline, listing, history, since, until)
+    own = {column.name.lower() for column in own_columns(_LOG)}
+    if taken := [
+        column.name for column in schema.stored if column.name.lower().startswith("_cdc_") or column.name.lower() in own
+    ]:
+        raise ExtractRefused(
+            f'{name} has a column "{taken[0]}", as an extract has one of its own. Leave the column out with the '
+            "changefeed's column selectors."
+        )
     columns, key, every = _empty(schema, _LOG).schema, schema.key, pieces
     if net and not key:
-        raise BadSettings(f"{name} has no key, so no row can be told from another: its changes have no net.")
+        raise BadSettings(
+            f"{name} has no key, so no row can be told from another: its changes have no net. Leave out --net, or name "
+            "columns that identify a row in the setting keys."
+        )
     if net:
         pieces = lambda: _net_pieces(every(), schema, name)  # noqa: E731
     return Extract(name, history.life, since, until, net, source, columns, key, pieces)

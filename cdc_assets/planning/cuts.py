@@ -79,7 +79,7 @@ def blocks(
         state = applied.get(life)
         held = (step.reason for step in planned.of(life) if isinstance(step, HoldTable) and step.at <= cut.at)
         if reason := incomplete.get(life, ""):
-            found.append(CutBlock(life, name, f"it is incomplete: {reason}"))
+            found.append(CutBlock(life, name, f"it is incomplete: {reason.removeprefix('incomplete: ')}"))
         elif life in tagged:
             continue
         elif reason := next(held, "") or stopped.get(life, ""):

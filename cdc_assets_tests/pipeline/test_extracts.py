@@ -19,16 +19,20 @@ from pyarrow import csv
 
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
+from cdc_assets.ledger import Ledger
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.position_sort import PositionSort
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.lake_contents import rows_of
-from cdc_assets_tests.little_feed import FIRST
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.masked import KEY
+from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_cuts import Shop
 from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, tomls
+from cdc_assets_tests.schema_documents import document, write_schema
 from cdc_assets_tests.source import Source, Table, normal
 from cdc_assets_tests.writer import Style, publications
 
@@ -282,6 +286,20 @@ def test_what_is_not_covered_is_refused_with_what_is(shop: Shop, tmp_path: Path)
     with pytest.raises(ExtractRefused, match=f"held at {FIRST + 30}, within the range"):
         extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 40)
     assert extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 29).changes.num_rows == 4
+
+
+def test_a_column_of_a_name_that_extracts_have_is_refused(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    fields = ("ColumnName", "ColumnType", "ColumnPrecision", "ColumnIsPk")
+    columns = [("id", "INT", "11", "true"), ("_Change_Type", "VARCHAR", "10", "false")]
+    made = [dict(zip(fields, column, strict=True)) for column in columns]
+    query = "CREATE TABLE `odd` (`id` INT PRIMARY KEY,`_Change_Type` VARCHAR(10))"
+    write_schema(feed.bucket, document("shop", "odd", FIRST, Query=query, Type=3, TableColumns=made))
+    feed.publish(FIRST + 10)
+    given = feed.settings()
+    pipeline = Pipeline(given, given.open_source(), MemoryLake(), Ledger("sqlite://"))
+    with pytest.raises(ExtractRefused, match=r'shop\.odd has a column "_Change_Type", as an extract has one'):
+        extract(pipeline, "shop.odd", FIRST, FIRST + 10)
 
 
 def test_a_record_that_does_not_fit_is_named_and_nothing_is_returned(shop: Shop) -> None:
