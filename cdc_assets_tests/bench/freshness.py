@@ -51,6 +51,8 @@ NAME, CANAL, CONFIG = "fresh", "canal", "changefeed.toml"
 _LOOK_SECONDS = 0.25
 _COST_SECONDS = 5.0
 _PATIENCE_SECONDS = 300.0
+_CODE_SERVER = " api grpc "
+"""In the command line of Dagster's code servers, which a daemon without one of its own starts anew every minute."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -258,7 +260,7 @@ def measure_freshness(
             commits = Commits(lake)
             _until(commits, published(feed.directory)[0][1], load.tables, place)
             first = time.time()
-            ours, theirs = TreeCost(process), TreeCost(writer.pid)
+            ours, theirs = TreeCost(process, _CODE_SERVER), TreeCost(writer.pid)
             compared = 0
             while (now := time.time()) < first + seconds:
                 commits.look()
@@ -340,7 +342,7 @@ def _figures(
     yield Figure(name, f"{load}: process starts a minute", starts, "", 1, may_be_nothing=True)
     held = [mb for _, mb in measured.ours.memory]
     grown = statistics.mean(held[-3:]) / statistics.mean(held[:3])
-    yield Figure(name, f"{load}: memory, the end to the beginning", grown, "x", 1.3)
+    yield Figure(name, f"{load}: memory without code servers, the end to the beginning", grown, "x", 1.3)
 
 
 @_scenario

@@ -78,9 +78,13 @@ def _watched(process: subprocess.Popen[bytes]) -> tuple[float, int, int]:
 
 @dataclass
 class TreeCost:
-    """What a process that goes on and all below it cost from now on: CPU seconds, and memory in MB at each look."""
+    """What a process that goes on and all below it cost from now on: CPU seconds, and memory in MB at each look.
+
+    Memory is that of processes without the text `passing` in their command line (if it is one): those come and go.
+    """
 
     root: int
+    passing: str = ""
     memory: list[tuple[float, float]] = field(default_factory=list)
     _spent: dict[int, float] = field(default_factory=dict)
     _before: float = 0.0
@@ -95,8 +99,8 @@ class TreeCost:
         if time.monotonic() < self._looked_at + every:
             return
         self._looked_at = time.monotonic()
-        tree = self._count()
-        self.memory.append((time.time(), sum(_status_kb(pid, "smaps_rollup", "Pss") for pid in tree) / 1024))
+        lasting = [pid for pid in self._count() if not self.passing or self.passing not in _command(pid)]
+        self.memory.append((time.time(), sum(_status_kb(pid, "smaps_rollup", "Pss") for pid in lasting) / 1024))
 
     def _count(self) -> list[int]:
         tree = _tree(self.root)
@@ -161,6 +165,13 @@ def _tree(root: int) -> list[int]:
     for pid in tree:
         tree += children.get(pid, ())
     return tree
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def _status_kb(pid: int, file: str, name: str) -> int:
