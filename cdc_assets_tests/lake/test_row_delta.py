@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 from cdc_assets.lake import Lake, commit_stage, row_delta
@@ -193,3 +194,20 @@ def test_a_broken_deletion_vector_is_named_and_nothing_is_applied(lake: Lake) ->
     vector.write_bytes(whole)
     source.apply(130, [("U", 121, 2, "B")])
     assert source.rows() == [(1, "A"), (2, "B")]
+
+
+def test_key_columns_of_however_many_files_take_no_more_memory_than_their_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    megabyte, read = pa.table({"id": pa.array(range(1 << 17))}), list[str]()
+
+    def read_file(io: Any, path: str, ids: Any) -> pa.Table:
+        read.append(path)
+        return megabyte
+
+    monkeypatch.setattr(row_delta, "_columns", read_file)
+    columns = row_delta._KeyColumns()
+    for number in (*range(100), 99, 0):
+        assert columns.read({}, str(number), (1,)) is megabyte
+    assert len(columns._kept) * megabyte.nbytes == columns._bytes <= row_delta._KEPT_BYTES
+    assert read == [*map(str, range(100)), "0"]

@@ -177,6 +177,26 @@ def test_a_run_that_is_cancelled_waits_for_commits_under_way_and_begins_no_more(
     assert sorted(work.discarded) == [f"{life(number, 'log')} at 9" for number in (0, 1, 2, 4)]
 
 
+def test_several_pools_of_a_process_have_no_more_windows_under_way_than_one() -> None:
+    work, most = Work(), list[int]()
+    stage = work.stage
+
+    def staged(steps: Sequence[ApplyRows]) -> list[StagedWindow]:
+        windows = stage(steps)
+        most.append(len(work.under_way))
+        return windows
+
+    work.stage = staged  # type: ignore[method-assign]
+    pools = [work.pool([window(place) for place in range(of, of + 9)], lambda life: False) for of in (10, 20, 30)]
+    for pool in pools:
+        pool.begin(0)
+    for pool in pools:
+        for number in range(9):
+            pool.take(number)
+    assert len(work.done) == 27
+    assert max(most) <= 4
+
+
 class OneFails(MemoryLake):
     """A lake that fails at a table's windows, while those of others are under way."""
 
