@@ -65,6 +65,8 @@ def fold_differences(lake: MemoryLake) -> list[str]:
         mirror = lake.tables.get(life.source)
         if life.kind != "log" or mirror is None or mirror.progress < log.progress:  # a held mirror is behind
             continue
+        if log.rekeyed:
+            continue
         rows = mirror.rows if mirror.name is not None else None
         found += differences(str(life), log.rows, log.schema, rows, log.continued)
     return found

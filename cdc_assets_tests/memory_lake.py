@@ -74,6 +74,8 @@ class _Table:
     since: Tso | None = None
     continued: set[str] = field(default_factory=set)
     """Columns that came back: changes from before that have what they held then."""
+    rekeyed: bool = False
+    """Whether rows had another key once: older changes of a log are upserts by that."""
     lives: tuple[ColumnLife, ...] = ()
     """When the source had which column."""
 
@@ -130,6 +132,7 @@ class MemoryLake:
                 renames = {one.old: one.new for one in step.changes if isinstance(one, RenameColumn)}
                 back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
                 table.continued = {renames.get(name, name) for name in table.continued} | back
+                table.rekeyed |= any(isinstance(one, Rekey) for one in step.changes)
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes and not life.kind
                 table.settings = {**({} if emptied else table.settings), **step.settings}

@@ -18,7 +18,7 @@ from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.schema_changes import ContinueColumn
+from cdc_assets.model.schema_changes import ContinueColumn, Rekey
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild
@@ -42,6 +42,8 @@ def unlike(feed: Feed) -> Iterator[str]:
             continue
         mirror = tables[life.source]
         events = history.lives[life].events
+        if any(isinstance(one, Rekey) for event in events for one in event.changes):
+            continue  # older changes are upserts by another key
         back = {one.column.name for event in events for one in event.changes if isinstance(one, ContinueColumn)}
         rows = read(feed.lake, mirror) if mirror.name is not None else None
         yield from differences(str(life), read(feed.lake, log), history.lives[life].schema, rows, back)
