@@ -1,15 +1,17 @@
 """Where a row comes from: the changes of its key in the input, the DDL in between, and what of it was set aside.
 
-The table is planned once more as if nothing were applied, which gives every window with the files that it was made of.
-Of these the files that may have a change of the time asked for are decoded by the very functions that windows use, and
-the key's changes are kept. The ledger knows the run and the snapshot that each file came with. Nothing is written.
+Where the table has a log that covers the time asked for, its changes are those. Else the table is planned once more as
+if nothing were applied, which gives every window with the files that it was made of. Of these the files that may have a
+change of the time asked for are decoded by the very functions that windows use, and the key's changes are kept. The
+ledger knows the run and the snapshot that each file came with. Nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -19,35 +21,41 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op, dump_rows, position_column, record_places
+from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
-from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.extract import ABSENT, CHANGE_TYPE, LEAVES, PLACE, changes_of_log
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
+from cdc_assets.operations.repair import REPAIR
 from cdc_assets.planning.value_settings import masks_of
 
 if TYPE_CHECKING:
     from cdc_assets.formats import SplitReader
     from cdc_assets.model.quarantine import QuarantinedRow
-    from cdc_assets.model.splits import DataFile
+    from cdc_assets.model.splits import DataFile, Listing
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
 
 __all__ = ["ExplainedLake", "explain"]
 
 _READERS = 8
 """Files are read side by side."""
 _FOREVER = 1 << 63
+_FILES = (".csv", ".json")
+"""The ends of names of files, of whose records logs have the lines."""
 
 
 def explain(
@@ -66,29 +74,12 @@ def explain(
     schema = history.schema.in_lake
     applied = present.applied.get(life)
     through = applied.progress.tso if applied is not None else 0
-    bases = {one: state.base for one, state in present.applied.items()}
-    planned = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
-    steps = planned.of(life)
+    last = min(until, through)
     entries = pipeline.ledger.files(pipeline.settings.name)
     read_before = {entry.path: entry for entry in entries if entry.life == str(life.source)}
-    windows = [step for step in steps if isinstance(step, ApplyRows)]
-    expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
-    gone = list(_gone(life, windows, expired, read_before))
-    gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
-    found: list[_Image] = []
-    last = min(until, through)
-    with ThreadPoolExecutor(_READERS) as pool:
-        tasks = [
-            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, schema)
-            for step in windows
-            for place, file in enumerate(step.files)
-            if step.lo <= through and file.may_hold(_stats(read_before.get(file.path)), since, last)
-        ]
-        for task in tasks:
-            rows, problem = task.result()
-            found += [image for image in rows if since < image.position <= last]
-            gone += [problem] if problem else []
-    found.sort(key=lambda image: (image.position, image.row[OP] > 0, image.file.path, image.row[LINE]))
+    found, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
+    if found is None:
+        found, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
     shown = {name: value_text(value) for name, value in wanted.to_pylist()[0].items()}
     texts = [text for text in map(value_text, plain.to_pylist()[0].values()) if text is not None]
     aside, unknown = _set_aside(lake, life, texts, pipeline.settings.masks.seal)
@@ -111,8 +102,8 @@ def explain(
         key=shown,
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
         position=None if row is None else row[COMMIT_TS],
-        changes=tuple(_changes(found, read_before, pipeline.source.reader)),
-        events=tuple(_events(pipeline, life, history.events, since, last)),
+        changes=tuple(_changes(found, read_before)),
+        events=tuple(_events(pipeline, life, history.events, since, last, until)),
         set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
     )
@@ -127,20 +118,91 @@ class ExplainedLake(ScannedLake, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """An image of the row in a file of a window."""
+    """An image of the row: its values by column, but for those that it leaves as they were (`absent`).
+
+    It `enters` or leaves; of one that is `fresh` the input does not say whether there was a row before. It is of the
+    input at `path`, and of the `window` (lo, hi], (0, 0) where that is not known.
+    """
 
     position: Tso
-    step: ApplyRows
-    file: DataFile
+    enters: bool
+    fresh: bool
     row: Mapping[str, Any]
+    absent: Collection[str]
+    path: str
+    window: tuple[Tso, Tso]
+    place: Callable[[], str]
 
     def values(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return its values; of a patch those that it leaves as they were are of the row before."""
-        kept = self.row.get(UNCHANGED) or ()
-        return {
-            column.name: (before or {}).get(column.name) if column.name in kept else self.row.get(column.name)
-            for column in self.step.schema.stored
-        }
+        return {name: (before or {}).get(name) if name in self.absent else value for name, value in self.row.items()}
+
+
+def _of_input(
+    pipeline: Pipeline,
+    listing: Listing,
+    present: Plan,
+    history: TableHistory,
+    wanted: pa.Table,
+    read_before: Mapping[str, FileEntry],
+    since: Tso,
+    last: Tso,
+) -> tuple[list[_Image], list[str]]:
+    """Return the images of the key in the input that is there, in their order, and sentences on what is not."""
+    life, schema = history.life, history.schema.in_lake
+    bases = {one: state.base for one, state in present.applied.items()}
+    planned = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
+    steps = planned.of(life)
+    windows = [step for step in steps if isinstance(step, ApplyRows)]
+    expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
+    gone = list(_gone(life, windows, expired, read_before))
+    gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
+    found: list[tuple[tuple[Tso, bool, str, int], _Image]] = []
+    with ThreadPoolExecutor(_READERS) as pool:
+        tasks = [
+            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, schema)
+            for step in windows
+            for place, file in enumerate(step.files)
+            if step.lo <= last and file.may_hold(_stats(read_before.get(file.path)), since, last)
+        ]
+        for task in tasks:
+            rows, problem = task.result()
+            found += [one for one in rows if since < one[1].position <= last]
+            gone += [problem] if problem else []
+    return [image for _, image in sorted(found, key=lambda one: one[0])], gone
+
+
+def _of_log(
+    pipeline: Pipeline, present: Plan, history: TableHistory, wanted: pa.Table, since: Tso, last: Tso
+) -> list[_Image] | None:
+    """Return the images of the key in the table's log, in their order; None where it does not have all of them."""
+    schema = history.schema.in_lake
+
+    def mine(rows: pa.Table) -> pa.Table:
+        numbered = _typed(rows, wanted).append_column(FILE, pa.array(range(rows.num_rows)))
+        return rows.take(pc.cast(of_keys(numbered, wanted, schema).column(FILE), pa.int64()))
+
+    covered = changes_of_log(pipeline, present, history, since, last, mine)
+    if covered is None:
+        return None
+    columns, pieces = covered
+    names = [column.name for column in columns.stored]
+    found = []
+    for row in (row for rows in pieces() for row in rows.to_pylist()):
+        at, place = row[POSITION], row[PLACE] or ""
+        there = {column.name for column in _columns_at(history, at)}
+        values = {name: row[name] for name in names if name in there or row[name] is not None}
+        enters = row[CHANGE_TYPE] not in LEAVES
+        fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
+        shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
+        found.append(_Image(at, enters, fresh, values, row[ABSENT] or (), path, (0, 0), partial(str, shown)))
+    return found
+
+
+def _columns_at(history: TableHistory, at: Tso) -> tuple[Column, ...]:
+    """Return the columns that a table had at a position."""
+    schema = next((event.after for event in reversed(history.events) if event.at <= at), history.schema)
+    return schema.in_lake.stored
 
 
 def _stats(entry: FileEntry | None) -> FileStats | None:
@@ -154,8 +216,8 @@ def _stats(entry: FileEntry | None) -> FileStats | None:
 
 def _rows_of_key(
     step: ApplyRows, place: int, reader: SplitReader, wanted: pa.Table, present: TableSchema
-) -> tuple[list[_Image], str]:
-    """Return the changes of the key in a file of a window, and a sentence where it cannot be read."""
+) -> tuple[list[tuple[tuple[Tso, bool, str, int], _Image]], str]:
+    """Return the images of the key in a file of a window, by what orders them, and why it cannot be read."""
     file, schema = step.files[place], step.schema
     if len(schema.key) != len(present.key):
         return [], f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"
@@ -166,34 +228,49 @@ def _rows_of_key(
         mine = of_keys(changes, keys, schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         return [], f"{file.path} cannot be read: {error}"
-    column = position_column(mine)
-    return [_Image(row[column], step, file, row) for row in mine.to_pylist()], ""
+    column, names = position_column(mine), [column.name for column in schema.stored]
+    images = [
+        (
+            (row[column], row[OP] > 0, file.path, row[LINE]),
+            _Image(
+                row[column],
+                row[OP] > 0,
+                row[OP] == Op.UPDATE,
+                {name: row.get(name) for name in names},
+                row.get(UNCHANGED) or (),
+                file.path,
+                (step.lo, step.hi),
+                partial(_place, file, row[LINE], reader),
+            ),
+        )
+        for row in mine.to_pylist()
+    ]
+    return images, ""
 
 
-def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry], reader: SplitReader) -> Iterator[RowChange]:
+def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry]) -> Iterator[RowChange]:
     """Yield the changes: images of one position together, each with what it changed. What came twice is one change."""
     row: dict[str, Any] | None = None
     for position in dict.fromkeys(image.position for image in found):
         images = [image for image in found if image.position == position]
-        leaving = next((image for image in images if image.row[OP] < 0), None)
-        entering = next((image for image in reversed(images) if image.row[OP] > 0), None)
+        leaving = next((image for image in images if not image.enters), None)
+        entering = next((image for image in reversed(images) if image.enters), None)
         before = row if row is not None or leaving is None else leaving.values(None)
-        if entering is not None and leaving is None and row is None and entering.row[OP] == Op.UPDATE:
+        if entering is not None and leaving is None and row is None and entering.fresh:
             kind = "update"
         else:
             kind = "delete" if entering is None else "insert" if before is None else "update"
         row = None if entering is None else entering.values(before)
         image = entering or leaving
         assert image is not None
-        entry = read_before.get(image.file.path)
+        entry = read_before.get(image.path)
         yield RowChange(
             position,
             tso_time(position),
             kind,
             _changed(before, row),
-            _place(image.file, image.row[LINE], reader),
-            image.step.lo,
-            image.step.hi,
+            image.place(),
+            *image.window,
             "" if entry is None else entry.run,
             None if entry is None else entry.snapshot,
         )
@@ -259,10 +336,16 @@ def _typed(rows: pa.Table, wanted: pa.Table) -> pa.Table:
     return rows.select(wanted.column_names).cast(wanted.schema)
 
 
-def _events(pipeline: Pipeline, life: Life, events: Sequence[Any], since: Tso, until: Tso) -> Iterator[TableChange]:
+def _events(
+    pipeline: Pipeline, life: Life, events: Sequence[Any], since: Tso, last: Tso, until: Tso
+) -> Iterator[TableChange]:
+    """Yield the DDL of positions in (since, last], and repairs that were made by `until`."""
     journal = {entry.tso: entry for entry in pipeline.ledger.journal(pipeline.settings.name) if entry.life == str(life)}
+    for at, done in journal.items():
+        if done.action == REPAIR and since < at <= until:
+            yield TableChange(at, tso_time(at), REPAIR, done.query, done.run, done.snapshot_after)
     for event in events:
-        if since < event.at <= until:
+        if since < event.at <= last:
             entry = journal.get(event.at)
             yield TableChange(
                 event.at,

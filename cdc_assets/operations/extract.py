@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["CHANGE_TYPE", "LEAVES", "Extract", "extract"]
+__all__ = ["ABSENT", "CHANGE_TYPE", "LEAVES", "PLACE", "Extract", "changes_of_log", "extract"]
 
 _SHARE_FILES, _SHARE_BYTES = 200, 16 << 20
 """Files of a window that are decoded at once."""
@@ -167,16 +167,30 @@ _Pieces = Callable[[], Iterator[pa.Table]]
 def _from_log(
     pipeline: Pipeline, present: Plan, history: TableHistory, since: Tso, until: Tso
 ) -> tuple[TableSchema, _Pieces] | None:
-    """Return the columns and changes of the table's log, None where it lacks some or has other columns by now.
+    """Return the columns and changes of the table's log, None where it lacks some: those in quarantine, too."""
+    if pipeline.lake.quarantined_counts().get(replace(history.life, kind=_LOG)):
+        return None
+    return changes_of_log(pipeline, present, history, since, until)
 
-    It lacks records that are in quarantine, and one that is held where it stands has values of other settings.
+
+def changes_of_log(
+    pipeline: Pipeline,
+    present: Plan,
+    history: TableHistory,
+    since: Tso,
+    until: Tso,
+    keys: Callable[[pa.Table], pa.Table] | None = None,
+) -> tuple[TableSchema, _Pieces] | None:
+    """Return the columns and changes of a table's log, or those that `keys` picks, but for what is in quarantine.
+
+    None where it does not cover the range or has other columns by now, or is held where it stands: it has values of
+    other settings then.
     """
     life = replace(history.life, kind=_LOG)
     log, state = present.history.lives.get(life), present.applied.get(life)
     if log is None or state is None or any(_begins(step) < until for step in present.of(life)):
         return None
-    held = any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life))
-    if held or pipeline.lake.quarantined_counts().get(life):
+    if any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life)):
         return None
     begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
     if since < begins or any(event.at > until and event.changes for event in log.events):
@@ -187,9 +201,10 @@ def _from_log(
         with TemporaryDirectory() as directory:
             found = PositionSort(Path(directory), POSITION)
             for rows in pipeline.lake.changes(life, since, until):
-                found.add(rows)
+                rows = _shown(rows, schema)
+                found.add(rows if keys is None else keys(rows))
             for rows in found.ranges():
-                yield _in_order(_shown(rows, schema))
+                yield _in_order(rows)
 
     return _of_source(schema), pieces
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -42,8 +43,9 @@ def _what(one: RowChange | TableChange) -> str:
 
 
 def _origin(one: RowChange | TableChange) -> str:
-    parts = [f"{one.place}, window ({one.lo}, {one.hi}]"] if isinstance(one, RowChange) else []
-    parts += [f"run {one.run}"] if one.run else []
+    parts = [one.place] if isinstance(one, RowChange) else []
+    parts += [f"window ({one.lo}, {one.hi}]"] if isinstance(one, RowChange) and one.hi else []
+    parts += [f"run {one.run}{f' ({page})' if (page := _page(one.run)) else ''}"] if one.run else []
     parts += [f"snapshot {one.snapshot}"] if one.snapshot is not None else []
     return ", ".join(parts) or "no record of how it was carried out is left"
 
@@ -54,4 +56,15 @@ def _values(values: Mapping[str, str | None]) -> str:
 
 def explanation_json(changefeed: str, found: RowExplanation) -> dict[str, Any]:
     """Return an explanation for programs; runs that Dagster made have the path of their page."""
-    return {"changefeed": changefeed, **asdict(found), "table": str(found.table)}
+    told: dict[str, Any] = {"changefeed": changefeed, **asdict(found), "table": str(found.table)}
+    for one in (*told["changes"], *told["events"]):
+        one["page"] = _page(one["run"])
+    return told
+
+
+def _page(run: str) -> str:
+    """Return the path of a run's page in Dagster's web interface, "" for one that Dagster did not make."""
+    return f"/runs/{run}" if _DAGSTERS.fullmatch(run) else ""
+
+
+_DAGSTERS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

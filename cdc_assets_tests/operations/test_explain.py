@@ -13,6 +13,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.explanation import RowExplanation
 from cdc_assets.operations.explain import explain
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.explanation import explanation_json, explanation_lines
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -38,9 +39,10 @@ class Shop:
         return explain(self.pipeline(), self.lake, "shop.t", key, **bounds)
 
 
-@pytest.mark.parametrize("protocol", ["csv", "canal-json"])
-def test_the_changes_of_random_keys_are_exactly_those_of_the_history(protocol: str, tmp_path: Path) -> None:
-    shop, chance = Shop(tmp_path, protocol), random.Random(5)
+@pytest.mark.parametrize(("protocol", "history"), [("csv", ""), ("canal-json", ""), ("csv", "log")])
+def test_the_changes_of_random_keys_are_those_of_the_history(protocol: str, history: str, tmp_path: Path) -> None:
+    """Those that a log has are told when their files are gone."""
+    shop, chance = Shop(tmp_path, protocol, **({"history": {"*": history}} if history else {})), random.Random(5)
     rows: dict[int, str] = {}
     model: dict[int, list[tuple[int, str, str | None, str | None]]] = {}
     at = FIRST
@@ -68,6 +70,8 @@ def test_the_changes_of_random_keys_are_exactly_those_of_the_history(protocol: s
             shop.feed.rows("shop.t", FIRST, written)  # delivered again
         if number % 4 == 3:
             shop.apply(at, f"run {number}")
+    for file in tmp_path.rglob("CDC*.csv") if history else ():
+        file.unlink()
     for key in range(20):
         found = shop.explain(str(key))
         seen = [(one.position, one.kind, *one.changed["v"]) for one in found.changes]
@@ -192,3 +196,25 @@ def test_a_row_of_a_masked_key_is_found_by_what_a_person_knows_and_shown_masked(
     assert [one.changed["v"] for one in found.changes] == [(None, "1234")]
     assert found.row == {**found.key, "v": "1234"}
     assert len(found.key["id"] or "") == 64
+
+
+def test_a_change_of_a_log_names_its_place_and_run_and_columns_of_its_time(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"*": "log"})
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    shop.apply(FIRST + 3, "first")
+    shop.feed.ddl("shop.t", FIRST + 5, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+    shop.apply(FIRST + 9, "second")
+    (one,) = shop.explain("1").changes
+    assert (one.place.rsplit("/", 1)[1], one.run) == ("CDC00000000000000000001.csv line 1", "first")
+    assert (one.kind, list(one.changed), one.hi) == ("insert", ["id", "v"], 0)
+
+
+def test_runs_of_dagster_have_the_path_of_their_page(tmp_path: Path) -> None:
+    shop, run = Shop(tmp_path), "5d2e8d34-0f52-4b62-9a0e-3b1c3b1f0a11"
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    shop.apply(FIRST + 2, run)
+    shop.feed.rows("shop.t", FIRST, [("U", FIRST + 3, 1, "b")])
+    shop.apply(FIRST + 4, "cli-0123456789ab")
+    found = shop.explain("1")
+    assert [one["page"] for one in explanation_json("shop", found)["changes"]] == [f"/runs/{run}", ""]
+    assert any(f"run {run} (/runs/{run})" in line for line in explanation_lines(found))
