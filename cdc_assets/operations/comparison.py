@@ -112,12 +112,13 @@ class Digests:
     def add(self, frame: Frame, piece: int) -> None:
         """Add the rows of a block of a piece."""
         part, hashes = self.parts(frame), row_hashes(frame)
+        counts = np.bincount(part, minlength=_PARTS)
         with self._lock:
-            self.counts += np.bincount(part, minlength=_PARTS)
+            self.counts += counts
             for total, one in zip(self.sums, hashes, strict=True):
                 np.add.at(total, part, one)
             ranges = self.touched.setdefault(piece, np.zeros(self.ranges, np.bool_))
-            ranges[np.unique(part // self.share)] = True
+            ranges |= counts.reshape(self.ranges, self.share).any(axis=1)
 
     @property
     def ranges(self) -> int:
