@@ -20,6 +20,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.steps import ApplyRows, ChangeTable, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.losses import OTHER_CENTURY, SAME_JSON, loss_between
 from cdc_assets.operations.row_choice import parse_choice
@@ -108,6 +109,12 @@ def test_history_tables_beside_a_table_are_not_compared(tmp_path: Path) -> None:
     assert {(name.table, one.state) for name, one in found.items()} == {
         (name, EQUAL) for name in ("r", "rc_renamed", "ex", "flat", "h")
     }
+
+
+def test_tables_without_mirror_are_not_called_unknown_to_the_changefeed(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS[PARTITIONS], history={"*.h": {"kinds": ["log"], "mirror": False}})
+    found = applied.compared(dumped_at(applied.final, tmp_path))[TableId("part", "h")]
+    assert (found.state, "it has no mirror" in found.reason) == (NOT_COMPARED, True)
 
 
 @pytest.mark.parametrize("config", some("A_all_types/csv-ts"))
@@ -340,6 +347,25 @@ def test_a_table_that_is_not_applied_or_not_at_the_source_is_not_compared(tmp_pa
     }
     with pytest.raises(BadSettings, match=r"no table is called keysdb\.nothing"):
         applied.compared(lambda at: source, "keysdb.nothing")
+
+
+@pytest.mark.parametrize(("above", "state"), [(1, DIFFERENT), (0, NOT_COMPARED)])
+def test_a_table_that_differs_does_so_while_the_changefeed_goes_on(
+    above: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DDL that is listed late is another matter: the table was not what it should have been."""
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    source, plans = dumped_at(applied.final, tmp_path), [applied.pipeline.plan()]
+    applied.put(TYPES, applied.rows_of(TYPES).slice(1))
+    listing, plan = plans[0]
+    life = next(life for life, table in applied.lake.tables.items() if table.name == TYPES)
+    table, hi = applied.lake.tables[life], applied.final.ts + above
+    step: Step = ChangeTable(life, hi, (), table.schema, table.schema)
+    if above:
+        step = ApplyRows(life, applied.final.ts, hi, (), {}, table.schema, table.ddl, ())
+    plans.append((listing, replace(plan, steps=(step,), checkpoint=hi)))
+    monkeypatch.setattr(applied.pipeline, "plan", lambda: plans.pop(0))
+    assert applied.compared(source, str(TYPES))[TYPES].state == state
 
 
 def test_a_dump_of_another_time_is_not_compared(tmp_path: Path) -> None:
