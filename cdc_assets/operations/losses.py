@@ -59,7 +59,7 @@ def _refused(text: str) -> Any:
 
 def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
-        return sorted((name, _ordered(member)) for name, member in value.items())
+        return tuple(sorted((name, _ordered(member)) for name, member in value.items()))
     if isinstance(value, list):
         return [_ordered(member) for member in value]
     if isinstance(value, Decimal):

@@ -56,10 +56,10 @@ def _values(values: Mapping[str, str | None]) -> str:
 
 def explanation_json(changefeed: str, found: RowExplanation) -> dict[str, Any]:
     """Return an explanation for programs; runs that Dagster made have the path of their page."""
-    told: dict[str, Any] = {"changefeed": changefeed, **asdict(found), "table": str(found.table)}
-    for one in (*told["changes"], *told["events"]):
+    found_json: dict[str, Any] = {"changefeed": changefeed, **asdict(found), "table": str(found.table)}
+    for one in (*found_json["changes"], *found_json["events"]):
         one["page"] = _page(one["run"])
-    return told
+    return found_json
 
 
 def _page(run: str) -> str:

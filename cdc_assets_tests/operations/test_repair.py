@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,33 @@ def test_a_rebuild_names_the_repairs_that_it_loses(tmp_path: Path) -> None:
     said.clear()
     rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", said.append)
     assert not any("repair" in line for line in said)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(10))
+def test_more_than_a_thousand_seeded_faults_are_named_and_repaired(number: int, tmp_path: Path) -> None:
+    applied, chance = Applied(CONFIGS["A_all_types/csv-ts"]), random.Random(number)
+    source, right = dumped_at(applied.final, tmp_path), applied.rows_of(TYPES)
+    rows, wanted = right.to_pylist(), set()
+    columns = [name for name in right.column_names if name not in ("id", COMMIT_TS)]
+    known = {name: {repr(value): value for value in right.column(name).to_pylist()} for name in columns}
+    for row in rows:
+        for column in chance.sample(columns, 20):
+            others = [value for value in known[column].values() if value not in (None, row[column])]
+            if column == "js":  # the same JSON in other words is no fault
+                others = [text for text in others if json.loads(text) != json.loads(row[column] or "null")]
+            if others and row[column] is not None:
+                row[column] = chance.choice(others)
+                wanted.add(("differing", str(row["id"]), column))
+    for _ in range(30):
+        row = dict(chance.choice(rows), id=chance.randrange(1 << 40, 1 << 50))
+        rows.append(row)
+        wanted.add(("extra", str(row["id"]), ""))
+    for row in chance.sample(rows[: right.num_rows], 30):
+        rows.remove(row)
+        wanted = {one for one in wanted if one[1] != str(row["id"])} | {("missing", str(row["id"]), "")}
+    applied.put(TYPES, pa.Table.from_pylist(rows, right.schema))
+    (found,) = applied.compared(source, str(TYPES), shown=1000, repair=True).values()
+    named = {(row.kind, row.key["id"], one.column if one else "") for row in found.rows for one in row.values or [None]}
+    assert (found.state, named ^ wanted, len(wanted) > 100) == (REPAIRED, set(), True)
+    assert applied.compared(source, str(TYPES))[TYPES].state == EQUAL

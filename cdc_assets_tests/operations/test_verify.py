@@ -391,6 +391,7 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
         (Column("j", "JSON"), (), '{"a":1}', '{"a": 2}', ""),
         (Column("j", "JSON"), (), '{"a":true}', '{"a": 1}', ""),
         (Column("j", "JSON"), (), None, "null", ""),
+        (Column("j", "JSON"), (), '{"a":{}}', '{"a": []}', ""),
         (Column("f", "FLOAT"), (SIX_DIGITS,), 1.2345679e20, 1.23457e20, SIX_DIGITS),
         (Column("f", "FLOAT"), (SIX_DIGITS,), 1.2345679e20, 1.2e20, ""),
         (Column("c", "TEXT"), (NULL_OR_TEXT,), None, "\\N", NULL_OR_TEXT),
