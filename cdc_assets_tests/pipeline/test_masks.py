@@ -6,7 +6,7 @@ import base64
 import random
 import shutil
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cdc_assets.errors import RebuildRefused
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.masks import SealKey
@@ -149,7 +150,9 @@ def test_masks_of_every_kind_give_the_masked_source_however_it_is_cut_and_rebuil
         held |= stopped(last.apply())
     for again in (False, True):
         if again:
-            rebuild(last, MemoryRebuilds(often), sorted(set(map(str, rows_of(often, held)))))
+            for name in rows_of(often, held):
+                with suppress(RebuildRefused):  # of one that exchanges rows with a table that is held
+                    rebuild(last, MemoryRebuilds(often), [str(name)])
         differing = differences_of_masked(rows_of(plain), rows_of(often, held), planned, masking.settings.masks)
         assert differing == [], f"rebuilt: {again}"
 
