@@ -28,6 +28,8 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.maintenance import expire_snapshots
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
@@ -77,7 +79,7 @@ def _outcomes(
     context: dg.OpExecutionContext,
     config: CatchUpConfig,
     source: ConfiguredFeed,
-    pipeline: Pipeline,
+    pipeline: LakePipeline,
     events: RunEvents,
     rounds: "_Rounds",
 ) -> Iterator[Outcome]:
@@ -115,6 +117,9 @@ def _outcomes(
                 context.log_event(event)
         rounds.end(outcome, _chosen(outcome.plan, config)[1])
         yield outcome
+        if config.keep_alive:
+            with suppress(Retryable):  # due again after the next round
+                expire_snapshots(pipeline, outcome.plan, int(time.time() * 1000))
         if not config.keep_alive or not rounds.has_next(pipeline, outcome.checkpoint):
             return
 

@@ -26,6 +26,9 @@ _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
 """Manifests of this size are worth opening one by one; Iceberg's target is twice this size."""
 
+_READING_MS = 600_000
+"""Who reads a snapshot has it for this long, however many there are."""
+
 _FEW_ROWS = 1000
 """Deleted rows that cost a reader nothing, whatever their share of the table."""
 
@@ -103,14 +106,16 @@ def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Cho
 def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:
     """Return the snapshots that may expire: the lineage's old end, and strays, both past the retention.
 
-    Kept are the newest labelled one and all after it, all after one that is needed or young, and the newest few. What a
-    branch or tag refers to is kept by itself: those before and after it expire.
+    Kept are the newest labelled one and all after it, all after one that is needed or young, and the newest few. Of
+    many only the newest count as young, and those that somebody may be reading. What a branch or tag refers to is kept
+    by itself: those before and after it expire.
     """
     young = now_ms - settings.snapshot_days * _DAY_MS
     last = min(settings.snapshots_kept, len(facts.lineage)) - 1
     labelled = False
     for place, one in enumerate(facts.lineage):
-        if (one.labelled and not labelled) or one.id in facts.needed or one.made_ms > young:
+        recent = one.made_ms > (young if place < settings.snapshots_most else now_ms - _READING_MS)
+        if (one.labelled and not labelled) or one.id in facts.needed or recent:
             last = max(last, place)
         labelled = labelled or one.labelled
     old = (*facts.lineage[max(last, 0) + 1 :], *(one for one in facts.strays if one.made_ms <= young))

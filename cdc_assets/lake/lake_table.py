@@ -86,7 +86,7 @@ class LakeTable:
 
     `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
     `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them. `tags` are tagged
-    snapshots by the name of their tag.
+    snapshots by the name of their tag, `snapshots` counts all.
     """
 
     identifier: Identifier
@@ -106,6 +106,7 @@ class LakeTable:
     key: tuple[str, ...] | None = None
     tags: Mapping[str, int] = field(default_factory=dict)
     since: Tso | None = None
+    snapshots: int = 0
 
     @property
     def applied(self) -> AppliedState:
@@ -199,6 +200,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
         since=int(file.properties[SINCE]) if SINCE in file.properties else None,
         tags=file.tags,
+        snapshots=len(file.snapshots),
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 

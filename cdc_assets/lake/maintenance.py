@@ -55,12 +55,19 @@ class LakeMaintenance:
 
     # --- looking ---
 
-    def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
-        """Return the facts in each table's metadata; starts no JVM. `exchanges` are open ones (`open_exchanges`)."""
+    def facts(
+        self, exchanges: Mapping[Life, frozenset[Tso]] | None = None, alone: Life | None = None
+    ) -> tuple[TableFacts, ...]:
+        """Return the facts in each table's metadata, or those of one alone; starts no JVM.
+
+        `exchanges` are open ones (`open_exchanges`).
+        """
         lake_table = {one.identifier: one for one in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
         own = self.lake.state.places.own.main
         mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in lake_table or entry[0][0] == own)
+        if alone is not None:
+            mine = [entry for entry in mine if entry[0] in lake_table and lake_table[entry[0]].life == alone]
 
         def look(entry: tuple[Identifier, str]) -> TableFacts | None:
             with suppress(FileNotFoundError):  # a commit just removed it; the next look finds its successor

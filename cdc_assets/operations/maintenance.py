@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, Retryable
-from cdc_assets.lake.chores import Chores, TableFacts, chores
+from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["MOVE_HEADS", "MaintenanceResult", "TableMaintenance", "maintain", "taken_through"]
+__all__ = ["MOVE_HEADS", "MaintenanceResult", "TableMaintenance", "expire_snapshots", "maintain", "taken_through"]
+
+_BATCH = 100
+"""Snapshots that expire together, by a run that goes on."""
 
 
 MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
@@ -132,6 +135,28 @@ def maintain(
     done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
     found = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
     return found if tables else _with_landing(found, pipeline, planned, applied, now_ms, dry)
+
+
+def expire_snapshots(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Life | None:
+    """Expire snapshots of the table that has the most above what is kept, and return it; None where none has many.
+
+    For between two rounds of a run that lives on: one table at a time, by Iceberg's own API, without Spark. Raises
+    TableMoved where others keep committing to it, and LakeUnavailable.
+    """
+    from cdc_assets.lake.maintenance import LakeMaintenance
+
+    tables, settings = pipeline.lake.state.known(), pipeline.settings.maintenance
+    life = max(tables, key=lambda one: tables[one].snapshots, default=None)
+    if life is None or tables[life].snapshots < settings.snapshots_most + _BATCH:
+        return None
+    keeper = LakeMaintenance(pipeline.lake, settings)
+    exchanges = open_exchanges(planned, {one: table.applied for one, table in tables.items()})
+    for facts in keeper.facts(exchanges, life):
+        expiring = expirable(facts, settings, now_ms)
+        if len(expiring) >= _BATCH:
+            keeper.carry_out(facts, Chores(expire=expiring), now_ms)
+            return life
+    return None
 
 
 def _with_landing(

@@ -27,6 +27,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
+from cdc_assets.operations import maintenance as upkeep
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain
 from cdc_assets.operations.opening import EmptyLake
@@ -37,6 +38,7 @@ from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
 from cdc_assets_tests.lake.table_source import Source, id_below
 from cdc_assets_tests.lake.test_races import overtake
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.replay import AsOf, compare
 
 pytestmark = pytest.mark.timeout(900)
@@ -72,6 +74,7 @@ SETTINGS = st.builds(
     snapshot_days=st.floats(0.05, 30),
     snapshots_kept=st.integers(1, 12),
     expire_at_least=st.integers(1, 5),
+    snapshots_most=st.integers(10, 15),
 )
 
 
@@ -89,12 +92,22 @@ def test_what_is_needed_referenced_or_young_never_expires_nor_does_the_newest_la
     history: TableFacts, settings: MaintenanceSettings, now: int
 ) -> None:
     gone = set(expirable(history, settings, now))
+    many = {one.id for one in history.lineage[settings.snapshots_most :]}
     for one in (*history.lineage, *history.strays):
-        if one.referenced or one.id in history.needed or one.made_ms > now - settings.snapshot_days * DAY:
+        days = 10 / 1440 if one.id in many else settings.snapshot_days
+        if one.referenced or one.id in history.needed or one.made_ms > now - days * DAY:
             assert one.id not in gone
     newest = next((one for one in history.lineage if one.labelled), None)
     assert newest is None or newest.id not in gone
     assert not gone & {one.id for one in history.lineage[: settings.snapshots_kept]}
+
+
+def test_of_more_snapshots_than_are_kept_the_oldest_expire_that_nobody_reads_any_more() -> None:
+    lineage = tuple(SnapshotFact(1000 - at, 10 * DAY - at * 1000, labelled=True) for at in range(1000))
+    gone = expirable(facts(lineage=lineage), MaintenanceSettings(snapshots_most=700), 10 * DAY)
+    assert gone == tuple(range(300, 0, -1))
+    gone = expirable(facts(lineage=lineage), MaintenanceSettings(snapshots_most=500), 10 * DAY)
+    assert gone == tuple(range(400, 0, -1))
 
 
 @given(histories(), SETTINGS, st.integers(0, 40 * DAY))
@@ -186,6 +199,35 @@ def test_many_small_windows_become_one_file_without_deletes_with_the_same_rows_a
     assert lake.applied()[orders.life] == applied
     orders.apply(900, [("U", 810, 100, "after")])
     assert (100, "after") in orders.rows()
+
+
+def test_a_run_that_goes_on_expires_the_snapshots_of_a_table_that_has_many(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_BATCH", 2)
+    feed, lake = LittleFeed(tmp_path), Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    for name in ("s.busy", "s.quiet"):
+        feed.create(name)
+    settings = feed.settings(maintenance={"snapshots_most": 10})
+    pipeline = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+
+    def held(name: str) -> int:
+        return lake.state.named(TableId("s", name)).snapshots
+
+    for number in range(12):
+        at = FIRST + 10 * number
+        feed.rows("s.busy", FIRST, [("I", at + 1, number, "a")])
+        if number == 4:
+            feed.rows("s.quiet", FIRST, [("I", at + 1, number, "a")])
+        feed.publish(at + 9)
+        planned = pipeline.apply("test").plan
+        now = later_ms(0.01 if number > 9 else 0)
+        expired = upkeep.expire_snapshots(pipeline, planned, now)
+        assert (expired is not None) == (number == 10), number
+    assert (held("busy"), held("quiet")) == (11, 2)
+    assert len(lake.read(TableId("s", "busy"))) == 12
+    assert pipeline.apply("test").complete
+    lake.close()
 
 
 def test_a_second_run_finds_nothing_due_and_commits_nothing(lake: Lake) -> None:
