@@ -92,7 +92,7 @@ def build_changefeed_defs(
             verify_schedule(source, verify, f"{job_name}_verification"),
         ],
         sensors=[
-            checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint"),
+            checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint", s3 or _S3),
             *extract_sensor(source, changes, f"{job_name}_extracts"),
             *([freshness_sensor(source)] if changefeed.lag_targets or changefeed.lag_target_seconds else []),
         ],

@@ -8,6 +8,7 @@ A feed stays open between looks, with what was learned of it, so that each costs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
@@ -62,8 +63,11 @@ class Watch:
         self._feed: Feed | None = None
         self._fence: tuple[object, Tso, str] | None = None
 
-    def look(self, s3: S3Resource) -> FeedNow:
-        """Return the feed as it is now. Raises MetadataMissing for files without a checkpoint, and Retryable."""
+    def look(self, s3: Callable[[], S3Resource]) -> FeedNow:
+        """Return the feed as it is now; `s3` is asked for credentials when the feed is opened.
+
+        Raises MetadataMissing for files without a checkpoint, and Retryable.
+        """
         with self._lock:
             try:
                 return self._look_at_topics(s3) if self._is_landed else self._look_at_files(s3)
@@ -76,14 +80,14 @@ class Watch:
         self._open.close()
         self._files = self._feed = self._fence = None
 
-    def _look_at_files(self, s3: S3Resource) -> FeedNow:
+    def _look_at_files(self, s3: Callable[[], S3Resource]) -> FeedNow:
         if self._files is None:
-            self._files = self._source.with_credentials(s3).open_source()
+            self._files = self._source.with_credentials(s3()).open_source()
         return FeedNow(self._files.fence())
 
-    def _look_at_topics(self, s3: S3Resource) -> FeedNow:
+    def _look_at_topics(self, s3: Callable[[], S3Resource]) -> FeedNow:
         if self._feed is None:
-            feed = open_feed(self._source.with_credentials(s3), self._source.lake)
+            feed = open_feed(self._source.with_credentials(s3()), self._source.lake)
             self._feed = self._open.enter_context(feed)
         landing = self._feed.landing
         assert landing is not None

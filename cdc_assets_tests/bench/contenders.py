@@ -213,7 +213,7 @@ def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
     for _ in range(times):
         with lap() as one:
             for _ in range(looks):
-                seen = watch.look(s3)
+                seen = watch.look(lambda: s3)
         assert seen.checkpoint
         assert not seen.has_news
         spent.append(one.measured)

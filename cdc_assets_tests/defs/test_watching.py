@@ -38,11 +38,11 @@ class Watched:
         self.source = ConfiguredFeed(self.feed.settings, self.feed.lake)
         partitions = dg.DynamicPartitionsDefinition(name=f"cdc_{NAME}")
         job = catch_up_job(self.source, JOB)
-        self._sensor = checkpoint_sensor(self.source, partitions, job, NAME, lambda: self.now)
+        self._sensor = checkpoint_sensor(self.source, partitions, job, NAME, S3Credentials(), lambda: self.now)
 
     def tick(self, seconds: int = 0) -> dg.SensorResult | dg.SkipReason:
         self.now += seconds
-        with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"s3": S3Credentials()}) as context:
+        with dg.build_sensor_context(self.instance, cursor=self.cursor) as context:
             result = self._sensor(context)
         assert isinstance(result, (dg.SensorResult, dg.SkipReason))
         if isinstance(result, dg.SensorResult):
