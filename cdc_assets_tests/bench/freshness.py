@@ -2,7 +2,7 @@
 
     write       a process that appends changes at a rate and publishes a checkpoint every few seconds: files, and for a
                 feed of topics the same changes as messages
-    Site        the settings, the daemon on them, and what both cost
+    Site        the settings, a code server and a daemon on them, and what they cost
     Commits     when each table was seen to be applied through which checkpoint, by its label, from outside
     moments     tables as they are while all goes on, beside what DuckDB reads of the files through the same checkpoint
 
@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +29,8 @@ from typing import Any
 import dagster as dg
 from pyiceberg.table import StaticTable
 
-from cdc_assets.defs.instance import daemon
+from cdc_assets.defs.instance import stop_group
+from cdc_assets.defs.names import asset_key
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import LakeSettings
@@ -41,6 +41,7 @@ from cdc_assets_tests.bench.scenarios import Figure, Place, _scenario
 from cdc_assets_tests.bench.store_scenarios import SCENARIOS
 from cdc_assets_tests.bench.topics import PARTITIONS, Player, sink_uri
 from cdc_assets_tests.kafka_broker import Broker, running_broker
+from cdc_assets_tests.postgres import free_port
 
 __all__ = ["ON_A_DAEMON", "SCENARIOS", "Load", "measure_freshness"]
 
@@ -113,28 +114,65 @@ def published(directory: Path) -> list[tuple[float, Tso]]:
 # --- the project ------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def dagster(uri: str, config: Path, directory: Path) -> Iterator[tuple[LakeSettings, Path, int]]:
-    """Run a daemon on a feed with nothing set but that the sensor runs; yield lake, DAGSTER_HOME and process id.
+class Site:
+    """Dagster on a feed with nothing set but that the sensor runs: a code server and a daemon, as in production.
 
-    `uri` is the sink's, `config` the changefeed's TOML.
+    `uri` is the sink's, `config` the changefeed's TOML. They end with the block, and all that they started.
     """
-    home, settings = directory / "home", directory / "changefeeds.yaml"
-    home.mkdir(parents=True)
-    shutil.copy(ROOT / "dagster.yaml", home)
-    settings.write_text(
-        f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {uri}\n"
-        f"    changefeed_config: {config}\n    sensor_running: true\n"
-    )
-    environment = {
-        **os.environ,
-        "CDC_ASSETS_CONFIG": str(settings),
-        "DAGSTER_HOME": str(home),
-        "PYTHONPATH": str(ROOT),
-    }
-    lake = LakeSettings.from_warehouse(directory / "lake")
-    with daemon(environment, directory / "daemon.log") as process:
-        yield lake, home, process.pid
+
+    def __init__(self, uri: str, config: Path, directory: Path) -> None:
+        self.home, self.lake = directory / "home", LakeSettings.from_warehouse(directory / "lake")
+        self.home.mkdir(parents=True)
+        shutil.copy(ROOT / "dagster.yaml", self.home)
+        settings, workspace, port = directory / "changefeeds.yaml", directory / "workspace.yaml", str(free_port())
+        settings.write_text(
+            f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {uri}\n"
+            f"    changefeed_config: {config}\n    sensor_running: true\n"
+        )
+        workspace.write_text(f"load_from: [{{grpc_server: {{host: 127.0.0.1, port: {port}}}}}]\n")
+        self._directory = directory
+        self._environment = {
+            **os.environ,
+            "CDC_ASSETS_CONFIG": str(settings),
+            "DAGSTER_HOME": str(self.home),
+            "PYTHONPATH": str(ROOT),
+        }
+        server = ["-m", "dagster", "code-server", "start", "-m", "cdc_assets.definitions", "-h", "127.0.0.1"]
+        self._commands = {
+            "server": [*server, "-p", port, "--log-level", "warning"],
+            "daemon": ["-m", "dagster._daemon", "run", "-w", str(workspace), "--log-level", "warning"],
+        }
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.cost = TreeCost([], _CODE_SERVER)
+
+    def __enter__(self) -> Site:
+        self._start("server")
+        self._start("daemon")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._running.values()):
+            stop_group(process)
+
+    def _start(self, name: str) -> None:
+        with (self._directory / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, *self._commands[name]], env=self._environment, stdout=log, stderr=log,
+                start_new_session=True, cwd=self._directory,
+            )  # fmt: skip
+        self.cost.roots.append(self._running[name].pid)
+
+    def kill(self, name: str) -> bool:
+        """Kill the server, the daemon, or what carries out a `run`, and return whether there was one."""
+        if name == "run":
+            runs = [pid for pid in self.cost.tree() if b"execute_run" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            for pid in runs[:1]:
+                os.kill(pid, signal.SIGKILL)
+            return bool(runs)
+        self._running[name].kill()
+        self._running[name].wait()
+        self._start(name)
+        return True
 
 
 @dataclass
@@ -205,6 +243,7 @@ class Measured:
     files: int
     snapshots: int
     moments: int
+    materializations: int
     ours: TreeCost
     writer: TreeCost
 
@@ -224,6 +263,7 @@ class Measured:
             "data_files": self.files,
             "snapshots": self.snapshots,
             "moments": self.moments,
+            "materializations": self.materializations,
             "cpu_cores": round(self.ours.cpu_seconds / self.seconds, 2),
             "writer_cpu_cores": round(self.writer.cpu_seconds / self.seconds, 2),
             "memory_mb": [round(mb) for mb in memory[:: max(1, len(memory) // 20)]],
@@ -232,14 +272,18 @@ class Measured:
 
 
 def measure_freshness(
-    place: Path, load: Load, seconds: float, moments: int = 5, broker: Broker | None = None
+    place: Path,
+    load: Load,
+    seconds: float,
+    moments: int = 5,
+    broker: Broker | None = None,
+    kills: Sequence[str] = (),
 ) -> Measured:
-    """Write for so long beside the daemon; all tables are compared with the files at the end, and some before.
+    """Write for so long beside Dagster; all tables are compared with the files at the end, and some before.
 
-    With a broker the feed is a topic there.
-
-    Time counts from the first moment at which all tables have rows. Raises AssertionError for a table that differs or
-    does not catch up.
+    With a broker the feed is a topic there. Time counts from the first moment at which all tables have rows; each of
+    the `kills` comes in its turn, at even distances. Raises AssertionError for a table that differs or does not catch
+    up.
     """
     feed = Feed(place / "feed", tables=load.tables)
     feed.directory.mkdir(parents=True)
@@ -256,31 +300,36 @@ def measure_freshness(
         while not published(feed.directory):
             time.sleep(0.2)
             assert writer.poll() is None
-        with dagster(uri, config, place / "site") as (lake, home, process):
-            commits = Commits(lake)
+        with Site(uri, config, place / "site") as site:
+            commits = Commits(site.lake)
             _until(commits, published(feed.directory)[0][1], load.tables, place)
             first = time.time()
-            ours, theirs = TreeCost(process, _CODE_SERVER), TreeCost(writer.pid)
-            compared = 0
+            theirs, ours = TreeCost([writer.pid]), site.cost
+            ours.begin()
+            compared = killed = 0
             while (now := time.time()) < first + seconds:
                 commits.look()
                 ours.look(_COST_SECONDS)
                 theirs.look(_COST_SECONDS)
-                if now > first + (compared + 0.5) * seconds / max(1, moments) and compared < moments:
+                if compared < moments and now > first + (compared + 0.5) * seconds / moments:
                     commits.moment(feed, rng.randrange(load.tables))
                     compared += 1
+                if killed < len(kills) and now > first + (killed + 0.5) * seconds / len(kills):
+                    killed += site.kill(kills[killed])
                 time.sleep(_LOOK_SECONDS)
             ours.look()
             theirs.look()
             writer.send_signal(signal.SIGTERM)
             writer.wait()
             _until(commits, published(feed.directory)[-1][1], load.tables, place)
-            runs, made = _runs(home, first), sum(len(found) for found in commits.seen.values())
+            runs, made = _runs(site.home, first), sum(len(found) for found in commits.seen.values())
+            logged = _materializations(site.home)
+        assert (compared, killed) == (moments, len(kills))
         for number in range(load.tables):
             commits.moment(feed, number)
         counted = [one for one in published(feed.directory) if first <= one[0] < first + seconds]
         return Measured(
-            commits.waits(counted), first - begun, seconds, runs, made, *commits.files(), compared, ours, theirs
+            commits.waits(counted), first - begun, seconds, runs, made, *commits.files(), compared, logged, ours, theirs
         )
     finally:
         writer.kill()
@@ -301,6 +350,12 @@ def _runs(home: Path, since: float) -> int:
     after = datetime.fromtimestamp(since, timezone.utc)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         return instance.get_runs_count(dg.RunsFilter(created_after=after))
+
+
+def _materializations(home: Path) -> int:
+    """Return how many materializations of tables were logged."""
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        return len(instance.fetch_materializations(asset_key(NAME, "dml"), limit=1_000_000).records)
 
 
 # --- the targets ------------------------------------------------------------------------------------------------------
@@ -353,17 +408,20 @@ def fresh_idle(place: Place) -> Iterator[Figure]:
     feed.directory.mkdir(parents=True)
     feed.create()
     checkpoint = feed.append(100, 100, fill=100)
-    with dagster(feed.uri, feed.directory / CONFIG, where / "site") as (lake, _, process):
-        commits = Commits(lake)
+    with Site(feed.uri, feed.directory / CONFIG, where / "site") as site:
+        commits = Commits(site.lake)
         _until(commits, checkpoint, 20, where)
         time.sleep(90)  # the run that applied it lives on for a while
-        cost, begun = TreeCost(process), time.time()
+        begun = time.time()
+        site.cost.begin()
         while time.time() < begun + place.minutes * 60:
-            cost.look(_COST_SECONDS)
+            site.cost.look(_COST_SECONDS)
             time.sleep(1)
-        cost.look()
-        spent = cost.cpu_seconds / (time.time() - begun)
-    yield Figure("fresh-idle", "CPU, share of a core, Dagster's daemon included", 100 * spent, "%")
+        site.cost.look()
+        seconds = time.time() - begun
+        shares = [100 * site.cost.cpu_seconds_of(root) / seconds for root in site.cost.roots]
+    yield Figure("fresh-idle", "CPU, share of a core: the code server, where the sensor is", shares[0], "%", 2)
+    yield Figure("fresh-idle", "CPU, share of a core: Dagster's daemon", shares[1], "%")
 
 
 if __name__ == "__main__":

@@ -78,39 +78,53 @@ def _watched(process: subprocess.Popen[bytes]) -> tuple[float, int, int]:
 
 @dataclass
 class TreeCost:
-    """What a process that goes on and all below it cost from now on: CPU seconds, and memory in MB at each look.
+    """What processes that go on and all below them cost since `begin`: CPU seconds, and memory in MB at each look.
 
-    Memory is that of processes without the text `passing` in their command line (if it is one): those come and go.
+    More `roots` may come. Memory is that of processes without the text `passing` in their command line (if it is one):
+    those come and go.
     """
 
-    root: int
+    roots: list[int]
     passing: str = ""
     memory: list[tuple[float, float]] = field(default_factory=list)
     _spent: dict[int, float] = field(default_factory=dict)
-    _before: float = 0.0
+    _before: dict[int, float] = field(default_factory=dict)
+    _of: dict[int, int] = field(default_factory=dict)
     _looked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self._count()
-        self._before = sum(self._spent.values())
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self.tree()
+        self._before = dict(self._spent)
+        self.memory.clear()
 
     def look(self, every: float = 0.0) -> None:
         """Count, unless the last look was less than so many seconds ago; a process that came and went is missed."""
         if time.monotonic() < self._looked_at + every:
             return
         self._looked_at = time.monotonic()
-        lasting = [pid for pid in self._count() if not self.passing or self.passing not in _command(pid)]
+        lasting = [pid for pid in self.tree() if not self.passing or self.passing not in _command(pid)]
         self.memory.append((time.time(), sum(_status_kb(pid, "smaps_rollup", "Pss") for pid in lasting) / 1024))
 
-    def _count(self) -> list[int]:
-        tree = _tree(self.root)
+    def tree(self) -> list[int]:
+        """Return all processes, with those that have lost their parent."""
+        for root in self.roots:
+            self._of.update({pid: root for pid in _tree(root) if pid not in self._of})
+        tree = [pid for pid in self._of if os.path.exists(f"/proc/{pid}")]
         self._spent.update({pid: _own_cpu_seconds(pid) or self._spent.get(pid, 0.0) for pid in tree})
         return tree
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds since this was made, of all that was seen."""
-        return sum(self._spent.values()) - self._before
+        """CPU seconds since it began, of all that was seen."""
+        return sum(map(self.cpu_seconds_of, self.roots))
+
+    def cpu_seconds_of(self, root: int) -> float:
+        """CPU seconds since it began, of a root and all below it."""
+        return sum(self._spent.get(pid, 0.0) - self._before.get(pid, 0.0) for pid, of in self._of.items() if of == root)
 
 
 def contend(name: str, **arguments: Any) -> tuple[Cost, Any]:
