@@ -149,6 +149,8 @@ def test_the_feed_of_flags_has_a_name_of_its_own(run: Commands, tmp_path: Path) 
 
 
 def test_the_settings_of_the_page_are_taken(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    (feed,) = yaml.safe_load(text)["changefeeds"]
-    assert ChangefeedSettings(**feed).cuts.every_seconds == 86_400
+    cuts, extracts = (
+        yaml.safe_load(text)["changefeeds"][0] for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    )
+    assert ChangefeedSettings(**cuts).cuts.every_seconds == 86_400
+    assert ChangefeedSettings(**extracts).extracts["shop.orders"].every == "1h"
