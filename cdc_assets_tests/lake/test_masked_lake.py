@@ -134,7 +134,7 @@ def everywhere(site: Site) -> None:
         ("inspect",), ("inspect", "--json"), ("plan",), ("status",), ("files",), ("journal",), ("quarantine",),
         ("explain", "shop.t", key), ("explain", "shop.t", key, "--json"), ("explain", "shop.t", "no-number", "--debug"),
         ("as-of", str(FIRST + 60), "--json"), ("maintain", "--dry-run"),
-        *(("extract", "shop.t", "--from", str(FIRST), "--to", str(FIRST + 50), "--format", of,
+        *(("extract", "shop.u", "--from", str(FIRST), "--to", str(FIRST + 50), "--format", of,
            "--out", str(site.left / of)) for of in ("parquet", "jsonl", "csv")),
     ):  # fmt: skip
         site.do(*words, ends=None)
