@@ -12,8 +12,8 @@ transaction, guarded like a step's: readers see the old state or the new one, of
 carry the labels of those whose place they take, so no progress is lost with what expires.
 
 Killed at any line, the table has its old state or its new one, and what is left to expire or to sweep is found again by
-looking: a repeated run does the rest. FORGOTTEN, a property of the table, changes with every run: a window that was
-staged before it is refused when it is committed, since it may bring the rows back.
+looking: a repeated run does the rest. FORGOTTEN, a property of the table, changes with every run: a step that was
+planned before it is refused when it is committed, since it may have files with rows that are removed here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cdc_assets.lake.commit_stage import STAGED
 from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import LakeTable
+from cdc_assets.lake.lake_table import FORGOTTEN, LakeTable
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import DataFileWritten
@@ -67,10 +67,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake.state import LakeState
 
-__all__ = ["FORGOTTEN", "LakeForgetting"]
-
-FORGOTTEN = "cdc.forgotten"
-"""Property of a table: the newest run that took rows out of it; of a snapshot: that it was made anew by one."""
+__all__ = ["LakeForgetting"]
 
 _ATTEMPTS = 4
 

@@ -48,6 +48,7 @@ __all__ = [
     "BASE",
     "CHANGEFEED",
     "COLUMNS",
+    "FORGOTTEN",
     "GAP",
     "IDENTITY",
     "KEY",
@@ -76,6 +77,8 @@ COLUMNS = "cdc.columns"
 """Property of a history table: the lives of its columns (JSON: column, source, since, until)."""
 KEYED_SINCE = "cdc.keyed-since"
 """Property of a history table: the position from which rows have their present key, where they had another."""
+FORGOTTEN = "cdc.forgotten"
+"""Property of a table: the newest run that took rows out of it for good; of a snapshot: that it was made anew so."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
 
@@ -86,7 +89,8 @@ class LakeTable:
 
     `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
     `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them. `tags` are tagged
-    snapshots by the name of their tag, `snapshots` counts all.
+    snapshots by the name of their tag, `snapshots` counts all. `forgotten` is the newest run that took rows out of it
+    for good, "" for none.
     """
 
     identifier: Identifier
@@ -107,6 +111,12 @@ class LakeTable:
     tags: Mapping[str, int] = field(default_factory=dict)
     since: Tso | None = None
     snapshots: int = 0
+    forgotten: str = ""
+
+    @property
+    def standing(self) -> tuple[Label, str]:
+        """What a step is planned from: how far the table is applied, and which run took rows out of it last."""
+        return self.label, self.forgotten
 
     @property
     def applied(self) -> AppliedState:
@@ -201,6 +211,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         since=int(file.properties[SINCE]) if SINCE in file.properties else None,
         tags=file.tags,
         snapshots=len(file.snapshots),
+        forgotten=file.properties.get(FORGOTTEN, ""),
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 

@@ -82,7 +82,7 @@ class Lake:
         Steps carried out afterwards refuse tables that another writer has moved since.
         """
         tables = self.state.tables()
-        self.workbench.expect({life: lake_table.label for life, lake_table in tables.items()})
+        self.workbench.expect(tables)
         return {**self.state.tombstones(), **{life: lake_table.applied for life, lake_table in tables.items()}}
 
     def releases(self) -> Releases:

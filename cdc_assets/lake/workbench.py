@@ -65,7 +65,7 @@ class Workbench:
         self.state = state
         self.sessions = Sessions(settings, spark, lambda: refuse_unusable(settings))
         self._cleaned = False
-        self._expected: dict[Life, Label] = {}
+        self._expected: dict[Life, tuple[Label, str]] = {}
 
     @property
     def engine(self) -> stage.Engine:
@@ -84,9 +84,9 @@ class Workbench:
         """Return PyIceberg's properties for a stage that was written or read here."""
         return io_properties(self.state.catalog, place)
 
-    def expect(self, labels: Mapping[Life, Label]) -> None:
-        """Refuse tables whose label differs from here on: steps were planned from these labels."""
-        self._expected = dict(labels)
+    def expect(self, tables: Mapping[Life, LakeTable]) -> None:
+        """Refuse tables that differ from here on: steps were planned from these labels."""
+        self._expected = {life: lake_table.standing for life, lake_table in tables.items()}
 
     def expects(self, life: Life) -> bool:
         """Return whether steps on a table were planned from a known label."""
@@ -95,13 +95,13 @@ class Workbench:
     def table_now(self, life: Life) -> LakeTable:
         """Return a table as a step left it, for the next one."""
         lake_table = self.state.note(self.state.find(life))
-        self._expected[life] = lake_table.label
+        self._expected[life] = lake_table.standing
         return lake_table
 
     def table_after_commit(self, operations: Any, identifier: Identifier) -> LakeTable:
         """Return a table from Iceberg's `TableOperations` after a commit through them, without a request."""
         lake_table = self.state.note(self._table_of(operations, identifier))
-        self._expected[lake_table.life] = lake_table.label
+        self._expected[lake_table.life] = lake_table.standing
         return lake_table
 
     def _table_of(self, operations: Any, identifier: Identifier) -> LakeTable:
@@ -121,12 +121,14 @@ class Workbench:
             lake_table = self.state.note(self._table_of(table.operations(), identifier))
             loaded = target(session, lake_table.identifier, table, lake_table.empty)
             expected = self._expected.get(life)
-            if expected is not None and expected != lake_table.label:
+            if expected is not None and expected[0] != lake_table.label:
                 raise TableMoved(
-                    f"{life} is applied to {lake_table.label.progress.tso}, and was at {expected.progress.tso} when "
+                    f"{life} is applied to {lake_table.label.progress.tso}, and was at {expected[0].progress.tso} when "
                     "its progress was read: another writer committed first. Plan again.",
                     table=str(life),
                 )
+            if expected is not None and expected[1] != lake_table.forgotten:
+                raise TableMoved(f"rows of {life} were forgotten meanwhile. Plan again.", table=str(life))
             try:
                 yield Work(session, loaded, lake_table, lake_table.label)
             except AnalysisException as error:

@@ -556,6 +556,12 @@ class Ledger:
             found = [parse_comparison(row.comparison) for row in connection.execute(query)]
         return {one.table: one for one in found}
 
+    def forget_comparison(self, changefeed: str, table: TableId) -> None:
+        """Remove the newest comparison of a table, which has values of rows that differed."""
+        mine = (_COMPARISONS.c.changefeed == changefeed) & (_COMPARISONS.c.table == str(table))
+        with self._database.write() as connection:
+            connection.execute(sa.delete(_COMPARISONS).where(mine))
+
     # --- DDL ---
 
     def record_ddl(

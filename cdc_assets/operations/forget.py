@@ -104,6 +104,7 @@ def forget(
     records = tuple(lake.forget_records(has))
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, landed, anywhere)
+    pipeline.ledger.forget_comparison(pipeline.settings.name, name)
     say("reading what is left")
     searched = (
         *(lake.search(one, mine, schema) for one, (mine, schema) in targets.items()),

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
 from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.forget import forget
@@ -122,7 +124,7 @@ def filled(shop: Shop) -> None:
     shop.window("U", 7, 11)
 
 
-FEW = ("after _copy_without", "before _expire", "before LakeForgetting.follow_tags")
+FEW = ("before _expire",)
 
 
 @pytest.mark.parametrize("places", [FEW, pytest.param(("",), marks=pytest.mark.soak)], ids=["few", "every"])
@@ -175,3 +177,21 @@ def test_dropped_tables_of_the_name_forget_the_row_too(shop: Shop) -> None:
     assert shop.left(1) == []
     assert shop.left(2)
     assert TableId("shop", "t") in shop.lake.names()
+
+
+@pytest.mark.soak
+def test_a_window_that_was_staged_before_rows_were_forgotten_is_planned_again(
+    shop: Shop, open_lake: Callable[..., Lake]
+) -> None:
+    shop.window("I", 1, 2)
+    shop.window("U", 2, apply=False)
+    pipeline = shop.pipeline()
+    step = next(one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    staged = shop.lake.stage(step, pipeline.source.reader)
+    other = open_lake()
+    settings = pipeline.settings
+    forget(LakePipeline(settings, settings.open_source(), other, shop.ledger), LakeForgetting(other), "shop.t", [["1"]])
+    with pytest.raises(TableMoved, match="were forgotten meanwhile"):
+        shop.lake.commit(step, staged)
+    assert shop.pipeline().apply("run").complete
+    assert [row["id"] for row in shop.contents()[""]] == [2]

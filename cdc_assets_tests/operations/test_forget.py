@@ -99,10 +99,13 @@ def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Pa
     assert [record.rpartition("/")[2] for record in report.records] == ["CDC00000000000000000001.csv line 2"]
 
 
-MORE = [pytest.param(protocol, marks=pytest.mark.soak) for protocol in ("open-protocol", "simple", "avro", "debezium")]
+MORE = [
+    pytest.param(protocol, marks=pytest.mark.soak)
+    for protocol in ("craft", "open-protocol", "simple", "avro", "debezium")
+]
 
 
-@pytest.mark.parametrize("protocol", ["canal-json", "craft", *MORE])
+@pytest.mark.parametrize("protocol", ["canal-json", *MORE])
 def test_messages_of_the_landing_have_nothing_of_a_forgotten_row(protocol: str) -> None:
     topic = next(iter(topics(protocol)))
     feed = TopicFeed(settings_of(topic), topic=topic)
