@@ -35,7 +35,7 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
-from cdc_assets_tests.bench.measuring import TreeCost
+from cdc_assets_tests.bench.measuring import TreeCost, command_of
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
 from cdc_assets_tests.bench.scenarios import Figure, Place, _scenario
 from cdc_assets_tests.bench.store_scenarios import SCENARIOS
@@ -165,7 +165,7 @@ class Site:
     def kill(self, name: str) -> bool:
         """Kill the server, the daemon, or what carries out a `run`, and return whether there was one."""
         if name == "run":
-            runs = [pid for pid in self.cost.tree() if b"execute_run" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            runs = [pid for pid in self.cost.tree() if "execute_run" in command_of(pid)]
             for pid in runs[:1]:
                 os.kill(pid, signal.SIGKILL)
             return bool(runs)

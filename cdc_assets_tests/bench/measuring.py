@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cost", "Lap", "TreeCost", "contend", "lap", "run", "tree_cpu_seconds"]
+__all__ = ["Cost", "Lap", "TreeCost", "command_of", "contend", "lap", "run", "tree_cpu_seconds"]
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAUSE_SECONDS = 0.1
@@ -106,7 +106,7 @@ class TreeCost:
         if time.monotonic() < self._looked_at + every:
             return
         self._looked_at = time.monotonic()
-        lasting = [pid for pid in self.tree() if not self.passing or self.passing not in _command(pid)]
+        lasting = [pid for pid in self.tree() if not self.passing or self.passing not in command_of(pid)]
         self.memory.append((time.time(), sum(_status_kb(pid, "smaps_rollup", "Pss") for pid in lasting) / 1024))
 
     def tree(self) -> list[int]:
@@ -181,7 +181,7 @@ def _tree(root: int) -> list[int]:
     return tree
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
