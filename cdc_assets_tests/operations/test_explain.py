@@ -168,8 +168,8 @@ def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], said: str, tmp
 @pytest.mark.parametrize(
     ("mirror", "table", "said"),
     [
-        (True, "shop.t__log", "shop.t__log is a history table; expected .* Give shop.t"),
-        (False, "shop.t__log", "shop.t__log is a history table; expected .* Give shop.t"),
+        (True, "shop.t__log", r"shop.t__log is a history table; expected .* Give shop.t\.$"),
+        (False, "shop.t__log", r"shop.t__log is a history table; expected .* Give shop.t\.$"),
         (False, "shop.t", "shop.t has no mirror, only history tables.* Set mirror: true"),
         (True, "shop.x", "no table is called shop.x; known are shop.t. Give a name or an identity"),
     ],
