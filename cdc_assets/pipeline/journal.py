@@ -65,16 +65,16 @@ class Journal:
 
         A finding is the same where its detail, such as a count, is another.
         """
-        known = {one.identity: one for one in self.ledger.findings(self.changefeed)}
-        stays = {name: one for name, one in known.items() if one.rule in SEEN_IN_ROWS}
-        now = {one.identity: one for one in outcome.findings}
-        if {**stays, **now} != known:
-            self.ledger.record_findings(self.changefeed, tuple({**stays, **now}.values()), run)
-        new = tuple(one for name, one in now.items() if name not in known)
+        before = self.ledger.findings(self.changefeed)
+        known, found = ({one.identity for one in findings} for findings in (before, outcome.findings))
+        stays = [one for one in before if one.rule in SEEN_IN_ROWS and one.identity not in found]
+        now = (*stays, *dict.fromkeys(outcome.findings))
+        if set(now) != set(before):
+            self.ledger.record_findings(self.changefeed, now, run)
         return replace(
             outcome,
-            new_findings=new,
-            known_findings=tuple(one for name, one in {**stays, **now}.items() if name in known),
+            new_findings=tuple(one for one in now if one.identity not in known),
+            known_findings=tuple(one for one in now if one.identity in known),
         )
 
     def states(self, outcome: Outcome, run: str) -> None:

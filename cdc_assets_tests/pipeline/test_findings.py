@@ -119,6 +119,18 @@ def test_a_finding_of_rows_stays_when_they_are_not_read_again(runs: Runs) -> Non
     assert (set(second.known_findings), second.new_findings) == (set(first.new_findings), ())
 
 
+def test_each_of_several_lines_of_the_settings_that_match_nothing_is_told(runs: Runs) -> None:
+    runs.feed.create("s.t")
+    runs.feed.publish(FIRST + 5)
+    lines = ["s.t.nowhere", "s.nothing.*"]
+    settings = runs.feed.settings(privacy=dict.fromkeys(lines, "drop"))
+    with open_ledger(runs.warehouse) as ledger:
+        outcome = Pipeline(settings, settings.open_source(), runs.lake, ledger).apply("run")
+        recorded = ledger.findings(settings.name)
+    for findings in (outcome.new_findings, recorded):
+        assert [one.detail for one in findings if one.rule == "unmatched-mask"] == lines
+
+
 def test_a_count_that_grows_is_no_new_finding(runs: Runs) -> None:
     outcome, journal = runs.apply(FIRST), Journal(Ledger("sqlite://"), "f")
     counts = (Finding("empty-files", Severity.WARNING, "", "files are empty.", f"{n} files") for n in (2, 3))
