@@ -69,9 +69,12 @@ def have(held: Words, at: Places, text: bytes) -> Marks:
 
 
 def pieces(data: pa.Buffer, starts: Places, ends: Places, kind: pa.DataType | None = None) -> pa.Array:
-    """Return pieces of a buffer that follow each other, as an array of their own (default: binary)."""
+    """Return pieces of a buffer that follow each other, as an array of their own (default: binary).
+
+    One that would end before it starts is empty. No piece may start behind the buffer: nothing looks at that.
+    """
     offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2], offsets[1::2] = starts, ends
+    offsets[0::2], offsets[1::2] = starts, np.maximum(starts, ends)
     held = pa.Array.from_buffers(kind or pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), data])
     return pc.take(held, pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.formats.words import BitIndex, Words, have, places, whole_numbers, words
+from cdc_assets.formats.words import BitIndex, Words, have, pieces, places, whole_numbers, words
 
 _BEYOND = bytes(128)
 _NUMBERS = st.one_of(
@@ -60,3 +61,8 @@ def test_the_next_place_is_the_first_one_that_is_not_left_out(pieces: list[tuple
 
 def test_data_of_less_than_a_word_has_no_words() -> None:
     assert len(words(np.frombuffer(b"", np.uint8))) == len(words(np.frombuffer(b"1234567", np.uint8))) == 0
+
+
+def test_a_piece_that_would_end_before_it_starts_is_empty() -> None:
+    data, starts, ends = pa.py_buffer(b"abcdef"), np.array([1, 5, 6]), np.array([3, 2, 6])
+    assert pieces(data, starts, ends).to_pylist() == [b"bc", b"", b""]

@@ -215,7 +215,7 @@ class _FileHeads:
         olds = self._olds(body, begin, fit)
         for name in self.members:
             own = _dumps({name: self.record["mysqlType"][name]})[1:-1].decode()
-            held = pieces(body, np.minimum(begin + types, olds), np.minimum(olds, stop), pa.string())
+            held = pieces(body, np.minimum(begin + types, stop), np.minimum(olds, stop), pa.string())
             fit &= bits(pc.match_substring(held, own))
         return fit & (olds <= stop), piece(at, _KIND_BYTES, pa.string()), olds
 
