@@ -165,7 +165,7 @@ class Site:
     def kill(self, name: str) -> bool:
         """Kill the server, the daemon, or what carries out a `run`, and return whether there was one."""
         if name == "run":
-            runs = [pid for pid in self.cost.tree() if "execute_run" in command_of(pid)]
+            runs = [pid for pid in self.cost.tree() if "spawn_main" in command_of(pid)]
             for pid in runs[:1]:
                 os.kill(pid, signal.SIGKILL)
             return bool(runs)
