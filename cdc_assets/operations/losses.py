@@ -15,13 +15,23 @@ import pyarrow.compute as pc
 from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED
 from cdc_assets.model.schema import Column
-from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, BAD_UTF8, default_text, defaults_to_now, values
+from cdc_assets.types.mysql_types import (
+    AMBIGUOUS_TIME,
+    BAD_UTF8,
+    NO_SUCH_DATE,
+    ZERO_DATE,
+    default_text,
+    defaults_to_now,
+    values,
+)
 
 __all__ = ["OTHER_CENTURY", "SAME_JSON", "loss_between"]
 
 SAME_JSON = "the same JSON value, printed in another way"
 OTHER_CENTURY = "a year below 100, which TiCDC's Debezium encoder sends as one of 1970 to 2069"
 _NULLED = ("NULL", "became null")
+_NULLED_HERE_TOO = (ZERO_DATE, NO_SUCH_DATE)
+"""What the readers of the source make NULL themselves: beside a value of the source it explains nothing."""
 _MARKERS = ("", "\\N", "NULL", "null")
 
 
@@ -42,7 +52,7 @@ def loss_between(column: Column, rules: Collection[str], zone: str, lake: Any, s
 
 
 def _is_nulled(rule: str, lake: Any) -> bool:
-    return lake is None and any(word in rule for word in _NULLED)
+    return lake is None and rule not in _NULLED_HERE_TOO and any(word in rule for word in _NULLED)
 
 
 def _is_same_json(lake: Any, source: Any) -> bool:

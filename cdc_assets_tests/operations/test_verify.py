@@ -15,7 +15,7 @@ import pytest
 from cdc_assets.errors import BadSettings, BucketMissing
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
-from cdc_assets.formats.values.ticdc import DEFAULTED
+from cdc_assets.formats.values.ticdc import DEFAULTED, TOO_LARGE
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
 from cdc_assets.model.dumps import DumpOptions
@@ -27,7 +27,7 @@ from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
-from cdc_assets.types.mysql_types import AMBIGUOUS_TIME
+from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, ZERO_DATE
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.joined_feed import create_text, dump_of
@@ -402,6 +402,8 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 2, 28), OTHER_CENTURY),
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 3, 28), ""),
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1901, 2, 28), ""),
+        (Column("d", "DATE"), (ZERO_DATE,), None, date(2001, 2, 28), ""),
+        (Column("m", "DECIMAL", precision=20, scale=0), (TOO_LARGE,), None, "1" * 20, TOO_LARGE),
     ],
 )
 def test_only_the_loss_itself_explains_a_value(
