@@ -20,7 +20,7 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["forget_messages"]
+__all__ = ["forget_messages", "may_have"]
 
 Place = tuple[Partition, int]
 
@@ -36,8 +36,8 @@ def forget_messages(
 
     Messages of `tables` that had come before, and are not read any more, go as a whole. `lost` says through which
     position tables lose other rows than those to be forgotten: a rebuild is refused there, as where rows expired. Of
-    messages that cannot be read those are emptied for whose bytes `has` returns true. Raises TableMoved where messages
-    are landed meanwhile.
+    messages that cannot be read those are emptied that `may_have` them. Raises TableMoved where messages are landed
+    meanwhile.
     """
     landed, store = landing.landed(), landing.store
     stored, chosen = store.stored(), set[str]()
@@ -50,7 +50,7 @@ def forget_messages(
     )
     groups = [_emptied(store.fetch(one.file, one.group), places) for one in splits]
     lost = {**lost, **_of_others(splits, groups, tables)}
-    events = tuple(_without(event, has) for event in landed.events)
+    events = tuple(_without(event) if may_have(event, tables, has) else event for event in landed.events)
     if not chosen and events == landed.events:
         store.drop_past()
         return 0
@@ -98,10 +98,15 @@ def _emptied(rows: pa.Table, places: Collection[Place]) -> RowGroup:
     return RowGroup(rows, int(size_of(rows).sum()))
 
 
-def _without(event: LandedEvent, has: Callable[[bytes], bool]) -> LandedEvent:
-    """Return an event without its message, if that has what is to be forgotten."""
-    held = any(part is not None and has(part) for part in (event.key, event.value))
-    if not held:
-        return event
-    reason = "its bytes were forgotten" if event.kind is EventKind.BAD else event.reason
-    return replace(event, key=None, value=None, reason=reason)
+def may_have(event: LandedEvent, tables: Collection[TableId], has: Callable[[bytes], bool]) -> bool:
+    """Return whether an event is a message that cannot be read, of one of these tables or of none, with such bytes.
+
+    Other events have no rows: what they say of tables is read again with each look.
+    """
+    if event.kind is not EventKind.BAD or not (event.table is None or event.table in tables):
+        return False
+    return any(part is not None and has(part) for part in (event.key, event.value))
+
+
+def _without(event: LandedEvent) -> LandedEvent:
+    return replace(event, key=None, value=None, reason="its bytes were forgotten")

@@ -31,7 +31,7 @@ from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.forget_landed import find_landed, forget_landed, search_landed
+from cdc_assets.operations.forget_landed import find_landed, forget_landed, refuse_unread, search_landed
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import table_called
 
@@ -94,13 +94,16 @@ def forget(
     _refuse(pipeline, lake, planned, targets)
     sources = {one.source: mine for one, (mine, _) in targets.items()}
     landed = find_landed(pipeline, sources)
+    patterns, seal = _patterns(plain, keys), pipeline.masks.seal
+    anywhere = partial(_has_values, patterns, seal)
+    if pipeline.landing is not None:
+        refuse_unread(pipeline.landing, landed, anywhere)
     mark, removed = uuid.uuid4().hex, list[RemovedRows]()
     for one, (mine, schema) in targets.items():
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
         removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
     remade = lake.follow_tags()
-    has = partial(_has_key, _patterns(plain, keys), sources.keys(), pipeline.masks.seal)
-    anywhere = partial(_has_values, _patterns(plain, keys))
+    has = partial(_has_key, patterns, sources.keys(), seal)
     records = tuple(lake.forget_records(has))
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, landed, anywhere)
@@ -166,11 +169,12 @@ def _has_key(
     """Return whether a record of one of the tables has all values of a key; raises BadSettings for a sealed one."""
     if life.source not in sources:
         return False
-    return _has_values(patterns, unseal(raw, seal))
+    return _has_values(patterns, seal, raw)
 
 
-def _has_values(patterns: Sequence[Sequence[re.Pattern[bytes]]], data: bytes) -> bool:
-    """Return whether bytes have all values of a key."""
+def _has_values(patterns: Sequence[Sequence[re.Pattern[bytes]]], seal: SealKey | None, raw: bytes) -> bool:
+    """Return whether bytes have all values of a key; raises BadSettings for sealed ones without their key."""
+    data = unseal(raw, seal)
     return any(all(one.search(data) for one in key) for key in patterns)
 
 

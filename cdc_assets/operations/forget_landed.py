@@ -11,7 +11,7 @@ import pyarrow as pa
 from cdc_assets.decoding.split import of_keys, read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, record_places
-from cdc_assets.landing.forget import forget_messages
+from cdc_assets.landing.forget import forget_messages, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
 from cdc_assets.model.offsets import Partition
@@ -19,12 +19,13 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import first_of
 from cdc_assets.operations.rebuild import planned_from_nothing
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["LandedRows", "find_landed", "forget_landed", "search_landed"]
+__all__ = ["LandedRows", "find_landed", "forget_landed", "refuse_unread", "search_landed"]
 
 _ATTEMPTS = 4
 
@@ -94,6 +95,16 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, keys: pa.Table, found
             found.lost[split.table] = max(high, found.lost.get(split.table, 0))
 
 
+def refuse_unread(landing: Landing, rows: LandedRows, has: Callable[[bytes], bool]) -> None:
+    """Raise ForgetRefused where a message that cannot be read, and that nobody has released, may have the rows."""
+    places = [event.place for event in landing.landed().open_bad if may_have(event, rows.tables, has)]
+    if places:
+        raise ForgetRefused(
+            f"nothing was forgotten: {first_of(places, 'message')} cannot be read and may have the rows, as the bytes "
+            "have the values of a key. Go past it first (cdc-assets landing), and forget the rows then."
+        )
+
+
 def forget_landed(landing: Landing, rows: LandedRows, has: Callable[[bytes], bool]) -> None:
     """Empty the messages that have the rows; repeated, it does what is left. Raises TableMoved in a race."""
     for _ in range(_ATTEMPTS - 1):
@@ -112,6 +123,6 @@ def search_landed(
     rows, files = find_landed(pipeline, sources), landing.store.stored_files()
     having = {f"{partition} offset {offset}" for partition, offset in rows.places}
     for event in landing.landed().events:
-        if any(part is not None and has(part) for part in (event.key, event.value)):
+        if may_have(event, rows.tables, has):
             having.add(event.place)
     return SearchedFiles("landing", len(files), sum(size for _, size in files), tuple(sorted(having)))

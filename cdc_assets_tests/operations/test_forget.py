@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from cdc_assets.errors import BadSettings, ForgetRefused
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.landed import EventKind
 from cdc_assets.model.progress import State
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import forget
@@ -97,6 +100,38 @@ def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Pa
     report = shop.forget("7")
     assert [line for _, _, line in shop.lake.kept] == [3, 4]
     assert [record.rpartition("/")[2] for record in report.records] == ["CDC00000000000000000001.csv line 2"]
+
+
+def test_a_message_that_cannot_be_read_and_may_have_the_row_is_named_and_not_lost() -> None:
+    topic = next(iter(topics("canal-json")))
+    feed = TopicFeed(settings_of(topic), topic=topic)
+    last = topic.lines[-1]
+    bad = {**last, "offset": last["offset"] + 1, "value_b64": b64encode(b'{"id": 4711, cut off').decode()}
+    feed.send(lines=[*topic.lines, bad])
+    feed.apply()
+    (event,) = feed.landing.landed().open_bad
+    keyed = (one for one, table in feed.lake.tables.items() if table.name is not None and len(table.schema.key) == 1)
+    with pytest.raises(ForgetRefused, match=f"offset {event.offset} cannot be read and may have the rows"):
+        forget(feed.pipeline(), MemoryForgetting(feed.lake), str(next(keyed)), [["4711"]])
+    assert feed.landing.landed().open_bad == (event,)
+
+
+def test_what_messages_say_of_columns_is_no_row_and_stays() -> None:
+    feed = TopicFeed(settings_of(topic := next(iter(topics("simple")))), topic=topic)
+    feed.send()
+    feed.apply()
+    before = feed.landing.landed().events
+    said = b"".join(one.value or b"" for one in before if one.kind in (EventKind.DDL, EventKind.SCHEMA))
+    keyed = ((table, life) for life, table in feed.lake.tables.items() if table.name is not None and table.schema.key)
+    life, key = next(
+        (life, text)
+        for table, life in keyed
+        if len(table.schema.key) == 1
+        for value in table.rows.column(table.schema.key[0]).to_pylist()
+        if re.search(rb"\b%s\b" % re.escape((text := value_text(value) or "").encode()), said)
+    )
+    forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [[key]])
+    assert feed.landing.landed().events == before
 
 
 MORE = [
