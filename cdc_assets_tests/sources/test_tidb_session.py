@@ -13,6 +13,7 @@ from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, 
 from cdc_assets.sources import connect_server
 from cdc_assets.sources.mysql_protocol.address import Address
 from cdc_assets.sources.mysql_protocol.initial import _tables
+from cdc_assets.sources.mysql_protocol.ranges import statement
 from cdc_assets.sources.mysql_protocol.session import session
 
 AT = 434217889191428107
@@ -94,8 +95,8 @@ def clauses() -> list[str]:
     source = connect_server("mysql://u@h", "", AT)
     (table,) = source.dump().tables
     start = "SELECT `a`, `b` FROM `shop`.`orders`"
-    assert all(file.query.startswith(start) for file in table.files)
-    return [file.query.removeprefix(start) for file in table.files]
+    assert all(statement(file).startswith(start) for file in table.files)
+    return [statement(file).removeprefix(start) for file in table.files]
 
 
 def test_the_snapshot_is_set_last_and_behind_the_zone(answering: Callable[..., Tidb]) -> None:
@@ -174,7 +175,7 @@ def test_finer_ranges_than_regions_are_steps_of_an_integer_key(answering: Callab
     given = {"SHOW_CREATE_TABLE": create, "SHOW_TABLE_STATUS": size, "MIN": [(b"1", b"90")]}
     tidb = answering(**ranges(tidb_rowid=no_row_id, **given))
     (table,) = connect_server("mysql://u@h", "", AT, range_bytes=3000).dump().tables
-    assert [file.query.partition(" WHERE ")[2].partition(" ORDER")[0] for file in table.files] == [
+    assert [statement(file).partition(" WHERE ")[2].partition(" ORDER")[0] for file in table.files] == [
         "`b` < 31", "(`b` >= 31) AND (`b` < 61)", "`b` >= 61",
     ]  # fmt: skip
     assert not any("TABLESAMPLE" in sql for sql in tidb.said)
