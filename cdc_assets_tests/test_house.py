@@ -183,18 +183,20 @@ def test_bytes_are_looked_at_where_records_and_columns_are_made_of_them() -> Non
 
 @cache
 def arrows() -> dict[str, set[str]]:
-    """Return for each file of the package the files that it imports, those for types and inside functions included."""
+    """Return for each file of the package the files that it imports, those for types and inside functions included.
+
+    `from package import module` needs the module, and the package's own file only for what that defines.
+    """
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
     found: dict[str, set[str]] = {}
     for path in MODULES:
-        named = list(imports(parsed(path), for_types=True))
-        own = {files[name] for name in named if name in files}
-        # `from package import module` needs the package's own file only for what that defines.
-        own -= {files[name] for name in named if any(other.startswith(f"{name}.") and other in files for other in named)
-                and name in files and files[name].name == "__init__.py"}  # fmt: skip
-        found[path.relative_to(PACKAGE).as_posix()] = {
-            one.relative_to(PACKAGE).as_posix() for one in own if one != path
-        }
+        named = {alias.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import) for alias in node.names}
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules = {f"{node.module}.{alias.name}" for alias in node.names}
+                named |= {name if name in files else node.module for name in modules}
+        own = {files[name] for name in named if name in files and files[name] != path}
+        found[path.relative_to(PACKAGE).as_posix()] = {one.relative_to(PACKAGE).as_posix() for one in own}
     return found
 
 

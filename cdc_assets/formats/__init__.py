@@ -630,9 +630,13 @@ class MessageOptions:
 
     def read_by(self, column: Column) -> Mapping[str, object]:
         """Return what settings make of a column's values, as the protocol says."""
-        from cdc_assets.formats.messages import codec_of  # the options of formats are read where no row is
+        found: Mapping[str, object] = self.codec.read_by(column, self)
+        return found
 
-        return codec_of(self).read_by(column, self)
+    @property
+    def codec(self) -> Any:
+        """The functions of the protocol, as `messages.codec_of` gives them with their type."""
+        return import_module(self.kind.module).CODEC
 
 
 # --- masks ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -549,5 +548,5 @@ class MessageCodec:
 
 def codec_of(options: MessageOptions) -> MessageCodec:
     """Return the functions of a protocol."""
-    found: MessageCodec = import_module(options.kind.module).CODEC
+    found: MessageCodec = options.codec
     return found
