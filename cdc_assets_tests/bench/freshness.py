@@ -355,7 +355,11 @@ def _runs(home: Path, since: float) -> int:
 def _materializations(home: Path) -> int:
     """Return how many materializations of tables were logged."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        return len(instance.fetch_materializations(asset_key(NAME, "dml"), limit=1_000_000).records)
+        count, cursor, more = 0, None, True
+        while more:
+            page = instance.fetch_materializations(asset_key(NAME, "dml"), limit=10_000, cursor=cursor)
+            count, cursor, more = count + len(page.records), page.cursor, page.has_more
+        return count
 
 
 # --- the targets ------------------------------------------------------------------------------------------------------
