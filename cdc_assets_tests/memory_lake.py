@@ -50,6 +50,7 @@ from cdc_assets.model.steps import (
     Step,
     TagTable,
 )
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.value_settings import has_masks
 from cdc_assets.types.collations import is_plain, normal_form
@@ -92,6 +93,7 @@ class MemoryLake:
         self.staged: dict[str, Window] = {}
         self.requested: dict[str, CutRequest] = {}
         self.made: dict[str, Cut] = {}
+        self.tickets: dict[str, Ticket] = {}
         self.shared = 0  # how often several tables read a window at once
 
     def applied(self) -> Mapping[Life, AppliedState]:
@@ -730,6 +732,15 @@ class MemoryForgetting:
     """Forgets rows of a lake in memory: their tags and past states have them no more, either."""
 
     lake: MemoryLake
+
+    def tickets(self) -> Sequence[Ticket]:
+        return tuple(self.lake.tickets.values())
+
+    def touch(self, ticket: Ticket) -> None:
+        self.lake.tickets[ticket.token] = ticket
+
+    def end(self, token: str) -> None:
+        self.lake.tickets.pop(token, None)
 
     def unfinished(self) -> Mapping[Life, str]:
         return {}

@@ -238,7 +238,11 @@ def status(
     loaded = None if warehouse and not settings else config.load(settings)
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else loaded.needed_lake()  # type: ignore[union-attr]
     feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
-    rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
+    rows = [
+        row
+        for row in lake_status(lake, fidelity=as_json)
+        if dropped or row.unfinished or row.state is not State.DROPPED
+    ]
     if cuts_only:
         return show_cuts(lake_cuts(lake), as_json)
     landings = landing_status(lake, feeds)

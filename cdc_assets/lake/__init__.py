@@ -29,6 +29,7 @@ schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
+tickets              work that must not run beside other work, as properties of the lake's own namespace (no JVM)
 history_checks       whether states overlap, and what history tables lead to is the mirror
 recent_states        the same of states that runs have just written, without Spark (no JVM)
 chores               what is due for a table's files (no JVM)

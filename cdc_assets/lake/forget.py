@@ -51,13 +51,13 @@ from cdc_assets.lake.lake_table import FORGOTTEN, LakeTable
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import DataFileWritten
-from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.lake.tables import Lake
+from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.tso import tso_time
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -85,12 +85,25 @@ class LakeForgetting:
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
+        self._tickets = LakeTickets(lake.state, FORGET)
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the runs of this changefeed that began to forget rows and did not end, oldest first."""
+        return self._tickets.tickets()
+
+    def touch(self, ticket: Ticket) -> None:
+        """Write a ticket, or renew it."""
+        self._tickets.touch(ticket)
+
+    def end(self, token: str) -> None:
+        """Remove a ticket."""
+        self._tickets.end(token)
 
     def unfinished(self) -> dict[Life, str]:
         """Return why old snapshots of tables are still needed, a sentence each: what was begun has to be finished."""
         tables, found = self.lake.state.tables(), dict[Life, str]()
-        for ticket in Rebuilds(self.lake).tickets():
-            reason = f"a rebuild that began at {tso_time(int(ticket.begun * 1000) << 18)} is not finished: run it again"
+        for ticket in LakeTickets(self.lake.state, REBUILD).tickets():
+            reason = f"a rebuild that began at {ticket.since} is not finished: run it again"
             found |= dict.fromkeys(tables, f"{reason}, or let maintain remove what is left of it")
         records = Quarantine(self.lake.state)
         for life in tables if records.counts() else ():

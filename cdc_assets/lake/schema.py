@@ -179,10 +179,17 @@ def column_doc(column: Column) -> str:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def change(target: CommitTarget, step: ChangeTable, label: Label, rows: MovedRows | None = None) -> None:
+def change(
+    target: CommitTarget,
+    step: ChangeTable,
+    label: Label,
+    refuse_beside: Callable[[], None],
+    rows: MovedRows | None = None,
+) -> None:
     """Carry out the changes of one DDL in one commit.
 
-    A history table keeps its rows; `rows` gives those of the mirrors that the DDL moves.
+    A history table keeps its rows; `rows` gives those of the mirrors that the DDL moves. `refuse_beside` is called
+    before a table is replaced, and raises where something runs beside that must not be undone.
     """
     refuse_names(step.schema, step)
     gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
@@ -192,7 +199,7 @@ def change(target: CommitTarget, step: ChangeTable, label: Label, rows: MovedRow
     if rows is None and some and not all_rows and not target.empty:
         refuse_undated(_rows(target), some, step)
     if needs_rewrite(step) or _cuts_values(target, step):
-        _rewrite(target, step, label, rows)
+        _rewrite(target, step, label, refuse_beside, rows)
         return
     for one in step.changes:
         if isinstance(one, RetypeColumn) and one.approximate:
@@ -414,8 +421,18 @@ class _Source:
     default: object = None
 
 
-def _rewrite(target: CommitTarget, step: ChangeTable, label: Label, moved: MovedRows | None) -> None:
-    """Rewrite the rows as the step found them: later commits of another writer must not be converted twice."""
+def _rewrite(
+    target: CommitTarget,
+    step: ChangeTable,
+    label: Label,
+    refuse_beside: Callable[[], None],
+    moved: MovedRows | None,
+) -> None:
+    """Rewrite the rows as the step found them: later commits of another writer must not be converted twice.
+
+    Iceberg lets it win over such a commit, so nobody may take rows out for good meanwhile: who begins to finds the DDL
+    due, and who has begun is found here.
+    """
     rows = _rows(target)
     if moved is not None:
         rows = history_writer(step.life.kind).rewritten(target, step, moved, rows)
@@ -440,6 +457,7 @@ def _rewrite(target: CommitTarget, step: ChangeTable, label: Label, moved: Moved
     target.session.statements += [
         _guess_comment(one) for one in step.changes if isinstance(one, RetypeColumn) and one.approximate
     ]
+    refuse_beside()
     refuse_moved(target, target.session.load(target.identifier))
     with _conversion_errors():
         writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would be created again

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
@@ -31,6 +32,7 @@ from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
 from cdc_assets.lake.spark.session import quoted
+from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.lake.writers import history_writer
 from cdc_assets.model.progress import Life
@@ -117,12 +119,24 @@ def _refuse_passed(bench: Workbench, step: Step, work: Work) -> None:
         )
 
 
+def _refuse_forgetting(bench: Workbench, life: Life) -> None:
+    """Raise TableMoved while a run takes rows out of this changefeed's tables for good."""
+    for ticket in LakeTickets(bench.state, FORGET).tickets():
+        if ticket.runs():
+            raise TableMoved(
+                f"a run that began at {ticket.since} forgets rows of {ticket.table or 'a table'}; {life} is not "
+                "replaced meanwhile, as that would bring them back. Try again when it has ended.",
+                table=str(life),
+            )
+
+
 def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
+    beside = partial(_refuse_forgetting, bench, step.life)
     match step:
         case ChangeTable(life=Life(kind=kind)) if kind:
-            schema.change(work.target, step, label, _moved_rows(bench, step, work))
+            schema.change(work.target, step, label, beside, _moved_rows(bench, step, work))
         case ChangeTable():
-            schema.change(work.target, step, label)
+            schema.change(work.target, step, label, beside)
         case RecoverTable(life, _, to) if life.kind:
             _refuse_taken(bench, to, life)
             publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: format_name(to)})

@@ -2,18 +2,17 @@
 
 A rebuild has a token. Its tables are those of a changefeed `<name>~<token>`, in namespaces and a directory of their
 own, so they cannot be confused with live ones and can all be removed at once. A ticket (a property of the lake's own
-namespace) is written before the first of them and removed after the last: tables whose ticket has not been touched for
-STALE_SECONDS belong to a dead run. The commit that swaps carries the token, which proves to a later run that it was
+namespace) is written before the first of them and removed after the last: tables whose ticket is not renewed any
+more belong to a dead run. The commit that swaps carries the token, which proves to a later run that it was
 made.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
@@ -23,17 +22,19 @@ from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME, LakeTable, format_base
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
-from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import TABLE_PROPERTIES
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
+from cdc_assets.lake.tickets import FORGET, LakeTickets
+from cdc_assets.lake.tickets import REBUILD as REBUILDING
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import CreateTable
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -44,26 +45,10 @@ if TYPE_CHECKING:
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.settings_changes import SettingsChange
 
-__all__ = ["REBUILD", "STALE_SECONDS", "AsideLake", "Rebuilds", "Ticket"]
+__all__ = ["REBUILD", "AsideLake", "Rebuilds"]
 
 REBUILD = "cdc.rebuild"
 """Snapshot property: the token of the rebuild that a commit swapped in."""
-
-STALE_SECONDS = 900
-"""A rebuild that has not touched its ticket for this long is dead; a running one touches it every minute."""
-
-_PREFIX = "cdc.rebuild."
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A running rebuild. `plan` says what is rebuilt and with which settings; times are seconds since 1970."""
-
-    token: str
-    plan: str
-    run: str
-    begun: float
-    alive: float
 
 
 class AsideLake(Lake):
@@ -104,24 +89,29 @@ class Rebuilds:
         self.live = live
         self._state = live.state
         self._own = live.state.places.own
-        self._prefix = f"{_PREFIX}{live.changefeed}."
+        self._tickets = LakeTickets(live.state, REBUILDING)
+        self._forgotten: dict[str, dict[Life, str]] = {}
 
     # --- tickets ---
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the rebuilds of this changefeed that began and did not end, oldest first."""
-        kept = own_properties(self._state.catalog, self._own.main)
-        found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
-        mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
-        return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
+        return self._tickets.tickets()
 
     def touch(self, ticket: Ticket) -> None:
         """Write a ticket, or renew it."""
-        text = json.dumps(asdict(replace(ticket, alive=time.time())))
-        set_own_properties(self._state.catalog, self._own.main, {f"{self._prefix}{ticket.token}": text})
+        self._tickets.touch(ticket)
+
+    def forgetting(self) -> tuple[Ticket, ...]:
+        """Return the runs that take rows out of this changefeed's tables for good, and did not end."""
+        return LakeTickets(self._state, FORGET).tickets()
 
     def begin(self, token: str) -> AsideLake:
-        """Return the lake in which the rebuild's tables are created."""
+        """Return the lake in which the rebuild's tables are created.
+
+        Live tables of which rows are forgotten from here on are not replaced by them.
+        """
+        self._forgotten[token] = {life: table.forgotten for life, table in self._state.tables().items()}
         return AsideLake(self.live, token)
 
     # --- swapping ---
@@ -140,7 +130,7 @@ class Rebuilds:
 
         The aside table lacks nothing through the TSO `through`, be its label lower: a live table that is no further
         keeps its progress. Raises TableMoved, with nothing done, if the live table is ahead of the aside table, or
-        moves meanwhile.
+        moves meanwhile; RebuildRefused if rows of it were forgotten since the rebuild began.
         """
         started = time.monotonic()
         theirs = aside.state.find(life)
@@ -149,6 +139,13 @@ class Rebuilds:
             return self._create(theirs, token, started)
         with self.live.workbench.on(life) as work, self._marked(theirs, token) as mark:
             session, label = work.session, theirs.label
+            if self._forgotten.get(token, {}).get(life, "") != work.lake_table.forgotten:
+                raise RebuildRefused(
+                    f"rows of {life} were forgotten since this rebuild of it began, and the table that was built aside "
+                    "has them. It was not swapped in. A rebuild that begins now reads these rows again, as far as the "
+                    "feed has them.",
+                    table=str(life),
+                )
             if label.progress < work.label.progress <= Progress(through, Phase.ROWS):
                 label = replace(label, progress=work.label.progress)
             if label.progress < work.label.progress or label.ddl < work.label.ddl:
@@ -238,13 +235,12 @@ class Rebuilds:
         for namespace in self._namespaces(token):
             with suppress(NoSuchNamespaceError, NamespaceNotEmptyError):
                 state.catalog.drop_namespace((namespace,))
-        remove_own_properties(state.catalog, self._own.main, {f"{self._prefix}{token}"})
+        self._tickets.end(token)
         return len(tables)
 
     def end_stale(self, now: float | None = None) -> int:
         """Remove the tables of dead rebuilds; return how many. `now` is seconds since 1970."""
-        moment = time.time() if now is None else now
-        dead = {one.token for one in self.tickets() if moment - one.alive > STALE_SECONDS}
+        dead = {one.token for one in self.tickets() if not one.runs(now)}
         known = {one.token for one in self.tickets()}
         return sum(self.end(token) for token in sorted(dead | (self._tokens() - known)))
 

@@ -28,5 +28,6 @@ repair         the source's rows written into tables that differ from it
 replay         quarantined records applied after a fix
 row_choice     which rows of a table are compared
 status         the states of a lake's tables
+tickets        work that is under way, told from what was killed
 verify         tables of the lake compared with their source
 """

@@ -5,16 +5,22 @@
     remove    rows, in every snapshot and file (`lake.forget`); cuts list the snapshots that were made anew
     prove     everything that is left is read
 
+All of that has a ticket, which stays where a run is killed or finds something left: `status` says so then, until the
+same keys are forgotten again. While a run lives, rebuilds and what else replaces a table are refused, as it is while
+one of them is under way.
+
 What is found is found by the key alone: a row that was moved to another key is another one from there on, and such keys
 are named. Every part may be repeated, so a run that was killed is finished by the same command.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -28,12 +34,14 @@ from cdc_assets.io.sealing import unseal
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
-from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.forget_landed import find_landed, forget_landed, refuse_unread, search_landed
+from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import table_called
+from cdc_assets.operations.tickets import Tickets, kept_alive
 
 if TYPE_CHECKING:
     from cdc_assets.model.masks import SealKey
@@ -47,8 +55,8 @@ _ATTEMPTS = 4
 """How often a table that another writer moves is looked at anew."""
 
 
-class ForgettingLake(Protocol):
-    """The part of a lake that forgetting needs."""
+class ForgettingLake(Tickets, Protocol):
+    """The part of a lake that forgetting needs; its tickets are of runs that forget rows."""
 
     def unfinished(self) -> Mapping[Life, str]:
         """Return why old snapshots of tables are still needed, a sentence each."""
@@ -82,55 +90,113 @@ def forget(
     `table` is a present or former name, or an identity; `keys` are texts as MySQL prints them. Raises BadSettings for a
     table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves.
     """
-    started = datetime.now(timezone.utc)
+    started, token, now = datetime.now(timezone.utc), uuid.uuid4().hex[:12], time.time()
+    ticket = Ticket(token, _digest(token, table, keys), run, now, now)
+    lake.touch(ticket)
+    with kept_alive(lake, ticket):
+        try:
+            found = _found(pipeline, lake, table, keys)
+        except CdcError:
+            lake.end(token)
+            raise
+        lake.touch(replace(ticket, table=str(found.name), keys=found.count))
+        report = _forgotten(pipeline, lake, found, started, run, say)
+    if report.complete:
+        for one in lake.tickets():
+            if one.plan == _digest(one.token, table, keys):
+                lake.end(one.token)
+    return report
+
+
+def _digest(token: str, table: str, keys: Sequence[Sequence[str]]) -> str:
+    """Return what tells these keys of a table from others, to who has them; it is removed when they are forgotten."""
+    what = repr((table, sorted(map(list, keys)))).encode()
+    return hashlib.scrypt(what, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyPlaces:
+    """The rows of keys, where they may stand: `targets` are tables of the lake, each with the keys as it names them.
+
+    `anywhere` looks for the values of a key in bytes that cannot be read.
+    """
+
+    life: Life
+    name: TableId
+    count: int
+    patterns: Sequence[Sequence[re.Pattern[bytes]]]
+    targets: Mapping[Life, tuple[pa.Table, TableSchema]]
+    landed: LandedRows
+    anywhere: Callable[[bytes], bool]
+
+    @property
+    def sources(self) -> Mapping[Life, pa.Table]:
+        """The source's tables that the lake's are of."""
+        return {one.source: mine for one, (mine, _) in self.targets.items()}
+
+
+def _found(pipeline: Pipeline, lake: ForgettingLake, table: str, keys: Sequence[Sequence[str]]) -> _KeyPlaces:
+    """Find where the rows stand, and raise where they would come back by themselves; nothing is changed here."""
     pipeline.land()
     planned = pipeline.plan(whole=True)[1]
     history = _named(planned, table)
-    life, name = history.life, history.last_name or history.life.born_as
-    schema = _schema(history, planned.applied.get(life))
+    schema = _schema(history, planned.applied.get(history.life))
     plain = keys_of(schema, keys, table)
     wanted = masked_keys(plain, schema)
     targets = {one: _keys_in(wanted, columns, one) for one, columns in _targets(planned, history)}
     _refuse(pipeline, lake, planned, targets)
-    sources = {one.source: mine for one, (mine, _) in targets.items()}
-    landed = find_landed(pipeline, sources)
-    patterns, seal = _patterns(plain, keys), pipeline.masks.seal
-    anywhere = partial(_has_values, patterns, seal)
+    patterns = _patterns(plain, keys)
+    anywhere = partial(_has_values, patterns, pipeline.masks.seal)
+    landed = find_landed(pipeline, {one.source: mine for one, (mine, _) in targets.items()})
     if pipeline.landing is not None:
         refuse_unread(pipeline.landing, landed, anywhere)
+    name = history.last_name or history.life.born_as
+    return _KeyPlaces(history.life, name, wanted.num_rows, patterns, targets, landed, anywhere)
+
+
+def _forgotten(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    found: _KeyPlaces,
+    started: datetime,
+    run: str,
+    say: Callable[[str], object],
+) -> ForgetReport:
+    """Take the rows out wherever they stand, and read what is left."""
     mark, removed = uuid.uuid4().hex, list[RemovedRows]()
-    for one, (mine, schema) in targets.items():
+    for one, (mine, schema) in found.targets.items():
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
         removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
     remade = lake.follow_tags()
-    has = partial(_has_key, patterns, sources.keys(), seal)
+    has = partial(_has_key, found.patterns, found.sources.keys(), pipeline.masks.seal)
     records = tuple(lake.forget_records(has))
     if pipeline.landing is not None:
-        forget_landed(pipeline.landing, landed, anywhere)
-    pipeline.ledger.forget_comparison(pipeline.settings.name, name)
+        forget_landed(pipeline.landing, found.landed, found.anywhere)
+    pipeline.ledger.forget_comparison(pipeline.settings.name, found.name)
     say("reading what is left")
+    landing = pipeline.landing
     searched = (
-        *(lake.search(one, mine, schema) for one, (mine, schema) in targets.items()),
+        *(lake.search(one, mine, schema) for one, (mine, schema) in found.targets.items()),
         lake.search_records(has),
-        *([search_landed(pipeline, pipeline.landing, sources, anywhere)] if pipeline.landing is not None else []),
+        *([search_landed(pipeline, landing, found.sources, found.anywhere)] if landing is not None else []),
     )
     report = ForgetReport(
         changefeed=pipeline.settings.name,
-        table=name,
-        keys=wanted.num_rows,
+        table=found.name,
+        keys=found.count,
         run=run,
         begun=started.isoformat(timespec="seconds"),
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         removed=tuple(removed),
         searched=searched,
         records=records,
-        messages=len(landed.places),
-        lost=tuple(sorted(map(str, landed.lost))),
+        messages=len(found.landed.places),
+        lost=tuple(sorted(map(str, found.landed.lost))),
         cuts=tuple(remade),
         moved=tuple(sorted({key for one in removed for key in one.moved})),
         feed=_feed(pipeline),
     )
-    _journal(pipeline, life, report, run)
+    _journal(pipeline, found.life, report, run)
     return report
 
 
@@ -228,16 +294,22 @@ def _keys_in(wanted: pa.Table, schema: TableSchema, life: Life) -> tuple[pa.Tabl
 def _refuse(
     pipeline: Pipeline, lake: ForgettingLake, planned: Plan, targets: Mapping[Life, tuple[pa.Table, TableSchema]]
 ) -> None:
-    """Raise ForgetRefused where input that is not applied has the keys, or may have, or old snapshots are needed."""
+    """Raise ForgetRefused where input that is not applied has the keys, or may have, or old snapshots are needed.
+
+    A DDL that is not applied may replace a table with rows that were read before they are forgotten.
+    """
     reasons = [sentence for life, sentence in lake.unfinished().items() if life in targets]
     sources = {life.source: mine for life, (mine, _) in targets.items()}
     for step in planned.steps:
-        if step.life.source not in sources:
+        exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
+        if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, TagTable):
             continue
         if isinstance(step, HoldTable):
             reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
         elif isinstance(step, ApplyRows):
             reasons += _unapplied(pipeline, step, sources[step.life.source])
+        elif step.life in planned.applied:
+            reasons.append(f"the DDL of version {step.at} is not applied to {step.life} yet")
     if reasons:
         found = "\n".join(f"- {one}" for one in dict.fromkeys(reasons))
         raise ForgetRefused(f"nothing was forgotten:\n{found}\nApply the changefeed first, and forget the rows then.")

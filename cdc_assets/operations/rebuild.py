@@ -17,10 +17,8 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from threading import Event as Signal
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import LakeUnavailable, RebuildRefused, TableHeld, TableMoved
@@ -31,11 +29,13 @@ from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso, seconds_between
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
+from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import missing_files
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
@@ -46,7 +46,6 @@ from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
-    from cdc_assets.lake.swap import Ticket
     from cdc_assets.model.landed import Landed
     from cdc_assets.pipeline.outcome import Outcome
 
@@ -63,26 +62,9 @@ __all__ = [
 _SWAPS = 6
 """How often the rebuild follows a table that a writer keeps moving, before it gives up."""
 
-_BEAT_SECONDS = 60
 _RESUMABLE_SECONDS = 24 * 3600
 """Aside tables that are older, or from the future of a clock that was wrong, are built again: the history may have been
 repaired since."""
-
-
-class Tickets(Protocol):
-    """The record of rebuilds: a ticket for each that began, renewed while it runs."""
-
-    def tickets(self) -> Sequence[Ticket]:
-        """The rebuilds that began and did not end."""
-
-    def touch(self, ticket: Ticket) -> None:
-        """Write a ticket, or renew it."""
-
-    def end(self, token: str) -> int:
-        """Remove a rebuild's tables and its ticket."""
-
-    def end_stale(self) -> int:
-        """Remove the tables of dead rebuilds."""
 
 
 AsideT = TypeVar("AsideT", bound=PipelineLake)
@@ -90,7 +72,13 @@ AsideT = TypeVar("AsideT", bound=PipelineLake)
 
 
 class Rebuilder(Tickets, Protocol[AsideT]):
-    """The part of a lake that rebuilding needs."""
+    """The part of a lake that rebuilding needs. The end of a ticket is that of the rebuild's tables, too."""
+
+    def end_stale(self) -> int:
+        """Remove the tables of dead rebuilds."""
+
+    def forgetting(self) -> Sequence[Ticket]:
+        """The runs that take rows out of live tables for good, and did not end."""
 
     def begin(self, token: str) -> AsideT:
         """The lake in which the rebuild's tables are created."""
@@ -236,13 +224,28 @@ def rebuild(
     landed = None if pipeline.landing is None else pipeline.landing.landed()
     work, planned = _begun(pipeline, rebuilder, tables, run)
     say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
-    with _ended(rebuilder, work.ticket), _beating(rebuilder, work.ticket):
+    with _ended(rebuilder, work.ticket), kept_alive(rebuilder, work.ticket):
+        _refuse_beside(rebuilder)
         _run(work, say)
         _release_late(pipeline, planned, landed, work.targets)
         pipeline.lake.apply_renames()
     mark(pipeline.lake, planned)
     pipeline.record_status(run)
     return tuple(work.done)
+
+
+def _refuse_beside(rebuilder: Rebuilder[Any]) -> None:
+    """Refuse to build tables with rows that are being taken out of them; the ticket of this rebuild is written by now.
+
+    Who forgets rows looks for that ticket after writing an own one.
+    """
+    for ticket in rebuilder.forgetting():
+        if ticket.runs():
+            raise RebuildRefused(
+                f"a run that began at {ticket.since} forgets rows of {ticket.table or 'a table'}, and a rebuild beside "
+                "it would bring them back. Nothing was changed. Try again when that run has ended; if it was killed, "
+                "run it again."
+            )
 
 
 def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targets: Iterable[Life]) -> None:
@@ -296,7 +299,7 @@ def _ended(rebuilder: Tickets, ticket: Ticket) -> Iterator[None]:
         rebuilder.end(ticket.token)
         raise RebuildRefused(error.message, **error.where) from error
     except LakeUnavailable as error:
-        if _known(rebuilder, ticket):
+        if is_open(rebuilder, ticket):
             raise
         raise TableMoved(
             f"another run of the same rebuild ended it and removed its tables ({error}). There is nothing left to do."
@@ -355,8 +358,6 @@ def _ticket(
     pipeline: Pipeline, rebuilder: Tickets, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
 ) -> Ticket:
     """Continue the same rebuild of a dead run, or begin one."""
-    from cdc_assets.lake.swap import Ticket
-
     decided = (*pipeline.lake.releases().values(), *pipeline.lake.settings_changes())
     plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
@@ -388,31 +389,6 @@ def _fingerprint(
         "initial": repr([bases.get(life) for life in sorted(targets)]),
     }
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
-
-
-def _known(rebuilder: Tickets, ticket: Ticket) -> bool:
-    """Return whether a rebuild is open: several runs may share its ticket, and the first to finish ends it."""
-    return any(one.token == ticket.token for one in rebuilder.tickets())
-
-
-@contextmanager
-def _beating(rebuilder: Tickets, ticket: Ticket) -> Iterator[None]:
-    """Renew the ticket while the run lives. A ticket that another run has ended stays ended."""
-    over = Signal()
-
-    def beat() -> None:
-        while not over.wait(_BEAT_SECONDS):
-            with suppress(Exception):  # the next beat renews it, or it becomes stale
-                if _known(rebuilder, ticket):
-                    rebuilder.touch(ticket)
-
-    thread = Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class _Notes(Ledger):

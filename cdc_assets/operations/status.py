@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
 from cdc_assets.model.gaps import gap_cause, gap_text
@@ -13,6 +14,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag, WindowMetrics
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.report.findings import FindingGroup, grouped
 from cdc_assets.report.tables import TableStatus
@@ -38,6 +40,7 @@ __all__ = [
     "quarantined_counts",
     "quarantined_records",
     "row_counts",
+    "unfinished_forgets",
 ]
 
 
@@ -111,6 +114,19 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
     return {str(life): count for life, count in Quarantine(state).counts().items()}
 
 
+def unfinished_forgets(state: LakeState) -> dict[str, str]:
+    """Return, by name of each table of which rows are being forgotten, what is said of runs that have not ended."""
+    found: dict[str, list[str]] = {}
+    for ticket in LakeTickets(state, FORGET).tickets():
+        if ticket.table:
+            found.setdefault(ticket.table, []).append(
+                f"{counted(ticket.keys, 'key')} of {ticket.table}: a run that forgets their rows (cdc-assets forget) "
+                f"began at {ticket.since} and has not ended; it was last heard of at {ticket.heard}. If it was killed "
+                "or found something left, run the same command again: it finishes that."
+            )
+    return {table: " ".join(sentences) for table, sentences in found.items()}
+
+
 def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:
     """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM.
 
@@ -127,6 +143,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
         with open_state(lake, changefeed) as state:
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
+            unfinished = unfinished_forgets(state)
             cuts = cuts_of(state)
         counts = {life: one.rows for life, one in known.items()}
         gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
@@ -152,6 +169,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
                 None if table.state is not State.APPLIED else forecast(table.points, time.time()),
+                unfinished.get(str(table.name), ""),
             )
             for table in tables
         ]

@@ -83,7 +83,7 @@ class TableStatus:
     commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
     missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
     `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
-    it. `forecast` says when it will have caught up.
+    it. `forecast` says when it will have caught up, `unfinished` of which rows it is not known that they are forgotten.
     """
 
     changefeed: str
@@ -107,11 +107,12 @@ class TableStatus:
     incomplete_cause: str = ""
     cuts: tuple[str, ...] = ()
     forecast: Forecast | None = None
+    unfinished: str = ""
 
     @property
     def wants_a_person(self) -> bool:
         """Return whether something remains that no run can fix by itself."""
-        return self.state.stopped or bool(self.quarantined or self.miscounted or self.incomplete)
+        return self.state.stopped or bool(self.quarantined or self.miscounted or self.incomplete or self.unfinished)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,8 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> I
     for row in rows:
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
+        if row.unfinished:
+            yield row.unfinished
     yield from _stopped_lines((row.state, row.table, row.reason, row.ways) for row in rows if row.reason)
     yield from incomplete_lines((row.table, row.incomplete, row.incomplete_cause) for row in rows if row.incomplete)
 

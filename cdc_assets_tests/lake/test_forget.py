@@ -23,6 +23,7 @@ from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
+from cdc_assets.operations.status import unfinished_forgets
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -145,6 +146,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
         if not trap.killed:
             break
         killed.add(trap.killed)
+        assert "run the same command again" in unfinished_forgets(shop.lake.state)["shop.t"]
         for tag, rows in expected.items():
             assert {kind: without({kind: some}, 3, 7, 9)[kind] for kind, some in shop.contents(tag).items()} == rows
     assert len(killed) >= len(FEW)
@@ -152,7 +154,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
     assert {tag: shop.contents(tag) for tag in before} == expected
     assert {str(life): shop.files(life) & others[str(life)] for life in progress} == others
     assert {life: state.progress for life, state in shop.lake.applied().items()} == progress
-    assert report.complete
+    assert (report.complete, unfinished_forgets(shop.lake.state)) == (True, {})
     assert [cut.name for cut in shop.lake.cuts() if all(one.forgotten for one in cut.taken)] == ["first", "second"]
     listed = {(cut.name, one.life): one.snapshot_id for cut in shop.lake.cuts() for one in cut.taken}
     assert listed == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -113,10 +114,10 @@ def test_what_java_raises_at_a_step_fails_that_table_and_no_other(
 
     change = schema.change
 
-    def broken(target: CommitTarget, step: ChangeTable, label: Label) -> None:
+    def broken(target: CommitTarget, step: ChangeTable, label: Label, refuse_beside: Callable[[], None]) -> None:
         if step.life.born_as == TableId("shop", "a"):
             target.session.sql("SELECT raise_error('broken')").collect()
-        change(target, step, label)
+        change(target, step, label, refuse_beside)
 
     monkeypatch.setattr(schema, "change", broken)
     settings = feed.settings("default")

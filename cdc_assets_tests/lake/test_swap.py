@@ -5,21 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import TableMoved
+from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake import Lake, commit, swap
-from cdc_assets.lake.swap import REBUILD, Rebuilds, Ticket
+from cdc_assets.lake.forget import LakeForgetting
+from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, MoveColumns, RetypeColumn
 from cdc_assets.model.steps import RenameTable
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.operations.rebuild import SwappedTable, rebuild
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Checkpoint, Config, expected_tables
@@ -202,6 +206,33 @@ def test_a_table_that_is_further_than_the_one_aside_is_left_alone(open_lake: Cal
     with pytest.raises(TableMoved, match="advanced to 200 while it was rebuilt through 150"):
         rebuilds.swap(made.lake, live.life, "t1")
     assert live.rows() == [(1, "a"), (2, "b")]
+
+
+def test_a_table_aside_that_was_begun_before_rows_were_forgotten_does_not_bring_them_back(
+    open_lake: Callable[..., Lake],
+) -> None:
+    live, made, rebuilds = pair(open_lake)
+    made.apply(200, [("I", 110, 1, "a"), ("I", 111, 2, "b")])
+    other = LakeForgetting(open_lake())
+    other.forget(live.life, pa.table({"id": pa.array([1], pa.int64())}), SCHEMA, "a run")
+    with pytest.raises(RebuildRefused, match="were forgotten since this rebuild of it began"):
+        rebuilds.swap(made.lake, live.life, "t1")
+    assert live.rows() == [(2, "b")]
+    again = Source(rebuilds.begin("t2"))
+    again.apply(200, [("I", 111, 2, "b")])
+    rebuilds.swap(again.lake, live.life, "t2")
+    assert live.rows() == [(2, "b")]
+
+
+def test_a_table_is_not_replaced_for_a_ddl_while_rows_are_forgotten(open_lake: Callable[..., Lake]) -> None:
+    live, _, _ = pair(open_lake)
+    forgetting, text = LakeForgetting(live.lake), Column("id", "VARCHAR", precision=20, nullable=False, is_pk=True)
+    forgetting.touch(Ticket("now", "", "run", time.time(), 0, "shop.orders", 1))
+    with pytest.raises(TableMoved, match="is not replaced meanwhile"):
+        live.change(210, TableSchema((text, NOTE), ("id",)), RetypeColumn(ID, text))
+    forgetting.end("now")
+    live.change(210, TableSchema((text, NOTE), ("id",)), RetypeColumn(ID, text))
+    assert live.rows() == [("1", "a"), ("2", "b")]
 
 
 def test_a_table_aside_that_lacks_nothing_is_swapped_in_and_the_progress_stays(open_lake: Callable[..., Lake]) -> None:

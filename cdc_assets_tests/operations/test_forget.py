@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow.compute as pc
 import pytest
 
-from cdc_assets.errors import BadSettings, ForgetRefused
+from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.progress import State
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import forget
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.topic_feed import TopicFeed, settings_of
 from cdc_assets_tests.topics import topics
 
@@ -42,11 +45,15 @@ class Shop:
         self.pipeline().apply("run")
 
     def forget(self, *keys: str, table: str = "shop.t", **more: Any) -> ForgetReport:
-        return forget(self.pipeline(), MemoryForgetting(self.lake), table, [[key] for key in keys], **more)
+        return forget(self.pipeline(), MemoryForgetting(self.lake), table, [[key] for key in keys], "run", **more)
 
     def rows(self, kind: str = "") -> list[tuple[int, str]]:
         (table,) = (table for life, table in self.lake.tables.items() if life.kind == kind)
         return sorted((row["id"], row["v"]) for row in table.rows.to_pylist())
+
+
+def killed(*_: Any) -> NoReturn:
+    raise Killed
 
 
 def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
@@ -68,6 +75,53 @@ def test_input_that_is_not_applied_is_named_by_its_file(tmp_path: Path) -> None:
     assert shop.rows() == [(1, "one"), (2, "two")]
     assert shop.forget("1").complete
     assert shop.rows() == [(2, "two")]
+
+
+def test_a_ddl_that_is_not_applied_is_named(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    shop.feed.ddl("shop.t", FIRST + 20, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+    shop.feed.publish(FIRST + 30)
+    with pytest.raises(ForgetRefused, match=f"the DDL of version {FIRST + 20} is not applied"):
+        shop.forget("1")
+    assert shop.lake.tickets == {}
+
+
+@pytest.mark.parametrize("place", ["forget", "follow_tags", "forget_records", "search", "search_records"])
+def test_a_run_that_was_killed_is_told_until_the_same_keys_are_forgotten(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, *(("I", FIRST + number, number, "one") for number in (1, 2, 3)))
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryForgetting, place, killed)
+        with pytest.raises(Killed):
+            shop.forget("2", "1")
+    (ticket,) = shop.lake.tickets.values()
+    assert (ticket.table, ticket.keys, ticket.run) == ("shop.t", 2, "run")
+    assert not any(text in repr(ticket.plan) for text in ("'1'", "'2'"))
+    assert shop.forget("3").complete
+    assert list(shop.lake.tickets.values()) == [ticket]
+    assert shop.forget("1", "2").complete
+    assert (shop.rows(), shop.lake.tickets) == ([], {})
+
+
+def test_a_rebuild_beside_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    rebuilds, search = MemoryRebuilds(shop.lake), MemoryForgetting.search
+
+    def beside(self: MemoryForgetting, *given: Any) -> Any:
+        with pytest.raises(RebuildRefused, match=r"forgets rows of shop\.t"):
+            rebuild(shop.pipeline(), rebuilds, ["shop.t"])
+        return search(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryForgetting, "search", beside)
+        assert shop.forget("1").complete
+    assert (shop.rows(), rebuilds.open, rebuilds.asides) == ([(2, "two")], {}, {})
+    rebuild(shop.pipeline(), rebuilds, ["shop.t"])
+    assert len(shop.rows()) == 2
 
 
 def test_a_held_table_is_not_touched(tmp_path: Path) -> None:

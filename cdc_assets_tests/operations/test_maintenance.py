@@ -22,11 +22,12 @@ from cdc_assets.lake import Lake, commit, maintenance
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores, expirable
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.maintenance import LakeMaintenance
-from cdc_assets.lake.swap import Rebuilds, Ticket
+from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.operations import maintenance as upkeep
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain

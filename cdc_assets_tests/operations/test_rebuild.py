@@ -14,12 +14,12 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
-from cdc_assets.lake.swap import Ticket
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.rebuild import EarlierRuns, SwappedTable, incomplete_in_dumps, rebuild, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -49,6 +49,9 @@ class MemoryRebuilds:
 
     def touch(self, ticket: Ticket) -> None:
         self.open[ticket.token] = ticket
+
+    def forgetting(self) -> Sequence[Ticket]:
+        return tuple(self.live.tickets.values())
 
     def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())

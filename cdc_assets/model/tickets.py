@@ -1,0 +1,43 @@
+"""Notes of work on a lake that takes several commits: who does what, since when, and whether it still runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from cdc_assets.model.tso import tso_time
+
+__all__ = ["STALE_SECONDS", "Ticket"]
+
+STALE_SECONDS = 900
+"""Work whose ticket was not renewed for this long is dead; what runs renews it every minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Work that began and did not end. `plan` tells the same work from other work; times are seconds since 1970.
+
+    `table` is the table of which rows are forgotten, and `keys` how many: "" until it is known which one is meant.
+    """
+
+    token: str
+    plan: str
+    run: str
+    begun: float
+    alive: float
+    table: str = ""
+    keys: int = 0
+
+    @property
+    def since(self) -> str:
+        """Return when the work began, for a person."""
+        return tso_time(int(self.begun * 1000) << 18)
+
+    @property
+    def heard(self) -> str:
+        """Return when it was last renewed, for a person."""
+        return tso_time(int(self.alive * 1000) << 18)
+
+    def runs(self, now: float | None = None) -> bool:
+        """Return whether the work goes on, as far as its ticket tells."""
+        return (time.time() if now is None else now) - self.alive <= STALE_SECONDS

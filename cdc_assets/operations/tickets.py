@@ -1,0 +1,52 @@
+"""Tickets of work that is under way: renewed while it runs, so that other runs can tell it from what was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Protocol
+
+from cdc_assets.model.tickets import Ticket
+
+__all__ = ["Tickets", "is_open", "kept_alive"]
+
+_BEAT_SECONDS = 60
+
+
+class Tickets(Protocol):
+    """The record of one kind of work: a ticket for each that began, renewed while it runs."""
+
+    def tickets(self) -> Sequence[Ticket]:
+        """The work that began and did not end."""
+
+    def touch(self, ticket: Ticket) -> None:
+        """Write a ticket, or renew it."""
+
+    def end(self, token: str) -> object:
+        """Remove a ticket."""
+
+
+def is_open(tickets: Tickets, ticket: Ticket) -> bool:
+    """Return whether work is open: several runs may share its ticket, and the first to finish ends it."""
+    return any(one.token == ticket.token for one in tickets.tickets())
+
+
+@contextmanager
+def kept_alive(tickets: Tickets, ticket: Ticket) -> Iterator[None]:
+    """Renew the ticket while the run lives. A ticket that another run has ended stays ended."""
+    over = Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            with suppress(Exception):  # the next beat renews it, or it becomes stale
+                if is_open(tickets, ticket):
+                    tickets.touch(ticket)
+
+    thread = Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
