@@ -3,7 +3,9 @@
 A run may live on: while the checkpoint keeps moving it applies the next window of all its tables, round after round,
 so that one warm process serves many windows. It ends between two rounds, when its time is over or nothing came for a
 while, when another run waits in the queue, when the files of its settings changed, and when a table stopped; where a
-store or the catalog is away, it waits for them. Its rounds are logged together, at most one event a table and minute.
+store or the catalog is away, it waits for them. A run that waits and that no sensor requested, such as a rebuild, ends
+it between two windows already: what is left is due again. Its rounds are logged together, at most one event a table
+and minute.
 """
 
 import os
@@ -13,19 +15,20 @@ from contextlib import suppress
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import SENSOR_NAME_TAG
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.assets import failure
 from cdc_assets.defs.catch_up_config import CatchUpConfig, op_of
-from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.events import TOGETHER_SECONDS, RunEvents
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.watching import has_more
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing, Retryable
 from cdc_assets.model.progress import Life
-from cdc_assets.model.steps import Step
+from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.lake_pipeline import LakePipeline
@@ -46,6 +49,9 @@ _LOOK_SECONDS, _REST_SECONDS = 0.5, 5.0
 _QUEUED_SECONDS = 3.0
 """A run that waits in the queue for longer has no place: the queue looks every second."""
 
+_SEEN = 100
+"""How many of the runs in the queue are looked at."""
+
 
 def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the unpartitioned job that brings tables to the checkpoint."""
@@ -56,14 +62,19 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
         rounds = _Rounds(context, source)
-        with source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
+        with source.pipeline(s3, pyspark, rounds.watch) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)
             events = RunEvents(context, source, pipeline)
             pipeline.after = events.after
-            for outcome in _outcomes(context, config, source, pipeline, events, rounds):
-                yield from events.finish(outcome)
+            if config.keep_alive:
+                pipeline.gives_way = rounds.give_way
+            try:
+                for outcome in _outcomes(context, config, pipeline, events, rounds):
+                    yield from events.finish(outcome)
+            finally:
+                rounds.log_landing(pipeline)
             yield from events.close()
         if rounds.stopped:
             raise failure(rounds.stopped.values())
@@ -78,7 +89,6 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
 def _outcomes(
     context: dg.OpExecutionContext,
     config: CatchUpConfig,
-    source: ConfiguredFeed,
     pipeline: LakePipeline,
     events: RunEvents,
     rounds: "_Rounds",
@@ -87,7 +97,7 @@ def _outcomes(
     partitions: set[PartitionKey] = set()
 
     def select(plan: Plan) -> list[Step]:
-        name = source.changefeed.name  # schema files may have appeared after the sensor's tick
+        name = pipeline.settings.name  # schema files may have appeared after the sensor's tick
         if partitions != (found := set(partition_keys(plan))):
             add_keys(context.instance, name, new_keys(context.instance, name, plan))
             partitions.update(found)
@@ -112,9 +122,7 @@ def _outcomes(
             if not (config.keep_alive and rounds.outlast(error)):
                 raise
             continue
-        finally:
-            for event in landing_events(source, pipeline):
-                context.log_event(event)
+        rounds.log_landing(pipeline, TOGETHER_SECONDS)
         rounds.end(outcome, _chosen(outcome.plan, config)[1])
         yield outcome
         if config.keep_alive:
@@ -130,15 +138,31 @@ class _Rounds:
     def __init__(self, context: dg.OpExecutionContext, source: ConfiguredFeed) -> None:
         self.stopped: dict[Life, TableOutcome] = {}
         self._context = context
+        self._source = source
         self._settings = source.changefeed
         self._files = self._stamps()
         self._begun = self._worked = time.monotonic()
         self._ends = self._begun + self._settings.run_keep_alive_seconds
         self._pause = _LOOK_SECONDS
+        self._count = 0
+        self._landing_logged = self._queue_seen = float("-inf")
 
     def begin(self) -> None:
         """Begin a round."""
         self._begun = time.monotonic()
+        self._count += 1
+
+    def watch(self, step: Step, number: int, count: int) -> None:
+        """Log a step in a line; windows only of the first round, since each line is a row of Dagster's event log."""
+        if self._count <= 1 or not isinstance(step, ApplyRows):
+            log_steps(self._context.log.info)(step, number, count)
+
+    def log_landing(self, pipeline: Pipeline, every: float = 0.0) -> None:
+        """Log what was landed since the last time, unless that was less than so many seconds ago."""
+        if time.monotonic() >= self._landing_logged + every:
+            for event in landing_events(self._source, pipeline):
+                self._context.log_event(event)
+                self._landing_logged = time.monotonic()
 
     def end(self, outcome: Outcome, asked: set[Life]) -> None:
         """Take note of what a round did; less happens the longer there is nothing to do."""
@@ -196,11 +220,25 @@ class _Rounds:
             return "nothing came for a while"
         if self._files != self._stamps():
             return "the settings changed"
+        return "other runs wait in the queue" if self._queued() else ""
+
+    def give_way(self) -> bool:
+        """Return whether a run waits that no sensor requested; the queue is looked at once a second at most.
+
+        A sensor requests a run for what is due, and at each turn of such runs a process would start for a window.
+        """
+        now = time.monotonic()
+        if now < self._queue_seen + 1:
+            return False
+        self._queue_seen = now
+        return any(SENSOR_NAME_TAG not in run.tags for run in self._queued())
+
+    def _queued(self) -> list[dg.DagsterRun]:
+        """Return the oldest runs that have no place."""
         queued = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
-        waiting = self._context.instance.get_run_records(queued, limit=1, ascending=True)
-        if waiting and time.time() - waiting[0].create_timestamp.timestamp() > _QUEUED_SECONDS:
-            return "other runs wait in the queue"
-        return ""
+        records = self._context.instance.get_run_records(queued, limit=_SEEN, ascending=True)
+        before = time.time() - _QUEUED_SECONDS
+        return [record.dagster_run for record in records if record.create_timestamp.timestamp() < before]
 
     def _stamps(self) -> list[tuple[int, int] | None]:
         """Return time and size of each file that has settings: a run has them as they were when it started."""

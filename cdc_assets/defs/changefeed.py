@@ -93,8 +93,8 @@ def build_changefeed_defs(
         ],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint", s3 or _S3),
-            *extract_sensor(source, changes, f"{job_name}_extracts"),
-            *([freshness_sensor(source)] if changefeed.lag_targets or changefeed.lag_target_seconds else []),
+            *extract_sensor(source, changes, f"{job_name}_extracts", s3 or _S3),
+            *([freshness_sensor(source, s3 or _S3)] if changefeed.lag_targets or changefeed.lag_target_seconds else []),
         ],
         resources={"pyspark": pyspark or _SPARK, "s3": s3 or _S3},
         executor=dg.in_process_executor,

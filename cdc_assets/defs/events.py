@@ -26,13 +26,13 @@ from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["RunEvents"]
-
-LAKE_SECONDS = 20
-"""Seconds between reads of the catalog for the events of lake tables during a round."""
+__all__ = ["TOGETHER_SECONDS", "RunEvents"]
 
 TOGETHER_SECONDS = 60
 """Windows of a table that follow each other sooner are logged together, and so are the checks of rounds."""
+
+AGAIN_SECONDS = 600
+"""After so long a check whose result has not changed is logged again: each is a row of Dagster's event log."""
 
 
 @dataclass
@@ -74,6 +74,7 @@ class RunEvents:
         self._touched: set[Life] = set()
         self._newest: Outcome | None = None
         self._checked_at: float | None = None
+        self._results: dict[dg.AssetCheckKey, tuple[bool, float]] = {}  # of each check, and when it was logged
 
     def begin(self) -> None:
         """Record how far the tables are applied before a round over them."""
@@ -107,8 +108,7 @@ class RunEvents:
             for event in events:
                 if event.at in versions:
                     self._ddl(plan, event)
-        if time.monotonic() > self._read_at + LAKE_SECONDS:
-            self._lake_tables(plan)
+        self._lake_tables(plan, TOGETHER_SECONDS)
 
     def cut(self, made: Cut) -> None:
         """Log a cut that was made."""
@@ -141,8 +141,10 @@ class RunEvents:
         now = time.monotonic()
         for life in [life for life in self._windows if now >= self._logged[life][0] + TOGETHER_SECONDS]:
             self._log_windows(life)
-        if stopped or self._checked_at is None or now >= self._checked_at + TOGETHER_SECONDS:
+        if stopped or self._checked_at is None:
             yield from self._checks()
+        elif now >= self._checked_at + TOGETHER_SECONDS:
+            yield from self._checks(TOGETHER_SECONDS)
 
     def close(self) -> Iterator[dg.AssetCheckEvaluation]:
         """Log all that waits, at the end of a run."""
@@ -151,12 +153,17 @@ class RunEvents:
         if self._touched or self._pending:
             yield from self._checks()
 
-    def _checks(self) -> Iterator[dg.AssetCheckEvaluation]:
+    def _checks(self, every: float = 0.0) -> Iterator[dg.AssetCheckEvaluation]:
         assert self._newest is not None
-        self._lake_tables(self._newest.plan)
-        yield from evaluations(self._source, self._pipeline, self._newest, self._touched)
+        self._lake_tables(self._newest.plan, every)
+        now = time.monotonic()
+        for one in evaluations(self._source, self._pipeline, self._newest, self._touched):
+            before, logged_at = self._results.get(one.asset_check_key, (None, 0.0))
+            if before != one.passed or now >= logged_at + AGAIN_SECONDS:
+                self._results[one.asset_check_key] = (one.passed, now)
+                yield one
         self._touched = set()
-        self._checked_at = time.monotonic()
+        self._checked_at = now
 
     # --- partitions ---
 
@@ -273,7 +280,10 @@ class RunEvents:
 
     # --- lake tables ---
 
-    def _lake_tables(self, plan: Plan) -> None:
+    def _lake_tables(self, plan: Plan, every: float) -> None:
+        """Log the lake tables that got rows, unless that was done less than so many seconds ago."""
+        if time.monotonic() < self._read_at + every:
+            return
         if self._pending:
             tables = self._source.lake_tables()
             for event in self._events_of(tables, plan):

@@ -23,7 +23,7 @@ from cdc_assets.defs.names import changes_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData, MetadataMissing
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso, last_tso
+from cdc_assets.model.tso import Tso, last_tso, wall_clock_ms
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.moments import parse_moment
@@ -34,6 +34,8 @@ __all__ = ["ExtractConfig", "extract_assets", "extract_job", "extract_sensor", "
 
 _AT_ONCE = 10
 """Windows that are asked for in a tick."""
+
+_HOUR_MS = 3_600_000
 
 
 class ExtractConfig(dg.Config):
@@ -122,13 +124,18 @@ def _partitions(given: ExtractSettings) -> dg.TimeWindowPartitionsDefinition:
     return dg.DailyPartitionsDefinition(start_date=given.since)
 
 
-def extract_sensor(source: ConfiguredFeed, assets: list[dg.AssetsDefinition], name: str) -> list[dg.SensorDefinition]:
+def extract_sensor(
+    source: ConfiguredFeed, assets: list[dg.AssetsDefinition], name: str, s3: S3Resource
+) -> list[dg.SensorDefinition]:
     """Return the sensor that asks for each window that the feed has passed, where there are `assets`.
 
-    A window whose run failed is asked for again once an hour.
+    A window whose run failed is asked for again once an hour. Once all windows that have ended are there, Dagster's
+    storage is opened again when the next one has; the sensor takes no resource as an argument (see
+    `checkpoint_sensor`).
     """
     if not assets:
         return []
+    whole_hours = -1
 
     @dg.sensor(
         name=name,
@@ -139,14 +146,20 @@ def extract_sensor(source: ConfiguredFeed, assets: list[dg.AssetsDefinition], na
         else dg.DefaultSensorStatus.STOPPED,
         description="Asks for the changes of each hour or day that the checkpoint has passed.",
     )
-    def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        nonlocal whole_hours
         try:
-            with source.pipeline(s3) as pipeline:
+            with source.pipeline(s3.process_config_and_initialize()) as pipeline:
                 fence = pipeline.source.fence()
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
-        due = [run for asset in assets for run in _due(context.instance, asset, fence)]
-        return dg.SensorResult(run_requests=due[:_AT_ONCE]) if due else dg.SkipReason("no window has ended")
+        hours = (wall_clock_ms(fence + 1) - 1) // _HOUR_MS  # windows end with the last TSO of an hour's first ms
+        if hours != whole_hours:
+            due = [run for asset in assets for run in _due(context.instance, asset, fence)]
+            if due:
+                return dg.SensorResult(run_requests=due[:_AT_ONCE])
+            whole_hours = hours
+        return dg.SkipReason("no window has ended")
 
     return [sensor]
 

@@ -27,8 +27,11 @@ MAX_EVENTS = 200
 """Events of one tick; each costs the daemon 10 to 20 ms. The rest follows with the next one."""
 
 
-def freshness_sensor(source: ConfiguredFeed) -> dg.SensorDefinition:
-    """Return the sensor of a changefeed that has lag targets; it runs from the start where `sensor_running` is set."""
+def freshness_sensor(source: ConfiguredFeed, s3: S3Resource) -> dg.SensorDefinition:
+    """Return the sensor of a changefeed that has lag targets; it runs from the start where `sensor_running` is set.
+
+    It takes no resource as an argument (see `checkpoint_sensor`).
+    """
     running = source.changefeed.sensor_running
 
     @dg.sensor(
@@ -37,9 +40,9 @@ def freshness_sensor(source: ConfiguredFeed) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED,
         description="Reports the check `freshness` of a lake table when it begins or ceases to miss its lag target.",
     )
-    def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            found = _now(source, s3)
+            found = _now(source, s3.process_config_and_initialize())
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         reported: dict[str, bool] = json.loads(context.cursor or "{}")

@@ -159,7 +159,8 @@ def _refuse_unready(step: Step, tables: Mapping[Life, TableRun]) -> None:
 class Pipeline(Planner):
     """One changefeed into one lake. `watch` is called with each step before it runs, `after` once it is done.
 
-    `landing` is where topics are landed before they are read, None for a feed that is files.
+    `gives_way` is asked between two windows whether the rest is left to a later run. `landing` is where topics are
+    landed before they are read, None for a feed that is files.
     """
 
     lake: PipelineLake
@@ -181,6 +182,7 @@ class Pipeline(Planner):
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
         self.after: Callable[[Step, Plan, TableRun], None] | None = None
+        self.gives_way: Callable[[], bool] | None = None
         self._watch = watch
 
     def _listed(self, whole: bool = False) -> Listing:
@@ -220,8 +222,12 @@ class Pipeline(Planner):
         for attempt in range(REPLANS + 1):
             steps = tuple(select(planned) if select else planned.steps)
             worked.update(step.life for step in steps)
-            moved = self._advance(steps, planned, tables, run)
-            if not moved or attempt == REPLANS:
+            moved, left = self._advance(steps, planned, tables, run)
+            if left:  # a later run does what is left, and what was to be planned again
+                left += [step for step in steps if step.life in moved]
+                for life in moved:
+                    tables[life].error = tables[life].stopped_at = None
+            if left or not moved or attempt == REPLANS:
                 break
             gone = any(gone_file(tables[life].error) for life in moved)
             if not gone:
@@ -232,7 +238,7 @@ class Pipeline(Planner):
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
         applied = mark(self.lake, planned)
-        asked = set(steps)
+        asked = set(steps).difference(left)
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
         cuts = finish_cuts(self.lake, planned, applied, outcome.tables)
@@ -278,10 +284,12 @@ class Pipeline(Planner):
         self.journal.states(outcome, run)
         return outcome
 
-    def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str) -> list[Life]:
-        """Run the steps in order; return the tables to plan again.
+    def _advance(
+        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str
+    ) -> tuple[list[Life], list[Step]]:
+        """Run the steps in order; return the tables to plan again, and the steps that are left to a later run.
 
-        Those are tables that another writer moved, of which a file is missing, or whose storage failed once.
+        Planned again are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
@@ -306,10 +314,18 @@ class Pipeline(Planner):
         tables: dict[Life, TableRun],
         run: str,
         windows: WindowPool,
-    ) -> list[Life]:
+    ) -> tuple[list[Life], list[Step]]:
         moved: list[Life] = []
+        left: list[Step] = []
         renaming: Tso | None = None
+        between_windows = False
         for number, step in enumerate(steps):
+            if between_windows and not left and self.gives_way is not None and self.gives_way():
+                windows.close()
+                left = [one for place, one in enumerate(steps[number:], number) if not windows.has(place)]
+            if left and not windows.has(number):
+                continue
+            between_windows = between_windows or isinstance(step, ApplyRows)
             if renaming is not None and step.at != renaming:
                 self.lake.apply_renames()
                 renaming = None
@@ -334,7 +350,7 @@ class Pipeline(Planner):
                     self.after(step, planned, table)
         if renaming is not None:
             self.lake.apply_renames()
-        return moved
+        return moved, left
 
     def _lost(self, table: TableRun, before: Listing, listing: Listing, run: str) -> bool:
         """Return whether a table's file is missing in a fresh listing too, unless all of it is known to be applied."""

@@ -66,6 +66,11 @@ class WindowPool:
         assert applied is not None
         return applied
 
+    def has(self, number: int) -> bool:
+        """Return whether the window of a step was carried out, or failed."""
+        future = self._begun.get(number)
+        return future is not None and future.done() and (future.exception() or future.result()) is not None
+
     def close(self, kind: type[BaseException] | None = None, *_: object) -> None:
         """Begin no more windows and no more commits, and wait for those under way: what they commit is whole.
 

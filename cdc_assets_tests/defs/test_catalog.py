@@ -275,18 +275,22 @@ def test_status_shows_the_stages_of_the_newest_change(location: Seen) -> None:
     assert row.miscounted == ""
 
 
-def test_the_freshness_sensor_reports_a_late_table_once_and_without_a_run(caught_up: Seen) -> None:
-    sensor = freshness_sensor(ConfiguredFeed(caught_up.settings, caught_up.lake))
-    with dg.build_sensor_context(instance=caught_up.instance, resources={"s3": S3Resource()}) as context:
+def test_the_freshness_sensor_reports_a_late_table_once_and_without_a_run(
+    caught_up: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a tick opens no storage of Dagster: it takes 50 ms")
+
+    monkeypatch.setattr(dg.SensorEvaluationContext, "instance", property(never))
+    sensor = freshness_sensor(ConfiguredFeed(caught_up.settings, caught_up.lake), S3Resource())
+    assert not sensor.required_resource_keys, "Dagster opens its instance to make resources"
+    with dg.build_sensor_context() as context:
         first = sensor(context)
     assert isinstance(first, dg.SensorResult)
     (event,) = first.asset_events
     assert isinstance(event, dg.AssetCheckEvaluation)
     assert (event.asset_key, event.passed) == (TABLE, False)
-    again_context = dg.build_sensor_context(
-        instance=caught_up.instance, cursor=first.cursor, resources={"s3": S3Resource()}
-    )
-    with again_context as context:
+    with dg.build_sensor_context(cursor=first.cursor) as context:
         assert isinstance(sensor(context), dg.SkipReason)
 
 
@@ -296,10 +300,8 @@ def test_a_table_is_on_time_again_when_the_checkpoint_has_come_near(caught_up: S
     before = metadata.read_text()
     metadata.write_text(json.dumps({"checkpoint-ts": now}))
     try:
-        sensor = freshness_sensor(ConfiguredFeed(caught_up.settings, caught_up.lake))
-        with dg.build_sensor_context(
-            instance=caught_up.instance, cursor='{"filt.t": false}', resources={"s3": S3Resource()}
-        ) as context:
+        sensor = freshness_sensor(ConfiguredFeed(caught_up.settings, caught_up.lake), S3Resource())
+        with dg.build_sensor_context(cursor='{"filt.t": false}') as context:
             answer = sensor(context)
     finally:
         metadata.write_text(before)

@@ -78,11 +78,17 @@ def test_an_asset_depends_on_the_changes_of_its_hour(shop: Shop, instance: dg.Da
     assert "the feed is complete through" in str(event.step_failure_data.error)
 
 
-def test_the_sensor_asks_for_the_windows_that_the_feed_has_passed(shop: Shop, instance: dg.DagsterInstance) -> None:
-    sensor, resources = shop.defs.resolve_sensor_def("shop_extracts"), {"s3": (shop.defs.resources or {})["s3"]}
+def never(*_: object) -> None:
+    raise AssertionError("an idle tick opens no storage of Dagster: it takes 50 ms")
+
+
+def test_the_sensor_asks_for_the_windows_that_the_feed_has_passed(
+    shop: Shop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensor = shop.defs.resolve_sensor_def("shop_extracts")
 
     def asked() -> list[tuple[str | None, Any]]:
-        with dg.build_sensor_context(instance, resources=resources, definitions=shop.defs) as context:
+        with dg.build_sensor_context(instance, definitions=shop.defs) as context:
             found = sensor.evaluate_tick(context)
         return [(one.partition_key, one.asset_selection) for one in found.run_requests or ()]
 
@@ -91,6 +97,17 @@ def test_the_sensor_asks_for_the_windows_that_the_feed_has_passed(shop: Shop, in
     shop.publish(MIDNIGHT + (3_600_000 << 18))
     days = dg.AssetKey(["changes", "shop", "items"])
     assert asked() == [(NEXT, [CHANGES]), ("2026-03-30", [days])]
+    for key, partition in ((CHANGES, NEXT), (days, "2026-03-30")):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition))
+    assert asked() == []
+    assert not sensor.required_resource_keys, "Dagster opens its instance to make resources"
+    with monkeypatch.context() as patch:
+        patch.setattr(dg.SensorEvaluationContext, "instance", property(never))
+        assert asked() == []
+        shop.publish(MIDNIGHT + (7_200_000 << 18) - 1)
+        assert asked() == []
+    shop.publish(MIDNIGHT + (7_200_000 << 18))
+    assert asked() == [("2026-03-31-01:00", [CHANGES])]
     shutil.rmtree(shop.bucket)
     (shop.bucket).mkdir()
     assert asked() == []

@@ -16,7 +16,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from pyspark.sql import SparkSession
 
-from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.defs import build_changefeed_defs, catch_up
 from cdc_assets.defs.assets import _needed
 from cdc_assets.defs.catch_up import _Rounds
 from cdc_assets.defs.events import RunEvents
@@ -24,8 +24,8 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life, Phase, State
-from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import Step
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows, DropTable, Step
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
@@ -173,6 +173,11 @@ def test_a_run_that_is_kept_alive_takes_later_windows_new_tables_and_their_parti
     # The second and the third came within a minute of the first, and are logged as one.
     assert [one.materialization.metadata["changes"].value for one in windows] == [1, 3]
     assert [one.materialization.metadata["files"].value for one in windows] == [1, 2]
+    # Checks whose result is as before are not logged again; those of windows tell what was in them.
+    checks = [one.asset_check_key for one in run.get_asset_check_evaluations() if one.partition is None]
+    assert len(checks) == len(set(checks))
+    lakes = [one for one in run.get_asset_materialization_events() if one.asset_key == dg.AssetKey(["s", "t"])]
+    assert len(lakes) <= 2
     assert f"s.new@{FIRST + 12:020d}" in instance.get_dynamic_partitions(f"cdc_{NAME}")
 
 
@@ -214,14 +219,17 @@ class Rounds:
     worked: bool = True
     error: CdcError | None = None
 
-    def has_next(self, *fences: int | CdcError, between: Callable[[], object] = lambda: None) -> bool:
+    def opened(self) -> _Rounds:
         context: Any = SimpleNamespace(
-            instance=self.place.instance, log=SimpleNamespace(info=self.say, warning=self.say)
+            instance=self.place.instance, log=SimpleNamespace(info=self.say, warning=self.say), log_event=self.say
         )
         source = ConfiguredFeed(
             self.place.feed.settings(NAME, commit_interval_seconds=0.01, **self.place.given), self.place.lake
         )
-        rounds = _Rounds(context, source)
+        return _Rounds(context, source)
+
+    def has_next(self, *fences: int | CdcError, between: Callable[[], object] = lambda: None) -> bool:
+        rounds = self.opened()
         rounds.begin()
         life = Life(TableId("s", "t"), FIRST)
         table = TableOutcome(life, life.born_as, FIRST, FIRST, State.APPLIED, steps=self.worked, error=self.error)
@@ -256,6 +264,29 @@ def test_a_table_whose_store_is_away_is_tried_again_by_the_same_run_and_one_that
     assert held.said == ["a table stopped: this run ends"]
 
 
+def test_a_run_that_lives_on_logs_a_line_for_each_window_of_its_first_round_only(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    run = Rounds(Place(tmp_path, instance))
+    rounds, life = run.opened(), Life(TableId("s", "t"), FIRST)
+    for _ in range(3):
+        rounds.begin()
+        rounds.watch(ApplyRows(life, FIRST, FIRST + 1, (), {}, TableSchema((), ()), FIRST, ()), 0, 2)
+        rounds.watch(DropTable(life, FIRST), 1, 2)
+    assert [line.split()[1] for line in run.said] == ["ApplyRows", "DropTable", "DropTable", "DropTable"]
+
+
+def test_a_run_that_lives_on_logs_what_it_landed_once_a_minute_and_at_its_end(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Rounds(Place(tmp_path, instance))
+    monkeypatch.setattr(catch_up, "landing_events", lambda source, pipeline: ["landed"])
+    rounds, pipeline = run.opened(), Feeds([FIRST])
+    for every in (60, 60, 60, 0):
+        rounds.log_landing(pipeline, every)  # type: ignore[arg-type]  # it is only passed on
+    assert run.said == ["landed", "landed"]
+
+
 def test_new_settings_end_a_run_that_lives_on(
     tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,15 +309,33 @@ def test_a_run_does_not_live_on_for_ever(setting: str, why: str, tmp_path: Path,
     assert rounds.said == [f"{why}: this run ends"]
 
 
+def queued(instance: dg.DagsterInstance, **tags: str) -> None:
+    """Put a run into the queue."""
+    location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="cdc_assets.definitions"))
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), "another")
+    waits = dg.DagsterRunStatus.QUEUED
+    create_run_for_test(instance, job_name="another", status=waits, remote_job_origin=origin, tags=tags)
+
+
+def test_a_run_that_waits_and_that_no_sensor_requested_is_given_way_to_between_two_windows(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catch_up, "_QUEUED_SECONDS", -1)
+    queued(instance, **{"dagster/sensor_name": "another_checkpoint"})
+    run = Rounds(Place(tmp_path, instance))
+    assert not run.opened().give_way()
+    queued(instance)
+    rounds = run.opened()
+    assert rounds.give_way()
+    assert not rounds.give_way(), "the queue is looked at once a second"
+
+
 def test_a_run_is_not_kept_alive_while_others_wait(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
     place = Place(tmp_path, instance, run_keep_alive_seconds=3600)
     place.three_versions()
-    location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="cdc_assets.definitions"))
-    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), "another")
-    waits = dg.DagsterRunStatus.QUEUED
-    create_run_for_test(instance, job_name="another", status=waits, remote_job_origin=origin)
+    queued(instance, **{"dagster/sensor_name": "another_checkpoint"})
     assert place.catch_up(keep_alive=True).success
     assert place.values() == {3: "c"}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -213,10 +214,14 @@ class OneFails(MemoryLake):
 
 
 def five_tables(directory: Path) -> LittleFeed:
-    feed = LittleFeed(directory)
-    for number in range(5):
-        feed.create(f"s.t{number}")
-        feed.rows(f"s.t{number}", FIRST, [("I", FIRST + 5, 1, "a")])
+    return many_tables(directory, 5)
+
+
+def many_tables(directory: Path, count: int) -> LittleFeed:
+    feed, digits = LittleFeed(directory), len(str(count - 1))
+    for number in range(count):
+        feed.create(f"s.t{number:0{digits}}")
+        feed.rows(f"s.t{number:0{digits}}", FIRST, [("I", FIRST + 5, 1, "a")])
     feed.publish(FIRST + 9)
     return feed
 
@@ -248,6 +253,40 @@ def test_a_run_that_is_killed_in_a_window_leaves_the_others_whole_and_the_next_r
     lake.commit = MemoryLake.commit.__get__(lake)  # type: ignore[method-assign]
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("next")
     assert outcome.complete
+    assert all(held.rows.num_rows == 1 for held in lake.tables.values())
+
+
+@pytest.mark.parametrize("failing", [None, LakeUnavailable("the store did not answer.")])
+def test_a_run_that_gives_way_begins_no_more_windows_and_leaves_the_rest_to_the_next(
+    failing: LakeUnavailable | None, tmp_path: Path
+) -> None:
+    settings = many_tables(tmp_path, 30).settings()
+    lake = OneFails("t00", failing) if failing is not None else MemoryLake()
+    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    begun, begun_by_then, stage = list[str](), list[int](), lake.stage_all
+    logged = list[Life]()
+
+    def staged(steps: Sequence[ApplyRows], *given: Any) -> list[StagedWindow]:
+        begun.extend(str(step.life) for step in steps)
+        time.sleep(0.01)
+        return stage(steps, *given)
+
+    def gives_way() -> bool:
+        begun_by_then.append(len(begun))
+        return True
+
+    lake.stage_all = staged  # type: ignore[assignment, method-assign]
+    pipeline.gives_way = gives_way
+    pipeline.after = lambda step, plan, table: logged.append(step.life) if isinstance(step, ApplyRows) else None
+    outcome = pipeline.apply("run")
+    assert len(begun) - begun_by_then[-1] <= 4, "windows were begun after it gave way"
+    assert [one.error for one in outcome.tables if one.error is not None] == []
+    through = {one.life for one in outcome.tables if one.through == outcome.checkpoint}
+    assert through == {life for life, held in lake.tables.items() if held.rows.num_rows} == set(logged)
+    assert 0 < len(through) < 30
+    lake.commit = MemoryLake.commit.__get__(lake)  # type: ignore[method-assign]
+    pipeline.gives_way = None
+    assert pipeline.apply("next").complete
     assert all(held.rows.num_rows == 1 for held in lake.tables.values())
 
 
