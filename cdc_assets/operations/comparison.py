@@ -38,6 +38,7 @@ __all__ = [
     "combined_hash",
     "frame_of",
     "row_hashes",
+    "rows_of",
 ]
 
 _PARTS = 1 << 16
@@ -324,7 +325,7 @@ class RowsOfKeys:
         alone = {tuple(mine[one] for one in places) for mine, theirs in self.unequal if mine and theirs is None}
         if not alone:
             return
-        rows = (row for frame in source for row in _rows_of(frame))
+        rows = (row for frame in source for row in rows_of(frame))
         there = {key: row for row in rows if (key := tuple(row[one] for one in places)) in alone}
         self.unequal = [
             (mine, there.get(tuple(mine[one] for one in places)) if mine and theirs is None else theirs)
@@ -386,10 +387,11 @@ def _surplus(side: Frame | None, other: Frame | None) -> Iterator[tuple[Row, int
     if other is not None:
         side = side.join(other.select(*_HASHES, pl.col(_COUNT).alias(_OTHER)), on=_HASHES, how="left")
         side = side.with_columns(pl.col(_COUNT) - pl.col(_OTHER).fill_null(0)).filter(pl.col(_COUNT) > 0).drop(_OTHER)
-    yield from zip(_rows_of(side.drop(*_HASHES, _COUNT)), side[_COUNT].to_list(), strict=True)
+    yield from zip(rows_of(side.drop(*_HASHES, _COUNT)), side[_COUNT].to_list(), strict=True)
 
 
-def _rows_of(frame: Frame) -> Iterator[Row]:
+def rows_of(frame: Frame) -> Iterator[Row]:
+    """Yield rows as Python has them, arrays as tuples."""
     columns = [
         [tuple(one) if isinstance(one, list) else one for one in column.to_pylist()]
         for column in frame.to_arrow().columns

@@ -19,15 +19,16 @@ import pyarrow as pa
 
 from cdc_assets.decoding import DELIVERY, FILE, PLACE
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.split import of_keys
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.progress import Life
-from cdc_assets.model.schema import Column
+from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.comparison import frame_of, row_hashes
+from cdc_assets.operations.comparison import frame_of, row_hashes, rows_of
 from cdc_assets.operations.extract import CHANGE_TYPE, LEAVES
 from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
 from cdc_assets.planning.kinds import rule_of
@@ -112,10 +113,19 @@ def repair(
         )
     if reason := unequal.refusal(history.schema.key):
         raise TableHeld(f"{reason}. Rebuild it.", table=str(life))
+    schema = history.schema.in_lake
+    same_key = _rows_of_same_key(lake.scan(life), schema, unequal) if schema.key else []
+    if same_key and unequal.left_out:
+        raise TableHeld(
+            f"rows of one key are there twice, and which of them has the source's values of "
+            f"{', '.join(unequal.left_out)} is not known. Rebuild it.",
+            table=str(life),
+        )
+    whole = replace(unequal, rows=[*unequal.rows, *((None, row) for row in same_key)])
     tables = sorted((one for one in plan.history.lives if one.source == life and one in plan.applied), reverse=True)
     for table in tables:  # the mirror comes last
         step = _step(pipeline, plan, plan.history.lives[table], at)
-        rows = unequal
+        rows = whole
         if kind_of(step).PLACES and not step.schema.key and plan.applied[table].since is None:
             rows = _lacking(lake, step, unequal)
         changes = _images(step, rows, name)
@@ -169,6 +179,29 @@ def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:
         left = [absent if op > 0 else None for op, _ in images]
         columns[UNCHANGED] = pa.array(left, pa.list_(pa.string()))
     return pa.table(columns)
+
+
+def _rows_of_same_key(scan: LakeRows, schema: TableSchema, unequal: UnequalRows) -> list[Row]:
+    """Return the rows that are the source's, and have the key of one that is not.
+
+    Where the collation makes the keys of two rows equal, one that leaves would take the other with it. Where a row
+    has columns that were not compared, there may be no other one of its key at all.
+    """
+    rows = [mine for mine, theirs in unequal.rows if mine is not None and (theirs is None or unequal.left_out)]
+    if not rows or not (unequal.left_out or any(schema.column(name).compares_by for name in schema.key)):
+        return []
+    shape = pa.schema([(column.name, arrow_type(column)) for column in unequal.columns])
+    places = {name: shape.get_field_index(name) for name in schema.key}
+    values = [pa.array([row[place] for row in rows], shape.field(name).type) for name, place in places.items()]
+    keys, known = pa.table(values, names=list(places)), Counter(rows)
+    found: list[Row] = []
+    for piece in scan.pieces():
+        for block in scan.read(piece, shape.names):
+            for row in rows_of(frame_of(of_keys(block.cast(shape), keys, schema))):
+                if not known[row]:
+                    found.append(row)
+                known[row] -= bool(known[row])
+    return found
 
 
 def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> UnequalRows:

@@ -273,6 +273,8 @@ class _Proof:
         """Write the source's rows into a table that is different; one that cannot be repaired stays so, with why."""
         twins = [one for one in plan.history.lives if one.kind and one.source == life and one in plan.applied]
         reason = next((f"{twin}: {why}" for twin in twins if (why := self._unready(twin, plan))), "")
+        if any(plan.applied[one].progress != self.plan.applied[one].progress for one in (life, *twins)):
+            reason = "another run moved it on since it was compared. Compare it again."
         if found.columns:
             reason = "its columns differ, and a repair writes rows only. Rebuild it."
         if reason or unequal is None:

@@ -17,6 +17,8 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.keyed_feed import Mended
+from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.operations.test_verify import CONFIGS, TYPES, Applied, dumped_at
 from cdc_assets_tests.states import state_differences
@@ -167,6 +169,43 @@ def test_a_table_that_was_written_to_since_is_not_repaired(faulty: tuple[Applied
 
     applied.say = write  # type: ignore[method-assign]
     assert "was written to since" in refused(applied, source)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_run_between_the_comparison_and_the_repair_loses_nothing(quiet: bool, tmp_path: Path) -> None:
+    mended = Mended(tmp_path, MemoryLake(), ["whole"], history={"shop.whole": ["log", "scd2"]})
+    mended.differ()
+    ran = list[str]()
+
+    def run(table: TableId, side: str, rows: int) -> None:
+        if side == "source" and not ran:
+            ran.append(side)
+            mended.feed.write([("U", "whole", key, "later") for key in (1, 3)])
+            mended.apply()
+
+    found = mended.compared(repair=True, quiet=quiet, say=run)["whole"]
+    assert (found.state, "another run moved it on" in found.repair) == (DIFFERENT, True)
+    tables = {life.kind: table for life, table in mended.lake.tables.items()}
+    later = {kind: [row for row in table.rows.to_pylist() if row["v"] == "later"] for kind, table in tables.items()}
+    assert {kind: len(rows) for kind, rows in later.items()} == {"": 2, "log": 2, "scd2": 2}
+    assert "repair" not in {str(row["_cdc_place"])[:6] for row in tables["log"].rows.to_pylist()}
+    assert mended.compared(repair=True)["whole"].state == REPAIRED
+    assert mended.compared()["whole"].state == EQUAL
+    assert fold_differences(mended.lake) == []
+    assert list(state_differences(tables["scd2"].rows, tables["scd2"].lives, tables[""].rows)) == []
+
+
+def test_a_row_too_many_whose_key_another_row_has_by_its_collation_leaves_alone(tmp_path: Path) -> None:
+    mended = Mended(tmp_path, MemoryLake(), ["folded"], history={"shop.folded": ["log", "scd2"]})
+    table = next(table for life, table in mended.lake.tables.items() if not life.kind)
+    rows = table.rows.to_pylist()
+    table.rows = pa.Table.from_pylist([*rows, {**rows[0], "k": "ANT"}, {**rows[0], "k": "Ant"}], table.rows.schema)
+    found = mended.compared(repair=True)["folded"]
+    assert (found.state, found.extra) == (REPAIRED, 2)
+    assert mended.compared()["folded"].state == EQUAL
+    assert fold_differences(mended.lake) == []
+    states = next(table for life, table in mended.lake.tables.items() if life.kind == "scd2")
+    assert list(state_differences(states.rows, states.lives, table.rows)) == []
 
 
 def test_a_rebuild_names_the_repairs_that_it_loses(tmp_path: Path) -> None:

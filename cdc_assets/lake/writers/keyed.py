@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["alike_keys", "write"]
 
-_FOUND = "_cdc_found"
+_FOUND, _LEAVES = "_cdc_found", "_cdc_leaves"
 _MAKE_ROWS = f"({int(Op.INSERT)}, {int(Op.UPDATE)})"
 """What makes a row where there is none; a patch that needs one was refused before."""
 
@@ -36,7 +36,10 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
     if batch.patches:
         passed = _without_row(target, changes, step, batch)
     if not target.empty:
-        _merge(target, changes, step.schema, batch)
+        if step.is_repair and not batch.patches:
+            _replace(target, changes, step.schema, batch)
+        else:
+            _merge(target, changes, step.schema, batch)
         return passed
     names = [column.name for column in step.schema.stored]
     columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
@@ -107,17 +110,38 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     return passed
 
 
+def _on(schema: TableSchema, batch: Batch) -> list[str]:
+    """Return the conditions that a row has the key of a change.
+
+    `ranges` of the batch bounds integer key columns over all changes: literals, by which Iceberg skips files.
+    """
+    on = [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
+    ranges = sorted(batch.ranges.items())
+    return on + [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in ranges]
+
+
+def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
+    """Let the row of each change be the only one of its key, however many the table has: every one of them leaves."""
+    changes.createOrReplaceTempView("changes")
+    columns = [*(quoted(column.name) for column in schema.stored), COMMIT_TS]
+    listed = ", ".join([*(f"c{position}" for position in range(len(columns) - 1)), COMMIT_TS])
+    values = ", ".join(f"s.{place}" for place in listed.split(", "))
+    target.session.sql(
+        f"MERGE INTO {target.name} t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
+        f"SELECT false, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) s "
+        f"ON {' AND '.join([f's.{_LEAVES}', *_on(schema, batch)])} WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED AND NOT s.{_LEAVES} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
+    )
+
+
 def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and COMMIT_TS.
 
-    `ranges` of the batch bounds integer key columns over all changes: literals, by which Iceberg skips files. A column
-    that a patch leaves out keeps the table's value.
+    A column that a patch leaves out keeps the table's value.
     """
     changes.createOrReplaceTempView("changes")
     columns = [column.name for column in schema.stored]
     places = {name: f"s.c{position}" for position, name in enumerate(columns)}
-    on = [key_equality(schema.column(name), places[name]) for name in schema.key]
-    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     values = dict(places)
     if batch.patches:
         for name in set(columns) - set(schema.key):
@@ -126,7 +150,7 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
     left = f" OR (s.{OP} = {int(Op.PATCH)} AND s.{BASE} IS NOT NULL)" if batch.bases else ""
     sets = ", ".join(f"t.{quoted(name)} = {values[name]}" for name in columns)
     target.session.sql(
-        f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(on)} "
+        f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(_on(schema, batch))} "
         f"WHEN MATCHED AND (s.{OP} < 0{left}) THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {sets}, t.{COMMIT_TS} = s.{COMMIT_TS} "
         f"WHEN NOT MATCHED AND s.{OP} IN {_MAKE_ROWS} THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
