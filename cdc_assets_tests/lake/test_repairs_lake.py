@@ -152,8 +152,8 @@ def test_a_run_that_overtakes_a_repair_loses_nothing_and_the_repair_says_so(
         monkeypatch.undo()
         mended.lake = other
         key = VALUES[table][0]
-        changed = [("D", key, "v0"), ("I", key, "later")] if table == "keyless" else [("U", key, "later")]
-        mended.feed.write((op, table, *row) for op, *row in changed)
+        changed = [("D", "v0"), ("I", "later")] if table == "keyless" else [("U", "later")]
+        mended.feed.write((op, table, key, v) for op, v in changed)
         mended.apply()
         mended.lake = ours
         return row_delta.row_delta_of(*given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, timezone
@@ -30,6 +31,7 @@ from cdc_assets.sources import InitialSource, connect_dump, connect_server
 from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, ZERO_DATE
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
+from cdc_assets_tests.edge_tables import PROTOCOLS, edge_tables, settings_of, statements, write_feed
 from cdc_assets_tests.joined_feed import create_text, dump_of
 from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
@@ -146,7 +148,7 @@ def databases_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[No
     server = request.getfixturevalue("mariadb")
     yield
     names = {name.schema for config in CONFIGS.values() for name in config.case.expected()}
-    drop(server, *names)
+    drop(server, "edges", *names)
 
 
 @pytest.fixture
@@ -291,6 +293,67 @@ def test_a_condition_that_a_table_cannot_have_is_refused(where: str, tmp_path: P
 def test_what_is_no_share_is_refused(sample: str) -> None:
     with pytest.raises(BadSettings, match="--sample is"):
         parse_choice("", sample)
+
+
+# --- types at their edges ---------------------------------------------------------------------------------------------
+
+
+class Edges:
+    """Random tables of every type in a server, and in a lake by a changefeed."""
+
+    def __init__(self, server: Server, directory: Path, protocol: str, seed: int, count: int) -> None:
+        self.tables, self.lake, self.server = edge_tables(seed, count), MemoryLake(), server
+        server.run(*statements("edges", self.tables))
+        write_feed(directory, protocol, self.tables)
+        settings = settings_of(directory, protocol)
+        self.pipeline = Pipeline(settings, settings.open_source(), self.lake, Ledger("sqlite://"))
+        assert [one.reason for one in self.pipeline.apply("test").tables if one.reason] == []
+
+    def compared(self) -> dict[TableId, TableComparison]:
+        options = VerifyOptions(quiet=True)
+        found = verify(self.pipeline, self.lake, read_by(self.server, "edges"), options)
+        return {one.table: one for one in found}
+
+    def change(self, seed: int) -> set[tuple[str, str]]:
+        """Give a row another value in every column but the key, without one in one column; return which changed."""
+        chance, changed = random.Random(seed), set()
+        for table in self.lake.tables.values():
+            rows, schema = table.rows.to_pylist(), table.schema
+            names = [column.name for column in schema.stored if column.name not in schema.key]
+            chance.shuffle(names)
+            for name in names if schema.key else names[:1]:
+                row = chance.choice(rows)
+                others = [one[name] for one in rows if one[name] != row[name]]
+                if others and table.name is not None:
+                    row[name] = chance.choice(others)
+                    changed.add((table.name.table, name if schema.key else ""))
+            table.rows = pa.Table.from_pylist(rows, table.rows.schema)
+        return changed
+
+
+@pytest.mark.parametrize(
+    ("protocol", "seed", "count"),
+    [("csv", 1, 5), ("canal-json", 2, 5)]
+    + [pytest.param(protocol, seed, 20, marks=pytest.mark.soak) for protocol in PROTOCOLS for seed in range(10, 16)],
+)
+def test_tables_of_every_type_at_its_edges_are_equal_and_every_changed_value_is_found(
+    protocol: str, seed: int, count: int, mariadb: Server, tmp_path: Path
+) -> None:
+    edges = Edges(mariadb, tmp_path, protocol, seed, count)
+    found = edges.compared()
+    assert [one for one in found.values() if one.state != EQUAL] == []
+    assert {name: (one.lake_rows, one.left_out) for name, one in found.items()} == {
+        table.name: (len(table.rows), {}) for table in edges.tables
+    }
+    assert {loss.split(": ")[1] for one in found.values() for loss in one.losses} <= {AMBIGUOUS_TIME}
+    changed = edges.change(seed)
+    named = {
+        (one.table.table, value.column if value else "")
+        for one in edges.compared().values()
+        for row in one.rows
+        for value in row.values or [None]
+    }
+    assert (named, len(changed) > count) == (changed, True)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
