@@ -28,7 +28,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
-from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
+from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
@@ -92,6 +92,7 @@ class MemoryLake:
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
         self.requested: dict[str, CutRequest] = {}
+        self.forgotten: dict[str, ForgottenKeys] = {}
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
         self.shared = 0  # how often several tables read a window at once
@@ -250,6 +251,8 @@ class MemoryLake:
                 self.changed[pattern, since] = decision
             case CutRequest(name):
                 self.requested[name] = decision
+            case ForgottenKeys(name):
+                self.forgotten[name] = decision
 
     def remove_decision(self, decision: KeptDecision) -> None:
         match decision:
@@ -261,6 +264,11 @@ class MemoryLake:
                 self.changed.pop((pattern, since), None)
             case CutRequest(name):
                 self.requested.pop(name, None)
+            case ForgottenKeys(name):
+                self.forgotten.pop(name, None)
+
+    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
+        return tuple(self.forgotten.values())
 
     def cut_requests(self) -> tuple[CutRequest, ...]:
         return tuple(sorted(self.requested.values(), key=lambda one: one.at))
@@ -772,5 +780,5 @@ class MemoryForgetting:
 
 def _without(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
     numbered = rows.select(list(schema.key)).append_column("number", pa.array(range(rows.num_rows), pa.int64()))
-    gone = of_keys(numbered, keys, schema).column("number")
+    gone = of_keys(numbered.cast(pa.schema([*keys.schema, ("number", pa.int64())])), keys, schema).column("number")
     return rows.filter(pc.invert(pc.is_in(numbered.column("number"), value_set=gone.combine_chunks())))

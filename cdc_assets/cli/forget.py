@@ -19,6 +19,7 @@ from cdc_assets.cli.options import (
     target_of,
 )
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.wording import counted
 
 __all__ = ["forget"]
 
@@ -32,19 +33,39 @@ __all__ = ["forget"]
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File of keys: CSV without heading, a key in each line.",
 )
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="Keep the keys out of what is applied from now on, at positions through a TSO, time or cut, or `forever`.",
+)
+@click.option("--name", default="", help="Name of the decision that keeps them out; one of that name is replaced.")
+@click.option("--undo", metavar="NAME", help="Let keys in again that a decision keeps out.")
 @feed_options
 @lake_options(required=True)
 @common_options
-def forget(as_json: bool, debug: bool, table: str, key: tuple[str, ...], file: Path | None, **given: Any) -> int:
+def forget(
+    as_json: bool,
+    debug: bool,
+    table: str,
+    key: tuple[str, ...],
+    file: Path | None,
+    until: str | None,
+    name: str,
+    undo: str | None,
+    **given: Any,
+) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
 
     KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones. Files, snapshots and cuts
-    that have it are made anew or removed, of history tables, too. Refused while input that has it is not applied.
+    that have it are made anew or removed, of history tables, too. Refused while input that has it is not applied,
+    unless it is kept out by --until.
     """
     from cdc_assets.lake.forget import LakeForgetting
     from cdc_assets.operations.forget import forget as run
+    from cdc_assets.operations.keep_out import let_in, parse_until
     from cdc_assets.operations.keys import parse_keys
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
+    from cdc_assets.operations.status import lake_cuts
     from cdc_assets.report.forgetting import forget_json, forget_lines
 
     target = target_of(given)
@@ -52,13 +73,30 @@ def forget(as_json: bool, debug: bool, table: str, key: tuple[str, ...], file: P
     refuse_missing(lake)
     if len(target.changefeeds) != 1:
         raise BadSettings("A row is of one changefeed. Name it with --changefeed NAME.")
-    if bool(key) == (file is not None):
-        raise BadSettings("Give the values of a key behind TABLE, or a file of keys with --keys: one of the two.")
+    given_keys = bool(key) + (file is not None)
+    if given_keys != (undo is None) or (undo is not None and (until is not None or name)):
+        raise BadSettings(
+            "Give the values of a key behind TABLE, or a file of keys with --keys, or --undo NAME alone: one of the "
+            "three."
+        )
+    if name and until is None:
+        raise BadSettings("--name is of a decision that keeps keys out. Give --until with it.")
     (settings,) = target.changefeeds
     keys = [list(key)] if file is None else parse_keys(file.read_text(encoding="utf-8"), str(file))
+    me = f"cli-{uuid.uuid4().hex[:12]}"
     with open_pipeline(settings, lake) as pipeline:
+        if undo is not None:
+            decision = let_in(pipeline, table, undo, me)
+            if as_json:
+                show_json({"name": decision.name, "table": str(decision.table), "keys": len(decision.digests)})
+            else:
+                click.echo(f"{undo}: {counted(len(decision.digests), 'key')} of {decision.table} let in from now on")
+                click.echo("  what was left out comes with a rebuild")
+            return DONE
+        cuts = {cut.name: cut.at for cut in lake_cuts(lake).get(settings.name, ())} if until else {}
+        through = None if until is None else parse_until(until, cuts)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
-        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, f"cli-{uuid.uuid4().hex[:12]}", say)
+        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, name)
     if as_json:
         show_json(forget_json(report))
     else:

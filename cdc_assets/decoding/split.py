@@ -2,6 +2,7 @@
 
     read_splits   bytes -> changes, as the split's wire format decodes them
     due           the rows with lo < position <= hi, of a name while the table had it
+    without_forgotten  those whose keys are not forgotten
     in_shape      the same rows with the columns that the step's table has
     file_stats    what a file holds, whichever of it is due
     with_key      rows by their keys, as the collations of these compare
@@ -48,6 +49,7 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
+from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "read_splits",
     "split",
     "with_key",
+    "without_forgotten",
 ]
 
 MAX_REJECTS = 20
@@ -91,6 +94,7 @@ class Split:
     `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
     The rows of a `foreign` file are those of another table of its directory, or all in the dump before the feed.
     `schema` has the columns as `changes` have them; what is not decoded of a `masked` file is shown nowhere.
+    `kept_out` counts the records of forgotten keys that were left out.
     """
 
     position: int
@@ -107,6 +111,7 @@ class Split:
     refused: Reject | None = None
     foreign: bool = False
     masked: bool = False
+    kept_out: int = 0
 
     def through(self, stage: Callable[[Split], Split]) -> Split:
         """Return what a stage makes of the file; one that is foreign or was refused passes as it is."""
@@ -216,6 +221,22 @@ def due(step: ApplyRows, split: Split) -> Split:
     rejects = tuple(reject for reject in split.decoded.rejects if _is_due(reject, step, intervals))
     stray = _stray(split, step)
     return replace(split, changes=changes, rejects=rejects, reject_count=len(rejects), stray=stray)
+
+
+def without_forgotten(step: ApplyRows, split: Split) -> Split:
+    """Leave out rows of forgotten keys, before anything looks at their values, and count their records.
+
+    A record that cannot be decoded has no key that is known, so the bytes of all of them are as those of masked rows.
+    """
+    changes = split.changes
+    for known in step.kept_out:
+        if changes.num_rows:
+            # Without commit-ts all rows of a window are at its end.
+            at = step.hi if step.positions is not None else changes.column(position_column(changes))
+            changes = changes.filter(pc.invert(forgotten_rows(changes, split.schema, known, at)))
+    lines = (pc.count_distinct(rows.column(LINE)).as_py() for rows in (split.changes, changes))
+    before, after = lines
+    return replace(split, changes=changes, kept_out=before - after, masked=True)
 
 
 def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:

@@ -26,7 +26,16 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.cut_off import lost_tail
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.split import MAX_REJECTS, Split, due, file_stats, in_shape, no_changes, read_splits
+from cdc_assets.decoding.split import (
+    MAX_REJECTS,
+    Split,
+    due,
+    file_stats,
+    in_shape,
+    no_changes,
+    read_splits,
+    without_forgotten,
+)
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import CdcError, MalformedData, StepFailed
@@ -125,6 +134,8 @@ def decode_windows(
         if numbering is not None:
             splits = [split.through(numbering.number) for split in splits]
         splits = [split.through(partial(due, first)) for split in splits]
+        if first.kept_out:
+            splits = [split.through(partial(without_forgotten, first)) for split in splits]
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=quarantine, leaving_too=leaving_too)
         files = [file_stats(split) if split.refused is None else None for split in splits]
@@ -219,6 +230,7 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
         quarantined=len(kept_aside),
         newest=None if last is None else (last, split.file.path),
         settings=used,
+        kept_out=split.kept_out,
     )
     if split.stray is not None or not split.changes.num_rows:
         return Window(_NO_ROWS, report, kept_aside)
@@ -308,7 +320,7 @@ def concerning_table(step: ApplyRows) -> Iterator[None]:
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-_COUNTS = ("rows", "reject_count", "quarantined", "undecided", "run_again", "doubled", "passed_over")
+_COUNTS = ("rows", "reject_count", "quarantined", "undecided", "run_again", "doubled", "passed_over", "kept_out")
 
 
 def merge_reports(reports: Iterable[Report], seconds: float) -> Report:

@@ -41,8 +41,8 @@ from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
-from cdc_assets.model.table_history import FOREVER, Changed, Held, History
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.table_history import Changed, Held, History
+from cdc_assets.model.tso import FOREVER, Tso
 
 __all__ = ["read_history"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.table_history import FOREVER, Held, History, TableHistory
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.table_history import Held, History, TableHistory
+from cdc_assets.model.tso import FOREVER, Tso
 
 __all__ = ["Period", "Strays"]
 

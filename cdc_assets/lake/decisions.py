@@ -4,6 +4,7 @@ cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
 cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
 cdc.cut.…       which cuts were decided, and are not made yet or are to be removed (`planning.cuts`)
+cdc.forget.…    keys of rows that are kept out, as HMACs (`planning.forgotten`)
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cdc_assets.lake.names import encoded, format_identity, format_name, parse_identity
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.releases import KeptDecision, Release, Releases
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.settings_changes import SettingsChange
 
 if TYPE_CHECKING:
@@ -31,11 +34,12 @@ _PREFIXES: Mapping[type[KeptDecision], str] = {
     CompletePattern: "cdc.complete.",
     SettingsChange: "cdc.settings.",
     CutRequest: "cdc.cut.",
+    ForgottenKeys: "cdc.forget.",
 }
 _PIECE = 900
 """Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""
 
-DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange, CutRequest)
+DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange, CutRequest, ForgottenKeys)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,10 @@ class Decisions:
         """Return the cuts that were decided and are not made yet, or are to be removed, by position: one query."""
         return tuple(sorted(self._all(CutRequest), key=lambda one: (one.at, one.name)))
 
+    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
+        """Return the keys whose rows are kept out, by table and name: one query."""
+        return tuple(sorted(self._all(ForgottenKeys), key=lambda one: (one.table, one.name)))
+
     def keep(self, decision: KeptDecision) -> None:
         """Store a decision in one update, in place of an earlier one about the same."""
         catalog = self.catalog()
@@ -87,6 +95,8 @@ def format_decision(changefeed: str, decision: KeptDecision) -> dict[str, str]:
     fields = {"changefeed": changefeed, **asdict(decision)}
     if isinstance(decision, Release):
         fields["life"] = format_identity(decision.life)
+    if isinstance(decision, ForgottenKeys):
+        fields["lives"] = [format_identity(life) for life in decision.lives]
     key, text = _key(changefeed, decision), json.dumps(fields)
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     return {f"{key}#{number}": piece for number, piece in enumerate(pieces, 1)}
@@ -108,6 +118,10 @@ def parse_decisions(properties: Mapping[str, str], changefeed: str, kind: type[D
                 fields["life"] = parse_identity(fields["life"])
             if kind is CutRequest:
                 fields["without"] = tuple(fields["without"])
+            if kind is ForgottenKeys:
+                fields["table"] = TableId(**fields["table"])
+                fields["lives"] = tuple(map(parse_identity, fields["lives"]))
+                fields |= {name: tuple(fields[name]) for name in ("form", "digests")}
             decisions.append(kind(**fields))
     return decisions
 
@@ -123,7 +137,7 @@ def _key(changefeed: str, decision: KeptDecision) -> str:
             subject = _digest(pattern)
         case SettingsChange(pattern, since):
             subject = f"{_digest(pattern)}.{since}"
-        case CutRequest(name):
+        case CutRequest(name) | ForgottenKeys(name):
             subject = _digest(name)
     return f"{_PREFIXES[type(decision)]}{encoded(changefeed)}.{subject}"
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdc_assets.model.cuts import CutRequest
+    from cdc_assets.model.forgetting import ForgottenKeys
     from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.settings_changes import SettingsChange
@@ -76,6 +77,10 @@ class AsideLake(Lake):
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return the live changefeed's changes of settings."""
         return self._live.settings_changes()
+
+    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
+        """Return the keys whose rows are kept out of the live changefeed's tables."""
+        return self._live.forgotten_keys()
 
     def cut_requests(self) -> tuple[CutRequest, ...]:
         """None: cuts are of live tables."""

@@ -29,6 +29,7 @@ from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.windows import commit_window, discard_window, repair_rows, stage_windows
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
@@ -96,6 +97,10 @@ class Lake:
     def settings_changes(self) -> tuple[SettingsChange, ...]:
         """Return from when on people said that settings are in force. Starts no JVM."""
         return self.state.decisions.settings_changes()
+
+    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
+        """Return the keys whose rows are kept out. Starts no JVM."""
+        return self.state.decisions.forgotten_keys()
 
     def cut_requests(self) -> tuple[CutRequest, ...]:
         """Return the cuts that were decided and are not made yet, or are to be removed. Starts no JVM."""

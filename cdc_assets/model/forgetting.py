@@ -1,14 +1,71 @@
-"""Rows that are taken out of a lake for good: what was done, and what was read afterwards to prove it."""
+"""Rows that are taken out of a lake for good: what was done, what was read to prove it, and keys that are kept out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import hmac
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import FOREVER, Tso, tso_time
+from cdc_assets.model.wording import counted
 
-__all__ = ["ForgetReport", "RemovedRows", "SearchedFiles"]
+__all__ = ["ForgetReport", "ForgottenKeys", "KeyDigests", "RemovedRows", "SearchedFiles", "digest_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenKeys:
+    """A person's decision that rows of some keys, at positions through `until`, are kept out of a table.
+
+    `digests` are HMACs of the keys, told apart by the columns and collations in `form`; `seal` is the fingerprint of
+    the key of these HMACs. The decision concerns the table of the source that was called `table` then, by its identity
+    whatever it is called later, and every other one that has this name at some time. Of `lives` all rows from before
+    the decision were forgotten. `when` is ISO text in UTC.
+    """
+
+    name: str
+    table: TableId
+    lives: tuple[Life, ...]
+    form: tuple[str, ...]
+    seal: str
+    digests: tuple[str, ...] = field(repr=False)
+    until: Tso = FOREVER
+    who: str = ""
+    when: str = ""
+
+    def concerns(self, life: Life, names: Collection[TableId]) -> bool:
+        """Return whether it is about a table of the source with these names."""
+        return life in self.lives or any(name.folded == self.table.folded for name in names)
+
+    def is_of(self, life: str, name: TableId) -> bool:
+        """Return whether it is about a table of the lake, by the text of its life and its name; history tables, too."""
+        return name.folded == self.table.folded or any(f"{life}.".startswith(f"{one}.") for one in self.lives)
+
+    @property
+    def text(self) -> str:
+        """How many keys are kept out, and until when."""
+        return f"{counted(len(self.digests), 'key')} {self.until_text} ({self.name})"
+
+    @property
+    def until_text(self) -> str:
+        """Until when, in words."""
+        return "for ever" if self.until == FOREVER else f"through {tso_time(self.until)}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDigests:
+    """Keys whose rows are left out: by their HMAC with `key`, the position through which they are."""
+
+    key: bytes = field(repr=False)
+    until: Mapping[str, Tso] = field(repr=False)
+
+
+def digest_key(seal: SealKey, table: TableId) -> bytes:
+    """Return the key of the HMACs of a table's keys: those of two tables are not equal for equal keys."""
+    return hmac.digest(seal.key, f"cdc-assets forget\0{table.folded}".encode(), hashlib.sha256).hex().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +103,8 @@ class ForgetReport:
     `moved` are the keys, as texts, under which rows were before they had one of these, or afterwards; they are not
     forgotten. `cuts` are those that were made anew, `records` those of the quarantine that were removed. `messages`
     counts those of the landing that were emptied, `lost` are tables that had other rows in them: the landing does not
-    bring these back. `feed` says what of the input is not ours and may bring the rows back. Times are ISO 8601 in UTC.
+    bring these back. `feed` says what of the input is not ours and may bring the rows back. `kept_out` is the name of
+    the decision that keeps them out even so, `until` until when. Times are ISO 8601 in UTC.
     """
 
     changefeed: str
@@ -63,6 +121,8 @@ class ForgetReport:
     lost: tuple[str, ...] = ()
     moved: tuple[tuple[str, ...], ...] = ()
     feed: str = ""
+    kept_out: str = ""
+    until: str = ""
 
     @property
     def complete(self) -> bool:

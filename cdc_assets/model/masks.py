@@ -29,6 +29,10 @@ NO_MASK = "none"
 """The fingerprint of a column whose values are as the source has them."""
 
 
+def _fingerprint(key: bytes) -> str:
+    return hmac.digest(key, b"cdc-assets: which key is it", hashlib.sha256).hex()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class Mask:
     """One way to mask values. `detail` is the part of `redact` or the text of `constant`, `key` that of `hash`.
@@ -52,7 +56,7 @@ class Mask:
         """A text that is equal for masks that make equal values of equal values; it gives no key away."""
         if self.way != "hash":
             return str(self)
-        return f"hash {hmac.digest(self.key, b'cdc-assets: which key is it', hashlib.sha256).hex()[:16]}"
+        return f"hash {_fingerprint(self.key)}"
 
     @property
     def keeps_keys(self) -> bool:
@@ -85,6 +89,11 @@ class SealKey:
     """The key by which bytes are sealed that may hold values before their masks; see `io.sealing`."""
 
     key: bytes = field(repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal for equal keys; it does not give the key away."""
+        return _fingerprint(self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Life
 from cdc_assets.model.settings_changes import SettingsChange
@@ -36,5 +37,5 @@ class Release:
 
 Releases = Mapping[tuple[Life, Tso], Release]
 
-KeptDecision = Release | CompletePattern | SettingsChange | CutRequest
+KeptDecision = Release | CompletePattern | SettingsChange | CutRequest | ForgottenKeys
 """What a person decided, as a lake keeps it: one about the same replaces an earlier one."""

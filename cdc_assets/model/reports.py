@@ -74,7 +74,7 @@ class Report:
     stand twice in one transaction of a partition, one run behind the other. `alike` are keys of this window that are
     equal by collation. `doubled` counts rows of a dump that repeat another row's key. `passed_over` counts changes that
     leave columns out and whose row is not there, where a policy skips them. `settings` are the names of those with
-    which values were read.
+    which values were read. `kept_out` counts records of forgotten keys that were left out.
     """
 
     rows: int = 0
@@ -91,6 +91,7 @@ class Report:
     alike: AlikeKeys = AlikeKeys()
     doubled: int = 0
     passed_over: int = 0
+    kept_out: int = 0
     settings: frozenset[str] = frozenset()
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.dumps import DUMP_ZONE
+from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
@@ -177,6 +178,9 @@ class ApplyRows:
     seal: SealKey | None = field(default=None, hash=False)
     """The key by which records of masked tables are sealed for the quarantine; without one their bytes are not kept."""
 
+    kept_out: tuple[KeyDigests, ...] = field(default=(), hash=False)
+    """The forgotten keys whose rows it leaves out."""
+
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))
 
@@ -212,7 +216,7 @@ class ApplyRows:
 
 
 _READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "settings",
-            "former", "dumped")  # fmt: skip
+            "former", "dumped", "kept_out")  # fmt: skip
 """What of a window decides which rows are read, and how."""
 
 

@@ -11,10 +11,9 @@ from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, RenameColumn, SchemaChange, SetDefault
 from cdc_assets.model.splits import Import, SchemaFile
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 
 __all__ = [
-    "FOREVER",
     "Changed",
     "Created",
     "Dropped",
@@ -28,8 +27,6 @@ __all__ = [
     "Renamed",
     "TableHistory",
 ]
-
-FOREVER: Tso = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 
-__all__ = ["Tso", "last_tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
+__all__ = ["FOREVER", "Tso", "last_tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
 
 Tso = int
 """A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
+
+FOREVER: Tso = 2**63 - 1
+"""Above every TSO."""
 
 
 def wall_clock_ms(tso: Tso) -> int:

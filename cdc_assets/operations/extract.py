@@ -229,7 +229,11 @@ def _planned(pipeline: Pipeline, listing: Listing, history: TableHistory) -> Pla
     lake, applied = pipeline.lake, pipeline.lake.applied()
     with closing(Ledger("sqlite://")) as ledger:
         empty = Planner(
-            settings, pipeline.source, EmptyLake(lake.said_complete(), lake.settings_changes()), ledger, fuse=False
+            settings,
+            pipeline.source,
+            EmptyLake(lake.said_complete(), lake.settings_changes(), lake.forgotten_keys()),
+            ledger,
+            fuse=False,
         )
         empty.bases = {life: state.base for life, state in applied.items() if not life.kind}
         empty.from_nothing = True

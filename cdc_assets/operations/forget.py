@@ -31,14 +31,16 @@ from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.sealing import unseal
-from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
+from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import Ticket
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
+from cdc_assets.operations.keep_out import keep_out
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import table_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
@@ -84,18 +86,22 @@ def forget(
     keys: Sequence[Sequence[str]],
     run: str = "",
     say: Callable[[str], object] = lambda _: None,
+    until: Tso | None = None,
+    name: str = "",
 ) -> ForgetReport:
     """Take the rows of these keys out of the lake, prove that they are gone, and return the report.
 
     `table` is a present or former name, or an identity; `keys` are texts as MySQL prints them. Raises BadSettings for a
     table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves.
+    With `until` they are kept out of all that is planned from now on at positions through that, by a decision of that
+    `name`, so that it does not matter which rows are not applied yet.
     """
     started, token, now = datetime.now(timezone.utc), uuid.uuid4().hex[:12], time.time()
     ticket = Ticket(token, _digest(token, table, keys), run, now, now)
     lake.touch(ticket)
     with kept_alive(lake, ticket):
         try:
-            found = _found(pipeline, lake, table, keys)
+            found = _found(pipeline, lake, table, keys, until, name)
         except CdcError:
             lake.end(token)
             raise
@@ -128,6 +134,7 @@ class _KeyPlaces:
     targets: Mapping[Life, tuple[pa.Table, TableSchema]]
     landed: LandedRows
     anywhere: Callable[[bytes], bool]
+    kept_out: ForgottenKeys | None
 
     @property
     def sources(self) -> Mapping[Life, pa.Table]:
@@ -135,23 +142,37 @@ class _KeyPlaces:
         return {one.source: mine for one, (mine, _) in self.targets.items()}
 
 
-def _found(pipeline: Pipeline, lake: ForgettingLake, table: str, keys: Sequence[Sequence[str]]) -> _KeyPlaces:
-    """Find where the rows stand, and raise where they would come back by themselves; nothing is changed here."""
+def _found(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    table: str,
+    keys: Sequence[Sequence[str]],
+    until: Tso | None,
+    name: str,
+) -> _KeyPlaces:
+    """Find where the rows stand, and raise where they would come back by themselves; else keep them out, if asked to.
+
+    Nothing is changed where it raises.
+    """
     pipeline.land()
     planned = pipeline.plan(whole=True)[1]
     history = _named(planned, table)
     schema = _schema(history, planned.applied.get(history.life))
     plain = keys_of(schema, keys, table)
     wanted = masked_keys(plain, schema)
-    targets = {one: _keys_in(wanted, columns, one) for one, columns in _targets(planned, history)}
-    _refuse(pipeline, lake, planned, targets)
+    sources = _sources(planned, history)
+    targets = {one: _keys_in(wanted, columns, one) for one, columns in _targets(planned, sources)}
+    _refuse(pipeline, lake, planned, targets, rows_too=until is None)
     patterns = _patterns(plain, keys)
     anywhere = partial(_has_values, patterns, pipeline.masks.seal)
     landed = find_landed(pipeline, {one.source: mine for one, (mine, _) in targets.items()})
     if pipeline.landing is not None:
         refuse_unread(pipeline.landing, landed, anywhere)
-    name = history.last_name or history.life.born_as
-    return _KeyPlaces(history.life, name, wanted.num_rows, patterns, targets, landed, anywhere)
+    if until is not None and landed.lost:  # rows that others need stand beside them
+        _refuse(pipeline, lake, planned, targets)
+    kept_out = None if until is None else keep_out(pipeline, history, schema, wanted, sources, until, name)
+    called = history.last_name or history.life.born_as
+    return _KeyPlaces(history.life, called, wanted.num_rows, patterns, targets, landed, anywhere, kept_out)
 
 
 def _forgotten(
@@ -163,7 +184,9 @@ def _forgotten(
     say: Callable[[str], object],
 ) -> ForgetReport:
     """Take the rows out wherever they stand, and read what is left."""
-    mark, removed = uuid.uuid4().hex, list[RemovedRows]()
+    mark, removed, kept_out = uuid.uuid4().hex, list[RemovedRows](), found.kept_out
+    if kept_out is not None:
+        say(f"{counted(found.count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
     for one, (mine, schema) in found.targets.items():
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
         removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
@@ -194,7 +217,9 @@ def _forgotten(
         lost=tuple(sorted(map(str, found.landed.lost))),
         cuts=tuple(remade),
         moved=tuple(sorted({key for one in removed for key in one.moved})),
-        feed=_feed(pipeline),
+        feed=_feed(pipeline, kept_out),
+        kept_out="" if kept_out is None else kept_out.name,
+        until="" if kept_out is None else kept_out.until_text,
     )
     _journal(pipeline, found.life, report, run)
     return report
@@ -253,15 +278,20 @@ def _named(planned: Plan, table: str) -> TableHistory:
     return table_called(table, {life: one for life, one in lives.items() if not life.kind}, planned)
 
 
-def _targets(planned: Plan, table: TableHistory) -> Iterator[tuple[Life, TableSchema]]:
-    """Yield the lake's tables that may have rows of it, with their columns; those that had its name before, too."""
-    lives = {**(planned.feed.lives if planned.feed is not None else {}), **planned.history.lives}
+def _sources(planned: Plan, table: TableHistory) -> set[Life]:
+    """Return the tables of the source that are this one, or had its name at some time."""
+    lives = planned.history.lives if planned.feed is None else planned.feed.lives
     name = table.last_name
-    sources = {
+    return {
         life
         for life, one in lives.items()
         if life == table.life or (name is not None and any(known.folded == name.folded for known, _, _ in one.names))
     }
+
+
+def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, TableSchema]]:
+    """Yield the lake's tables that may have rows of these tables of the source, with their columns."""
+    lives = {**(planned.feed.lives if planned.feed is not None else {}), **planned.history.lives}
     for life, state in sorted(planned.applied.items()):
         if life.source in sources and life in lives and not _is_purged(state):
             yield life, _schema(lives[life], state)
@@ -292,9 +322,14 @@ def _keys_in(wanted: pa.Table, schema: TableSchema, life: Life) -> tuple[pa.Tabl
 
 
 def _refuse(
-    pipeline: Pipeline, lake: ForgettingLake, planned: Plan, targets: Mapping[Life, tuple[pa.Table, TableSchema]]
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    planned: Plan,
+    targets: Mapping[Life, tuple[pa.Table, TableSchema]],
+    *,
+    rows_too: bool = True,
 ) -> None:
-    """Raise ForgetRefused where input that is not applied has the keys, or may have, or old snapshots are needed.
+    """Raise ForgetRefused where old snapshots are needed, DDL is not applied, or, with `rows_too`, input that has keys.
 
     A DDL that is not applied may replace a table with rows that were read before they are forgotten.
     """
@@ -303,6 +338,8 @@ def _refuse(
     for step in planned.steps:
         exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
         if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, TagTable):
+            continue
+        if isinstance(step, (HoldTable, ApplyRows)) and not rows_too:
             continue
         if isinstance(step, HoldTable):
             reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
@@ -339,17 +376,22 @@ def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _feed(pipeline: Pipeline) -> str:
+def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
     """Return what of the input may bring the rows back, and for how long."""
     days = pipeline.settings.source_options.retention_days
     how_long = f"for {counted(days, 'day')}, until its writer removes them" if days else "for as long as it is kept"
-    return (
+    there = (
         f"the feed itself ({pipeline.settings.uri}), and dumps that it was joined with, are not written to: they have "
-        f"the rows {how_long}, and a rebuild brings them back until then."
+        f"the rows {how_long}"
     )
+    if kept_out is None:
+        return f"{there}, and a rebuild brings them back until then."
+    landed = "" if pipeline.landing is None else " Messages that come later are landed with them, until they expire."
+    return f"{there}. What is read of them is left out {kept_out.until_text}, as {kept_out.name} says.{landed}"
 
 
 def _journal(pipeline: Pipeline, life: Life, report: ForgetReport, run: str) -> None:
     now, copies = time.time_ns() // 1_000_000 << 18, sum(one.rows for one in report.removed)
     text = f"{counted(report.keys, 'key')}, {counted(copies, 'copy', 'copies')} of their rows"
+    text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
     pipeline.ledger.record_ddl(pipeline.settings.name, life, now, report.table, "forget", text, StepResult(), run)

@@ -49,7 +49,7 @@ def find_landed(pipeline: Pipeline, sources: Mapping[Life, pa.Table]) -> LandedR
         return found
     listing, planned = pipeline.plan(whole=True)
     bases = {life: state.base for life, state in planned.applied.items()}
-    nothing = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
+    nothing = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False, forgotten=False)
     read = set[str]()
     for step in nothing.steps:
         keys = sources.get(step.life.source)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake import LakeState
     from cdc_assets.model.cuts import CutRequest
+    from cdc_assets.model.forgetting import ForgottenKeys
     from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
@@ -156,11 +157,12 @@ def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Ite
 class EmptyLake:
     """An empty lake, to inspect a feed or to plan as if nothing was applied.
 
-    `said` are the recorded patterns, `changes` the recorded changes of settings.
+    `said` are the recorded patterns, `changes` those of settings, `forgotten` the keys whose rows are kept out.
     """
 
     said: Sequence[CompletePattern] = ()
     changes: Sequence[SettingsChange] = ()
+    forgotten: Sequence[ForgottenKeys] = ()
 
     def applied(self) -> Mapping[Life, AppliedState]:
         """Nothing."""
@@ -181,6 +183,10 @@ class EmptyLake:
     def settings_changes(self) -> Sequence[SettingsChange]:
         """From when on people said that settings are in force."""
         return self.changes
+
+    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
+        """The keys whose rows are kept out."""
+        return self.forgotten
 
     def cut_requests(self) -> Sequence[CutRequest]:
         """No cuts."""

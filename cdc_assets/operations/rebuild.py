@@ -323,16 +323,22 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
 
 
 def planned_from_nothing(
-    pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Base | None], fuse: bool = True
+    pipeline: Pipeline,
+    listing: Listing,
+    bases: Mapping[Life, Base | None],
+    fuse: bool = True,
+    forgotten: bool = True,
 ) -> Plan:
-    """Return the plan of an empty lake, with people's decisions, and tables based on these dumps."""
-    releases, said, changes = (
-        pipeline.lake.releases(), pipeline.lake.said_complete(), pipeline.lake.settings_changes()
-    )  # fmt: skip
+    """Return the plan of an empty lake, with people's decisions, and tables based on these dumps.
+
+    Without `forgotten` the rows of forgotten keys are in its windows.
+    """
+    lake = pipeline.lake
+    decided = EmptyLake(lake.said_complete(), lake.settings_changes(), lake.forgotten_keys() if forgotten else ())
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said, changes), ledger, fuse)
+        empty = Planner(pipeline.settings, pipeline.source, decided, ledger, fuse)
         empty.bases, empty.from_nothing = bases, True
-        return empty.plan(listing, releases)[1]
+        return empty.plan(listing, lake.releases())[1]
 
 
 def _refuse(
@@ -358,7 +364,9 @@ def _ticket(
     pipeline: Pipeline, rebuilder: Tickets, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
 ) -> Ticket:
     """Continue the same rebuild of a dead run, or begin one."""
-    decided = (*pipeline.lake.releases().values(), *pipeline.lake.settings_changes())
+    decided = (
+        *pipeline.lake.releases().values(), *pipeline.lake.settings_changes(), *pipeline.lake.forgotten_keys()
+    )  # fmt: skip
     plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
     for ticket in rebuilder.tickets():

@@ -78,7 +78,12 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         policies=settings.policies,
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
-        settings=ValueSettings(settings.source_options.wire, tuple(pipeline.lake.settings_changes()), settings.masks),
+        settings=ValueSettings(
+            settings.source_options.wire,
+            tuple(pipeline.lake.settings_changes()),
+            settings.masks,
+            tuple(pipeline.lake.forgotten_keys()),
+        ),
         rules=settings.history_rules,
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )

@@ -144,7 +144,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
             unfinished = unfinished_forgets(state)
-            cuts = cuts_of(state)
+            cuts, forgotten = cuts_of(state), state.decisions.forgotten_keys()
         counts = {life: one.rows for life, one in known.items()}
         gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
         rows += [
@@ -170,6 +170,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
                 None if table.state is not State.APPLIED else forecast(table.points, time.time()),
                 unfinished.get(str(table.name), ""),
+                tuple(one.text for one in forgotten if one.is_of(table.life, table.name)),
             )
             for table in tables
         ]

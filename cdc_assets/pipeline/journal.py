@@ -5,6 +5,7 @@ It speeds up and explains; only the lake says what is applied.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,9 +13,10 @@ from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State
-from cdc_assets.model.reports import StepResult
-from cdc_assets.model.steps import CreateTable, Step
+from cdc_assets.model.reports import Report, StepResult
+from cdc_assets.model.steps import ApplyRows, CreateTable, Step
 from cdc_assets.model.table_history import Event
+from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
 from cdc_assets.types.fidelity import column_fidelity, log_fidelity
@@ -49,6 +51,12 @@ class Journal:
         self.ledger.record_ddl(
             self.changefeed, life, event.at, name, event.journal_action, event.file.query, result, run
         )
+
+    def kept_out(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
+        """Record that a window left out records of forgotten keys, and how many."""
+        text, moment = f"{counted(report.kept_out, 'record')} of forgotten keys", time.time_ns() // 1_000_000 << 18
+        name = step.names[-1][0] if step.names else step.life.born_as
+        self.ledger.record_ddl(self.changefeed, step.life, moment, name, "kept out", text, result, run)
 
     def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:
         """Record how faithfully each column of these tables is kept."""

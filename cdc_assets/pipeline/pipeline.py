@@ -33,6 +33,7 @@ from cdc_assets.formats import SplitReader
 from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
@@ -40,6 +41,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
+    CreateTable,
     DropTable,
     ExchangePartition,
     HoldTable,
@@ -179,6 +181,7 @@ class Pipeline(Planner):
         self.landing = landing
         self.advanced = Advanced()  # what was landed since it was last logged
         self._reader = source.reader
+        self._created: dict[Life, tuple[ForgottenKeys, ...]] = {}  # with which forgotten keys its tables were planned
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
         self.after: Callable[[Step, Plan, TableRun], None] | None = None
@@ -291,6 +294,7 @@ class Pipeline(Planner):
 
         Planned again are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
+        self._created = {step.life: self.forgotten for step in steps if isinstance(step, CreateTable)}
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
@@ -377,6 +381,7 @@ class Pipeline(Planner):
             table.run_again += staged.report.run_again
             table.doubled += staged.report.doubled
             table.alike += staged.report.alike + result.alike
+            table.kept_out += staged.report.kept_out
             table.passed_over += staged.report.passed_over + result.passed_over
             table.accounts.append(account)
             table.changes += staged.rows
@@ -430,12 +435,23 @@ class Pipeline(Planner):
         if not step.files:
             self.ledger.record_files(self.settings.name, step.life, staged.report.files, run, None)
             return StepResult(report=staged.report), None
+        self._refuse_forgotten(step)
         self.lake.quarantine(step, staged, run)
         result = self.lake.commit(step, staged)
         report = staged.report
+        if report.kept_out:
+            self.journal.kept_out(step, report, result, run)
         account = measure_window(step, staged.rows, report, result, self.published, time.time())
         self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
         return result, account
+
+    def _refuse_forgotten(self, step: ApplyRows) -> None:
+        """Raise TableMoved for rows of a new table of which keys were forgotten since they were planned.
+
+        Tables that stood then refuse such windows themselves.
+        """
+        if step.life in self._created and self._created[step.life] != tuple(self.lake.forgotten_keys()):
+            raise TableMoved(f"keys were forgotten since {step.life} was planned. Plan again.", table=str(step.life))
 
     def _outcome(
         self,

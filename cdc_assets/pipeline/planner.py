@@ -16,6 +16,7 @@ from cdc_assets.io.sealing import is_sealed, seal, unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.findings import Finding
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase
@@ -55,6 +56,9 @@ class KnownLake(Protocol):
 
     def settings_changes(self) -> Sequence[SettingsChange]:
         """From when on people said that settings are in force."""
+
+    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
+        """The keys whose rows are kept out."""
 
     def cut_requests(self) -> Sequence[CutRequest]:
         """The cuts that were decided and are not made yet, or are to be removed."""
@@ -119,6 +123,7 @@ class Planner:
         self.published = 0.0  # when the `metadata` of the plan was written
         self.bases: Mapping[Life, Base | None] = {}  # the dumps on which to base tables that are rebuilt
         self.from_nothing = False  # rows that came too late for the tables are not late for those that are built now
+        self.forgotten: tuple[ForgottenKeys, ...] = ()  # whose rows the newest plan leaves out
         self._known: KnownFiles = {}
         self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
 
@@ -241,6 +246,7 @@ class Planner:
         settings, wire = self.settings, self.settings.source_options.wire
         unread = unread_files(self.source, listing, self.ledger.unread(settings.name))
         refuse_dumps(listing, wire, applied)
+        self.forgotten = tuple(self.lake.forgotten_keys())
         return partial(
             plan,
             listing,
@@ -257,7 +263,7 @@ class Planner:
             begun=self._start,
             bases=self.bases,
             silent=silent_dumps(listing),
-            settings=ValueSettings(wire, tuple(self.lake.settings_changes()), self.masks),
+            settings=ValueSettings(wire, tuple(self.lake.settings_changes()), self.masks, self.forgotten),
             cuts=self.lake.cut_requests() if wire.has_positions else (),
             rules=settings.history_rules,
         )

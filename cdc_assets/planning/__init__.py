@@ -1,6 +1,7 @@
 """Listing, applied state and checkpoint -> ordered steps, and runs of them. Pure.
 
 cuts            where a cut is made, and which tables are not there
+forgotten       steps without the rows of forgotten keys
 held_back       holds for what depends on a held table
 imports         plans for tables of a dump
 kinds           histories of the history tables that stand beside those of the source

@@ -54,6 +54,7 @@ from cdc_assets.model.table_history import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports
+from cdc_assets.planning.forgotten import keeping_out
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.kinds import KindsOfTables, with_kinds
 from cdc_assets.planning.masking import in_lake
@@ -158,14 +159,17 @@ def plan(
     chains = _chains(
         listing, kinds, feed, applied, stats or {}, stops, settings, due, begins or {}, commit_ts=commit_ts, fuse=fuse
     )
+    forgotten = () if settings is None else settings.forgotten
+
+    def steps_of(chain: _Chain) -> Iterable[Step]:
+        life, found = chain.table.life, in_lake(chain.steps(), masks) if masks else chain.steps()
+        if not forgotten or feed.lives.get(life.source) is None:
+            return found
+        seal, stands = None if masks is None else masks.seal, life in applied
+        return keeping_out(found, feed.lives[life.source], feed.lives, forgotten, seal, stands=stands)
+
     steps = sorted(
-        (
-            step
-            for chain in chains
-            if chain.table.life not in behind
-            for step in (in_lake(chain.steps(), masks) if masks else chain.steps())
-        ),
-        key=step_order,
+        (step for chain in chains if chain.table.life not in behind for step in steps_of(chain)), key=step_order
     )
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
         steps = held_back(steps, applied)

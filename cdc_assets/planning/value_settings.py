@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from cdc_assets.formats import Wire
 from cdc_assets.history.masks import mask_holds, origins
 from cdc_assets.model.dumps import DUMP_ZONE
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.masks import NO_MASK, Mask, MaskPolicy
 from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.schema import Column, TableSchema
@@ -45,11 +46,14 @@ Differences = Mapping[str, tuple[str, str, tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class ValueSettings:
-    """How a changefeed is read now, and what people said of former settings, in the order of their TSO."""
+    """How a changefeed is read now, what people said of former settings, in the order of their TSO, and which keys'
+    rows are kept out.
+    """
 
     wire: Wire
     changes: tuple[SettingsChange, ...] = ()
     masks: MaskPolicy | None = None
+    forgotten: tuple[ForgottenKeys, ...] = ()
 
     def at(self, life: Life, position: Tso) -> Wire:
         """Return how rows at a position are read."""

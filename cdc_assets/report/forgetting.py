@@ -32,6 +32,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  searched  {place.place}: {size}: {_found(place.having)}"
     for key in report.moved:
         yield f"  moved     a row of these keys had the key ({', '.join(key)}) as well, which is not forgotten"
+    if report.kept_out:
+        yield f"  kept out  {report.until}, by {report.kept_out}: what is read of the keys is left out and counted"
     yield f"  not ours  {report.feed}"
     yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
 

@@ -84,6 +84,7 @@ class TableStatus:
     missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
     `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
     it. `forecast` says when it will have caught up, `unfinished` of which rows it is not known that they are forgotten.
+    `kept_out` says, by decision, how many forgotten keys stay out.
     """
 
     changefeed: str
@@ -108,6 +109,7 @@ class TableStatus:
     cuts: tuple[str, ...] = ()
     forecast: Forecast | None = None
     unfinished: str = ""
+    kept_out: tuple[str, ...] = ()
 
     @property
     def wants_a_person(self) -> bool:

@@ -113,6 +113,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     stopped = ((table.state, str(table.name), table.reason, table.ways) for table in outcome.tables if table.reason)
     yield from ((line, True) for line in _stopped_lines(stopped))
     for table in outcome.tables:
+        if table.kept_out:
+            yield f"kept out: {table.name}: {counted(table.kept_out, 'record')} of forgotten keys", False
         if table.quarantined:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
@@ -170,6 +172,8 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> I
     yield from _lag_lines([row for row in rows if row.changefeed in landed], LANDED_LAG_HEADS)
     yield from (f"{row.table} {row.forecast.sentence}." for row in rows if row.forecast and row.forecast.sentence)
     for row in rows:
+        if row.kept_out:
+            yield f"kept out of {row.table}: {', '.join(row.kept_out)}"
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
         if row.unfinished:

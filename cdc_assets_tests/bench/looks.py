@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
@@ -59,6 +60,9 @@ class _Standing:
         return ()
 
     def settings_changes(self) -> Sequence[SettingsChange]:
+        return ()
+
+    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
         return ()
 
     def cut_requests(self) -> Sequence[CutRequest]:

@@ -31,7 +31,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Gap, Life, State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.model.table_history import FOREVER
+from cdc_assets.model.tso import FOREVER
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status

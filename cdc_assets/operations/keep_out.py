@@ -1,0 +1,112 @@
+"""Forgotten keys that stay out: `cdc-assets forget TABLE KEY… --until TIME [--name NAME]`, taken back by `--undo NAME`.
+
+The decision lies in the lake and has HMACs of the keys, never their values. Whatever plans windows obeys it
+(`planning.forgotten`): later input, rebuilds, replays, imports, extracts. It is made before rows are taken out, so that
+nothing that is planned from then on brings them back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Collection, Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.forgetting import ForgottenKeys, digest_key
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.tso import FOREVER, Tso
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.moments import parse_moment
+from cdc_assets.operations.named import is_called
+from cdc_assets.planning.forgotten import form_at
+from cdc_assets.types.key_digests import key_digests
+
+if TYPE_CHECKING:
+    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["keep_out", "let_in", "parse_until"]
+
+_MOST = 10_000
+"""Digests are kept in properties of a namespace, which every look reads."""
+
+
+def parse_until(text: str, cuts: Mapping[str, Tso]) -> Tso:
+    """Return the position through which rows are kept out: `forever`, or a moment as `parse_moment` takes it."""
+    return FOREVER if text == "forever" else parse_moment(text, cuts)
+
+
+def keep_out(
+    pipeline: Pipeline,
+    table: TableHistory,
+    schema: TableSchema,
+    keys: pa.Table,
+    lives: Collection[Life],
+    until: Tso,
+    name: str = "",
+) -> ForgottenKeys:
+    """Record that rows of keys are kept out of a table through a position, and return the decision.
+
+    `schema` has the columns by which the keys are meant, `keys` their values in the lake, `lives` are the tables of the
+    source that are looked through. A decision of the same name is replaced. Raises BadSettings.
+    """
+    seal, settings = pipeline.masks.seal, pipeline.settings
+    if seal is None:
+        raise BadSettings(
+            "forgotten keys are kept out by an HMAC of them, never by their values, and its key is missing. Give "
+            "privacy_key: {env: NAME} in the settings."
+        )
+    if until != FOREVER and not settings.source_options.wire.has_positions:
+        raise BadSettings(
+            "the rows of this changefeed carry no commit-ts, so nothing tells which of them are from before a moment. "
+            "Keep the keys out by --until forever."
+        )
+    if keys.num_rows > _MOST:
+        raise BadSettings(f"{keys.num_rows:,} keys came, and at most {_MOST:,} can be kept out by one decision.")
+    if name and not re.fullmatch(r"[\w.-]{1,60}", name):
+        raise BadSettings(f'"{name}" is no name of a decision; expected up to 60 letters, digits, ".", "_" and "-".')
+    called = table.last_name or table.life.born_as
+    digests = key_digests(keys, schema.in_lake, digest_key(seal, called)).unique().sort().to_pylist()
+    versions = [event.at for event in table.events if event.after == schema]
+    own = hashlib.sha256(f"{called.folded} {digests}".encode()).hexdigest()[:12]
+    decision = ForgottenKeys(
+        name or f"forget-{own}",
+        called,
+        tuple(sorted(lives)),
+        form_at(table, versions[-1] if versions else table.events[-1].at, schema),
+        seal.fingerprint,
+        tuple(digests),
+        until,
+        when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    for known in pipeline.lake.forgotten_keys():
+        if known.name == decision.name and known.table.folded != called.folded:
+            raise BadSettings(f"{known.name} is a decision about {known.table}. Give this one another --name.")
+    pipeline.lake.keep_decision(decision)
+    return decision
+
+
+def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> ForgottenKeys:
+    """Take a decision back, and return it: rows of its keys that come from then on are applied.
+
+    Those that were left out come with a rebuild. Raises BadSettings for a decision that there is not.
+    """
+    mine = [one for one in pipeline.lake.forgotten_keys() if is_called(table, (one.table, *one.lives))]
+    found = next((one for one in mine if one.name == name), None)
+    if found is None:
+        known = ", ".join(one.name for one in mine) or "none"
+        raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {known}.')
+    pipeline.lake.remove_decision(found)
+    changefeed, now = pipeline.settings.name, time.time_ns() // 1_000_000 << 18
+    text = f"{counted(len(found.digests), 'key')} of {found.name} are no longer kept out"
+    life = found.lives[0]
+    pipeline.ledger.record_ddl(changefeed, life, now, found.table, "let in", text, StepResult(), run)
+    pipeline.ledger.forget_comparison(changefeed, found.table)
+    return found

@@ -1,0 +1,148 @@
+"""Steps -> the same without the rows of forgotten keys, up to where nobody can tell which rows these are. Pure.
+
+A decision is about a table by its identity, and about whatever has its name: a table that is dropped and created anew
+is kept free of the keys from its first row. Where digests cannot tell, the table is held rather than let rows in:
+
+    without the key of the HMACs, or with another one
+    rows have another key, or one whose values compare otherwise
+    rows come from another table without row events, by EXCHANGE PARTITION
+    a table that stands already gets the name: what it has was never looked through
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cdc_assets.history.masks import origins
+from cdc_assets.model.forgetting import ForgottenKeys, KeyDigests, digest_key
+from cdc_assets.model.masks import SealKey
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, RecoverTable, RenameTable, Step, TagTable
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.key_digests import key_form
+
+__all__ = ["UnknownKeys", "digests_of", "forgotten_of", "form_at", "keeping_out", "undo_command"]
+
+
+def forgotten_of(decided: Iterable[ForgottenKeys], table: TableHistory) -> tuple[ForgottenKeys, ...]:
+    """Return the decisions about a table of the source."""
+    names = [name for name, _, _ in table.names]
+    return tuple(one for one in decided if one.concerns(table.life, names))
+
+
+def form_at(table: TableHistory, version: Tso, schema: TableSchema) -> tuple[str, ...]:
+    """Return by what rows of a version, with its columns, are told apart: by names of columns that stay."""
+    named = origins(table)
+    names = next((after for event, _, after in reversed(named) if event.at <= version), named[0][1] if named else {})
+    return key_form(schema, names)
+
+
+class UnknownKeys(Exception):
+    """A step after which rows of forgotten keys may be in the lake, the decision, and what a person can do first."""
+
+    def __init__(self, reason: str, decision: ForgottenKeys, *ways: str) -> None:
+        super().__init__(f"{reason}.")
+        self.ways = (*ways, f"let the rows in: {undo_command(decision)}")
+
+
+def keeping_out(
+    steps: Iterable[Step],
+    table: TableHistory,
+    lives: Mapping[Life, TableHistory],
+    decided: Sequence[ForgottenKeys],
+    seal: SealKey | None,
+    *,
+    stands: bool,
+) -> Iterator[Step]:
+    """Yield the steps of one table, or of a history table of it, without rows of forgotten keys.
+
+    `table` and `lives` are those of the source; `stands` says that the lake has the table.
+    """
+    mine, held = forgotten_of(decided, table), None
+    for step in steps:
+        if held is not None:
+            if isinstance(step, TagTable) and step.at < held.at:
+                yield step
+            continue
+        try:
+            if isinstance(step, ApplyRows) and mine:
+                _refuse_other_keys(step, mine, table)
+                step = replace(step, kept_out=digests_of(mine, seal), seal=seal)
+            elif isinstance(step, ExchangePartition):
+                other = lives.get(step.other.source)
+                _refuse_exchange(step, mine or (() if other is None else forgotten_of(decided, other)))
+            elif isinstance(step, (RenameTable, RecoverTable)) and stands:
+                _refuse_name(step, mine, table)
+        except UnknownKeys as problem:
+            at = min(step.lo + 1, step.hi) if isinstance(step, ApplyRows) else step.at
+            step = held = HoldTable(step.life, at, str(problem), problem.ways)
+        yield step
+
+
+def digests_of(decided: Sequence[ForgottenKeys], seal: SealKey | None) -> tuple[KeyDigests, ...]:
+    """Return the digests of decisions, for windows; raises UnknownKeys where their HMACs have another key."""
+    found: dict[TableId, dict[str, Tso]] = {}
+    for one in decided:
+        if seal is None or seal.fingerprint != one.seal:
+            what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
+            reason = f"{_kept_out(one)}, and {what}: nobody can tell which rows these are"
+            raise UnknownKeys(reason, one, "give privacy_key as it was when they were forgotten")
+        until = found.setdefault(one.table.folded, {})
+        until |= {digest: max(one.until, until.get(digest, one.until)) for digest in one.digests}
+    return tuple(KeyDigests(digest_key(seal, table), until) for table, until in found.items() if seal is not None)
+
+
+def _refuse_other_keys(step: ApplyRows, mine: Sequence[ForgottenKeys], table: TableHistory) -> None:
+    """Raise where a window's rows are not told apart as those of the decisions are."""
+    read = sorted({(file.root, file.version) for file in step.files})
+    schemas = [(version, step.schemas[root, version][1]) for root, version in read]
+    schemas += [(event.at, event.after) for event in table.events if event.at <= step.ddl][-1:]
+    for version, schema in schemas:
+        form = form_at(table, version, schema)
+        other = next((one for one in mine if one.form != form), None)
+        if other is not None:
+            raise UnknownKeys(
+                f"{_kept_out(other)} by ({'; '.join(other.form)}), and rows of version {version} are told apart by "
+                f"({'; '.join(form) or 'no key'}): nobody can tell which of them are meant",
+                other,
+                "forget them by the key as it is now, in place of the former one: cdc-assets forget "
+                f"{shlex.quote(str(table.last_name or table.life))} KEY --until … --name {other.name}",
+            )
+
+
+def _refuse_exchange(step: ExchangePartition, found: Sequence[ForgottenKeys]) -> None:
+    if found:
+        raise UnknownKeys(
+            f"{_kept_out(found[0])}, and EXCHANGE PARTITION of {step.life} with {step.other} brings rows that are not "
+            "looked through",
+            found[0],
+        )
+
+
+def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys], table: TableHistory) -> None:
+    """Raise where a table that stands gets the name of a decision: what it has was not looked through."""
+    name = table.name_at(step.at)
+    if name is None or table.names[0][0].folded == name.folded:
+        return
+    for one in mine:
+        if one.table.folded == name.folded and table.life not in one.lives:
+            raise UnknownKeys(
+                f"it gets the name {name}, {_kept_out(one)}, and it may have had such rows before",
+                one,
+                f"forget the keys there, too: cdc-assets forget {shlex.quote(str(table.life))} KEY --until … "
+                f"--name {one.name}",
+            )
+
+
+def _kept_out(one: ForgottenKeys) -> str:
+    count = len(one.digests)
+    return f"rows of {count:,} forgotten {'key' if count == 1 else 'keys'} are kept out of {one.table} ({one.name})"
+
+
+def undo_command(one: ForgottenKeys) -> str:
+    """Return the command that takes a decision back."""
+    return f"cdc-assets forget {shlex.quote(str(one.table))} --undo {one.name}"

@@ -1,0 +1,77 @@
+"""Keys of rows as HMACs: by these a row is known whose key is kept nowhere.
+
+A key has one digest however wide its columns are and however its texts are spelled, as far as the table takes them for
+equal. What makes another digest of a key that is the same to the source is in `key_form`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.model.forgetting import KeyDigests
+from cdc_assets.model.masks import Mask
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.collations import is_plain
+from cdc_assets.types.masks import family_of, masked_array
+from cdc_assets.types.mysql_types import type_text
+
+__all__ = ["forgotten_rows", "key_digests", "key_form"]
+
+_DIGITS = 32
+"""128 bits in hex: none of a thousand million keys has the digest of another one by chance."""
+
+_NULL = "null"
+
+
+def key_digests(keys: pa.Table, schema: TableSchema, key: bytes) -> pa.Array:
+    """Return the digests of keys by an HMAC with `key`, in hex.
+
+    `keys` are columns of a table with the lake's values, in the order of its key; NULL is a value of its own.
+    """
+    parts = [
+        pc.fill_null(masked_array(keys.column(place), replace(schema.column(name), mask=Mask("hash", key=key))), _NULL)
+        for place, name in enumerate(keys.column_names)
+    ]
+    if len(parts) > 1:
+        together = Column("key", "VARCHAR", collation="binary", mask=Mask("hash", key=key))
+        parts = [masked_array(pc.binary_join_element_wise(*parts, ","), together)]
+    return pc.utf8_slice_codeunits(parts[0], 0, _DIGITS)
+
+
+def forgotten_rows(rows: pa.Table, schema: TableSchema, known: KeyDigests, position: pa.ChunkedArray | Tso) -> pa.Array:
+    """Mark the rows of forgotten keys at positions through which they are kept out."""
+    digests = key_digests(rows.select(list(schema.key)), schema, known.key)
+    place = pc.index_in(digests, value_set=pa.array(known.until.keys(), pa.string()))
+    until = pa.array(known.until.values(), pa.int64()).take(place)
+    return pc.fill_null(pc.greater_equal(until, position), False)
+
+
+def key_form(schema: TableSchema, origins: Mapping[str, str]) -> tuple[str, ...]:
+    """Return by what a table's keys are told apart: equal texts mean that a key has the same digest in both.
+
+    `origins` are names of columns that stay, by the present ones.
+    """
+    return tuple(_form(schema.column(name), origins.get(name, name)) for name in schema.key)
+
+
+def _form(column: Column, origin: str) -> str:
+    kept = column.in_lake
+    if kept is None:
+        return f"{origin} is not in the lake"
+    family = family_of(kept)
+    match family:
+        case "integer":
+            sense = ""
+        case "decimal":
+            sense = f" with {kept.scale} digits"
+        case "text":
+            sense = "" if is_plain(kept.compares_by or "") else f" by {kept.compares_by}"
+        case _:
+            sense = f" ({type_text(kept)})"
+    masked = "" if column.mask is None else f", {column.mask.fingerprint}"
+    return f"{origin}: {family}{sense}{masked}"

@@ -1,0 +1,254 @@
+"""Forgotten keys stay out of what is applied later, however it comes; nobody keeps their values for that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.io.sealing import is_sealed
+from cdc_assets.lake.decisions import format_decision, parse_decisions
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys
+from cdc_assets.model.progress import Life, State
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import Step
+from cdc_assets.model.tso import FOREVER
+from cdc_assets.operations.forget import forget
+from cdc_assets.operations.keep_out import let_in
+from cdc_assets.operations.replay import replay
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import Plan
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
+
+Row = tuple[str, int, int | str, str]
+
+
+class Shop:
+    """A little feed that is applied to a lake in memory, whose forgotten keys have an HMAC."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+        monkeypatch.setenv("PRIVACY_KEY", "one key")
+        monkeypatch.setenv("OTHER_KEY", "another key")
+        self.feed = LittleFeed(directory)
+        self.more: dict[str, Any] = {"privacy_key": {"env": "PRIVACY_KEY"}, **more}
+        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+
+    def pipeline(self, lake: MemoryLake | None = None) -> Pipeline:
+        settings = self.feed.settings(**self.more)
+        return Pipeline(settings, settings.open_source(), lake or self.lake, self.ledger)
+
+    def write(self, *rows: Row, table: str = "shop.t", version: int = FIRST) -> None:
+        self.feed.rows(table, version, rows)
+
+    def apply(self, through: int, *rows: Row) -> Outcome:
+        if rows:
+            self.write(*rows)
+        self.feed.publish(through)
+        return self.pipeline().apply("run")
+
+    def forget(self, *keys: str, until: int = FOREVER, table: str = "shop.t", **more: Any) -> ForgetReport:
+        lake = MemoryForgetting(self.lake)
+        return forget(self.pipeline(), lake, table, [[key] for key in keys], until=until, **more)
+
+    def rebuilt(self) -> MemoryLake:
+        """Return what a rebuild makes: the same decisions, all input anew."""
+        lake = MemoryLake()
+        lake.forgotten = self.lake.forgotten
+        self.pipeline(lake).apply("rebuild")
+        return lake
+
+
+def rows(lake: MemoryLake, table: str = "shop.t", kind: str = "") -> list[tuple[Any, ...]]:
+    found = next(one for life, one in lake.tables.items() if life.kind == kind and str(life.born_as) == table)
+    return sorted((row["id"], row["v"]) for row in found.rows.to_pylist())
+
+
+def of(outcome: Outcome, table: str = "shop.t") -> TableOutcome:
+    return next(one for one in outcome.tables if str(one.name) == table)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    shop = Shop(tmp_path, monkeypatch)
+    shop.feed.create("shop.t")
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    return shop
+
+
+def test_a_forgotten_key_stays_out_of_later_windows_and_is_counted(shop: Shop) -> None:
+    report = shop.forget("1")
+    assert (report.complete, report.until, rows(shop.lake)) == (True, "for ever", [(2, "two")])
+    outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("D", FIRST + 13, 1, ""))
+    assert (of(outcome).state, of(outcome).kept_out, rows(shop.lake)) == (State.APPLIED, 2, [(2, "dos")])
+    said = [(entry.action, entry.query) for entry in shop.ledger.journal("little")]
+    assert ("kept out", "2 records of forgotten keys") in said
+
+
+def test_every_kind_and_a_rebuild_leave_the_key_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path, monkeypatch)
+    shop.feed.create("shop.t")
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    shop.forget("1")
+    shop.more["history"] = {"shop.*": ["log", "scd2"]}  # switched on later, made of the input from the beginning
+    shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"))
+    for lake in (shop.lake, shop.rebuilt()):
+        assert [rows(lake, kind=kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
+
+
+def test_rows_after_the_moment_come_in_and_a_rebuild_gives_the_same(shop: Shop) -> None:
+    shop.forget("1", until=FIRST + 15)
+    shop.apply(FIRST + 29, ("U", FIRST + 15, 1, "same person"), ("I", FIRST + 16, 1, "another one"))
+    assert rows(shop.lake) == rows(shop.rebuilt()) == [(1, "another one"), (2, "two")]
+
+
+def test_input_that_is_not_applied_yet_does_not_matter(shop: Shop) -> None:
+    shop.write(("U", FIRST + 11, 1, "due"))
+    shop.feed.publish(FIRST + 19)
+    assert shop.forget("1").complete
+    shop.pipeline().apply("run")
+    assert rows(shop.lake) == [(2, "two")]
+
+
+def test_a_record_of_the_key_that_does_not_fit_is_left_out_and_not_set_aside(shop: Shop) -> None:
+    shop.forget("1")
+    outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "x" * 50), ("U", FIRST + 12, 2, "dos"))
+    assert (of(outcome).state, rows(shop.lake)) == (State.APPLIED, [(2, "dos")])
+
+
+def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(shop: Shop) -> None:
+    shop.forget("1")
+    shop.more["quarantine"] = True
+    shop.apply(FIRST + 19, ("U", FIRST + 11, "1x", "a word of the row"))
+    (kept,) = shop.lake.kept.values()
+    assert b"a word of the row" not in kept.raw
+    assert is_sealed(kept.raw)
+
+
+def test_a_record_that_was_set_aside_before_brings_no_row_when_it_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch, quarantine=True)
+    shop.feed.create("shop.t")
+    bad = shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "x" * 50), ("I", FIRST + 2, 2, "y" * 50)])
+    shop.feed.publish(FIRST + 9)
+    shop.pipeline().apply("run")
+    shop.forget("1")
+    bad.write_bytes(bad.read_bytes().replace(b"x" * 50, b"uno").replace(b"y" * 50, b"dos"))
+    (done,) = replay(shop.pipeline())
+    assert (done.reason, rows(shop.lake)) == ("", [(2, "dos")])
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [({"privacy_key": None}, "no privacy_key"), ({"privacy_key": {"env": "OTHER_KEY"}}, "another")]
+)
+def test_without_the_key_of_the_digests_a_table_is_held_and_no_row_comes_in(
+    shop: Shop, given: dict[str, Any], what: str
+) -> None:
+    shop.forget("1")
+    shop.more, shop.ledger = {**shop.more, **given}, Ledger("sqlite://")  # the ledger has what was sealed by the key
+    outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"))
+    assert of(outcome).state is State.HELD
+    assert what in of(outcome).reason
+    assert any("--undo" in way for way in of(outcome).ways)
+    assert rows(shop.lake) == [(2, "two")]
+    shop.more["privacy_key"], shop.ledger = {"env": "PRIVACY_KEY"}, Ledger("sqlite://")
+    shop.apply(FIRST + 20)
+    assert rows(shop.lake) == [(2, "dos")]
+
+
+def test_a_table_that_is_renamed_or_made_anew_stays_free_of_the_key(shop: Shop) -> None:
+    shop.forget("1")
+    shop.feed.ddl("shop.u", FIRST + 20, "RENAME TABLE `t` TO `u`", 14)
+    shop.write(("U", FIRST + 21, 1, "renamed"), ("U", FIRST + 22, 2, "dos"), table="shop.u", version=FIRST + 20)
+    shop.feed.create("shop.t", FIRST + 30)
+    shop.write(("I", FIRST + 31, 1, "anew"), ("I", FIRST + 32, 3, "three"), version=FIRST + 30)
+    outcome = shop.apply(FIRST + 39)
+    assert {one.state for one in outcome.tables} == {State.APPLIED}
+    found = {str(table.name): rows_of(table.rows.to_pylist()) for table in shop.lake.tables.values()}
+    assert found == {"shop.u": [(2, "dos")], "shop.t": [(3, "three")]}
+
+
+def rows_of(found: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((row["id"], row["v"]) for row in found)
+
+
+def test_a_table_that_stands_is_held_before_it_gets_the_name(shop: Shop) -> None:
+    shop.feed.create("shop.fresh", FIRST + 10)
+    shop.write(("I", FIRST + 11, 1, "copied"), table="shop.fresh", version=FIRST + 10)
+    shop.apply(FIRST + 12)
+    shop.forget("1")
+    shop.feed.ddl("shop.old", FIRST + 20, "RENAME TABLE `t` TO `old`, `fresh` TO `t`", 14)
+    shop.feed.ddl("shop.t", FIRST + 20, "RENAME TABLE `t` TO `old`, `fresh` TO `t`", 14)
+    shop.write(("U", FIRST + 21, 1, "again"), version=FIRST + 20)
+    outcome = shop.apply(FIRST + 29)
+    assert of(outcome, "shop.t").state is State.HELD
+    assert "it gets the name shop.t" in of(outcome, "shop.t").reason
+    assert rows(shop.lake, "shop.fresh") == [(1, "copied")]
+    (decision,) = shop.lake.forgotten.values()
+    shop.forget("1", table="shop.t", name=decision.name)
+    shop.apply(FIRST + 30)
+    assert (rows(shop.lake, "shop.fresh"), rows(shop.lake)) == ([], [(2, "two")])
+
+
+def test_a_key_of_another_type_holds_until_it_is_forgotten_by_that(shop: Shop) -> None:
+    shop.forget("1")
+    key = {"ColumnName": "id", "ColumnType": "VARCHAR", "ColumnPrecision": "20", "ColumnNullable": "false",
+           "ColumnIsPk": "true"}  # fmt: skip
+    columns = [key, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}]
+    query = "ALTER TABLE `t` MODIFY COLUMN `id` VARCHAR(20)"
+    written = document("shop", "t", FIRST + 20, Query=query, Type=12, TableColumns=columns)
+    write_schema(shop.feed.bucket, written)
+    shop.write(("I", FIRST + 21, "01", "another"), ("I", FIRST + 22, "1", "uno"), version=FIRST + 20)
+    outcome = shop.apply(FIRST + 29)
+    assert of(outcome).state is State.HELD
+    assert "id: integer" in of(outcome).reason
+    assert "id: text" in of(outcome).reason
+    (decision,) = shop.lake.forgotten.values()
+    shop.forget("1", name=decision.name)
+    outcome = shop.apply(FIRST + 30)
+    assert rows(shop.lake) == [("01", "another"), ("2", "two")]
+
+
+def test_the_decision_has_no_value_and_is_taken_back_by_name(shop: Shop) -> None:
+    shop.forget("2")
+    (decision,) = shop.lake.forgotten.values()
+    properties = format_decision("little", decision)
+    assert parse_decisions(properties, "little", ForgottenKeys) == [decision]
+    assert re.fullmatch(r"[0-9a-f]{32}", ",".join(decision.digests))
+    assert decision.is_of("shop.t@1.log", TableId("shop", "T"))
+    with pytest.raises(BadSettings, match=f"known are: {decision.name}"):
+        let_in(shop.pipeline(), "shop.t", "other")
+    let_in(shop.pipeline(), "shop.t", decision.name)
+    shop.apply(FIRST + 19, ("U", FIRST + 12, 2, "dos"))
+    assert rows(shop.lake) == [(1, "one"), (2, "dos")]
+
+
+def test_keys_are_kept_out_by_an_hmac_alone(shop: Shop) -> None:
+    shop.more["privacy_key"] = None
+    with pytest.raises(BadSettings, match="privacy_key"):
+        shop.forget("1")
+    assert rows(shop.lake) == [(1, "one"), (2, "two")]
+
+
+def test_a_new_table_planned_before_its_keys_were_forgotten_is_planned_again(shop: Shop) -> None:
+    shop.feed.create("shop.n", FIRST + 20)
+    shop.write(("I", FIRST + 21, 1, "one"), ("I", FIRST + 22, 2, "two"), table="shop.n", version=FIRST + 20)
+    shop.feed.publish(FIRST + 29)
+    pipeline = shop.pipeline()
+
+    def forgotten_once(step: Step, planned: Plan, table: TableRun) -> None:
+        if not shop.lake.forgotten:
+            shop.forget("1", table="shop.n")
+
+    pipeline.after = forgotten_once
+    pipeline.apply("run")
+    assert rows(shop.lake, "shop.n") == [(2, "two")]
+    assert shop.lake.tables[Life(TableId("shop", "n"), FIRST + 20)].progress.tso == FIRST + 29
