@@ -76,8 +76,8 @@ class PositionSort:
             return
         if self._waiting:
             self._write()
-        # Memory is mapped: what is not looked at is not read.
-        readers = [pa.ipc.open_file(pa.memory_map(str(self._path(file)))) for file in range(self._files)]
+        # Not mapped: pages of mapped files stay in memory, and count as this process's.
+        readers = [pa.ipc.open_file(pa.OSFile(str(self._path(file)))) for file in range(self._files)]
         begin = min(batch.first for batch in self._batches) - 1
         for end in self._ends():
             found = []

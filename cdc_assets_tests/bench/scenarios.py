@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from cdc_assets.lake.state import LakeState
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.contenders import KINDS
@@ -25,7 +27,12 @@ from cdc_assets_tests.bench.dumps import dump, fingerprint_of_dumped, quiet
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
 from cdc_assets_tests.bench.measuring import Cost, contend, run
-from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake, rows_of_lake
+from cdc_assets_tests.bench.rows import (
+    fingerprint_of_files,
+    fingerprint_of_lake,
+    fingerprint_of_rows,
+    rows_of_lake,
+)
 
 __all__ = ["SCENARIOS", "Figure", "Place"]
 
@@ -302,6 +309,41 @@ def _times(
 def history_long(place: Place) -> Iterator[Figure]:
     """A thousand windows into one table of states, with maintenance every hundred."""
     yield from _long_life(place, "history-long", "scd2", 1.3)
+
+
+@_scenario
+def extract(place: Place) -> Iterator[Figure]:
+    """The changes of a great range as one file, from the feed and from the log, beside a quarter of them."""
+    name, peaks = "extract", dict[str, list[int]]()
+    for changes in (place.of(1_250_000, 25), place.of(5_000_000, 100)):
+        feed, lake = place.feed(f"feed-{changes}"), place.at("lakes") / str(changes)
+        through = feed.append(changes, changes // 2, fill=changes // 2, files=max(1, changes // 250_000))
+        for source in ("feed", "log"):
+            if source == "log":
+                _apply(feed, lake, "log")
+            out = place.at(f"from-{source}-{changes}")
+            span = ["--from", "1", "--to", str(through), "--history", "*.*=log"]
+            command = [*PYTHON, "extract", str(feed.name(0)), *feed.flags, "--warehouse", str(lake), *span]
+            cost = run([*command, "--out", str(out), "--json"])
+            _check_extract(feed, out / "changes.parquet", changes)
+            shown = json.loads(cost.output)
+            notes = {"from": shown["source"], **_whole(cost)}
+            yield Figure(name, f"{changes:,} changes from the {source} to a file", cost.wall_seconds, notes=notes)
+            peaks.setdefault(source, []).append(cost.peak_pss_mb)
+    for source, (quarter, whole) in peaks.items():
+        notes = {"peak_pss_mb": whole, "peak_pss_mb_of_a_quarter": quarter}
+        what = f"four times the changes from the {source}, peak memory"
+        yield Figure(name, what, whole / max(1, quarter), "x", 1.5, notes=notes)
+
+
+def _check_extract(feed: Feed, file: Path, changes: int) -> None:
+    """Raise AssertionError unless an extract has so many changes in their order, which lead to the rows of a feed."""
+    rows = pq.read_table(file)
+    positions = rows.column("_cdc_position").to_numpy()
+    assert len(positions) == changes, f"{file}: {len(positions)} changes, expected {changes}"
+    assert (positions[1:] >= positions[:-1]).all(), f"{file}: changes are not in their order"
+    wanted, found = fingerprint_of_files(feed), fingerprint_of_rows(feed, rows, "log")
+    assert wanted == found, f"{file}: {found} rows and hash, expected {wanted}"
 
 
 @_scenario

@@ -93,6 +93,17 @@ def piecemeal() -> Iterator[None]:
         yield
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells which files a process maps")
+def test_changes_that_lie_on_disk_are_no_memory_of_the_process(tmp_path: Path) -> None:
+    waiting = PositionSort(tmp_path, "position")
+    with piecemeal():
+        for position in (3, 1, 2, 0):
+            waiting.add(pa.table({"position": [position] * 3}))
+        found = [(rows, str(tmp_path) in Path("/proc/self/maps").read_text()) for rows in waiting.ranges()]
+    assert [set(rows.column("position").to_pylist()) for rows, _ in found] == [{0}, {1}, {2}, {3}]
+    assert not any(is_mapped for _, is_mapped in found)
+
+
 def check_log(logged: Feed, feed: Feed, name: str, since: int, until: int) -> None:
     """An extract from a log has the changes that one from the feed has, but for those that a DDL made."""
     with piecemeal():
