@@ -340,9 +340,9 @@ class MemoryLake:
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
 
-    def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
+    def changes(self, life: Life, since: Tso, until: Tso, equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
         at, rows = "_cdc_position", self.tables[life].rows
-        rows = rows.filter((pc.field(at) > since) & (pc.field(at) <= until))
+        rows = _with_values(rows.filter((pc.field(at) > since) & (pc.field(at) <= until)), equal)
         yield from (rows.slice(start, 7) for start in range(0, rows.num_rows, 7))
 
     def scan(self, life: Life) -> MemoryScan:
@@ -728,11 +728,18 @@ class MemoryScan:
     def rows(self) -> int:
         return len(self.table)
 
-    def pieces(self) -> Sequence[pa.Table]:
-        return [self.table.slice(start, 7) for start in range(0, self.table.num_rows, 7)]
+    def pieces(self, equal: Mapping[str, object] = {}) -> Sequence[pa.Table]:
+        rows = _with_values(self.table, equal)
+        return [rows.slice(start, 7) for start in range(0, rows.num_rows, 7)]
 
-    def read(self, piece: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def read(self, piece: pa.Table, columns: Sequence[str], equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
         yield piece.select(list(columns))
+
+
+def _with_values(rows: pa.Table, equal: Mapping[str, object]) -> pa.Table:
+    for name, value in equal.items():
+        rows = rows.filter(pc.field(name) == pa.scalar(value, rows.schema.field(name).type))
+    return rows
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ images share their position, so no record is cut in two. Without commit-ts every
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ from cdc_assets.formats import (
     position_column,
     shape_of,
 )
-from cdc_assets.model.reports import FileStats, Reject
+from cdc_assets.model.reports import FileStats, KeyRange, Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
@@ -63,6 +64,7 @@ __all__ = [
     "file_stats",
     "hash_probe",
     "in_shape",
+    "key_ranges",
     "may_be_due",
     "no_changes",
     "of_keys",
@@ -340,7 +342,35 @@ def file_stats(split: Split) -> FileStats:
     low, high = min(lows) if lows else None, max(highs) if highs else None
     whole = split.file.piece or split.file.bounds is not None  # what a source cuts out is whole
     size = split.file.size if whole else len(split.data)
-    return FileStats(split.file.path, size, split.file.etag, rows, low, high, decoded.notes)
+    keys = () if split.foreign else key_ranges(decoded.changes, split.schema)
+    return FileStats(split.file.path, size, split.file.etag, rows, low, high, decoded.notes, keys)
+
+
+def key_ranges(changes: pa.Table, schema: TableSchema) -> tuple[KeyRange, ...]:
+    """Return the ranges of key columns of numbers, days and times; texts, masked columns and NULLs have none.
+
+    Equal values have equal numbers in the same unit, so a value whose number is outside of a range is not there.
+    """
+    found = []
+    for name in schema.key if changes.num_rows else ():
+        values = changes.column(name) if name in changes.column_names else None
+        unit = _unit(values.type) if values is not None and schema.column(name).mask is None else ""
+        if values is not None and unit and not values.null_count:
+            both = pc.min_max(values)
+            found.append(KeyRange(name, unit, _whole_number(both["min"]), _whole_number(both["max"])))
+    return tuple(found)
+
+
+def _unit(kind: pa.DataType) -> str:
+    """Return in what values of a type are counted where they are ordered as numbers, "" for others."""
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return "number"
+    return str(kind) if pa.types.is_date32(kind) or pa.types.is_timestamp(kind) else ""
+
+
+def _whole_number(value: pa.Scalar) -> int:
+    number: int = math.floor(value.as_py()) if _unit(value.type) == "number" else value.value
+    return number
 
 
 # --- rows by their keys, as the collation of each column compares ----------------------------------------------------

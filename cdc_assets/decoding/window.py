@@ -54,7 +54,7 @@ from cdc_assets.formats import (
 )
 from cdc_assets.io.sealing import seal
 from cdc_assets.model.masks import SealKey
-from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
+from cdc_assets.model.reports import AlikeKeys, FileStats, KeyRange, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import with_column
@@ -364,7 +364,19 @@ def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
             notes[rule] = notes.get(rule, 0) + count
         low = min(last.min_commit_ts, one.min_commit_ts)
         high = max(ts for ts in (last.max_commit_ts, one.max_commit_ts, low) if ts is not None)
-        files[-1] = replace(last, rows=last.rows + one.rows, min_commit_ts=low, max_commit_ts=high, notes=notes)
+        keys = _in_both(last.keys, one.keys)
+        rows = last.rows + one.rows
+        files[-1] = replace(last, rows=rows, min_commit_ts=low, max_commit_ts=high, notes=notes, keys=keys)
+
+
+def _in_both(some: Iterable[KeyRange], more: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
+    """Return the ranges of two blocks together, of the columns that have one in both."""
+    others = {(one.column, one.unit): one for one in more}
+    return tuple(
+        replace(one, low=min(one.low, other.low), high=max(one.high, other.high))
+        for one in some
+        if (other := others.get((one.column, one.unit))) is not None
+    )
 
 
 def sentence(reject: Reject) -> str:

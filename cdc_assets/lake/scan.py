@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable
 
@@ -41,14 +42,19 @@ class TableScan:
         """Return the Arrow types of columns."""
         return schema_to_pyarrow(self._table.schema().select(*columns), include_field_ids=False)
 
-    def pieces(self, condition: str = "") -> Sequence[FileScanTask]:
-        """Return its data files, each with its delete files; of those that have no row for a condition, none."""
-        with answering():
-            return tuple(self._table.scan(condition or AlwaysTrue()).plan_files())
+    def pieces(self, equal: Mapping[str, object] = {}, condition: str = "") -> Sequence[FileScanTask]:
+        """Return its data files, each with its delete files; those that by their bounds have no such row are left out.
 
-    def read(self, piece: FileScanTask, columns: Sequence[str], condition: str = "") -> Iterator[pa.Table]:
-        """Yield the rows of a data file that fulfil a condition (of Iceberg's expressions), batch by batch."""
-        scan = self._table.scan(condition or AlwaysTrue(), tuple(columns))
+        Rows are wanted that fulfil a condition of Iceberg's expressions, and have these numbers by column.
+        """
+        with answering():
+            return tuple(self._table.scan(_such_rows(equal, condition)).plan_files())
+
+    def read(
+        self, piece: FileScanTask, columns: Sequence[str], equal: Mapping[str, object] = {}, condition: str = ""
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a data file that fulfil a condition and have these numbers, batch by batch."""
+        scan = self._table.scan(_such_rows(equal, condition), tuple(columns))
         with answering():
             reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
             # What PyIceberg has in public holds a whole data file at once, of several gigabytes once it is decoded.
@@ -56,12 +62,22 @@ class TableScan:
             for batch in reader._record_batches_from_scan_tasks_and_deletes([piece], deletes):
                 yield pa.Table.from_batches([batch]).select(list(columns))
 
-    def where(self, condition: str, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Yield the rows that fulfil a condition, batch by batch; of all columns if none is named."""
-        for piece in self.pieces(condition):
-            yield from self.read(piece, columns or list(self.columns), condition)
+    def where(
+        self, condition: str, columns: Sequence[str] = (), equal: Mapping[str, object] = {}
+    ) -> Iterator[pa.Table]:
+        """Yield the rows that fulfil a condition and have these numbers, batch by batch; by default all columns."""
+        for piece in self.pieces(equal, condition):
+            yield from self.read(piece, columns or list(self.columns), equal, condition)
 
     def count(self, condition: str) -> int:
         """Return how many rows there are in files of which all rows fulfil a condition, or none. Reads no data file."""
-        pieces = self.pieces(condition)
+        pieces = self.pieces(condition=condition)
         return sum(one.file.record_count - sum(gone.record_count for gone in one.delete_files) for one in pieces)
+
+
+def _such_rows(equal: Mapping[str, object], condition: str) -> BooleanExpression:
+    """Return the filter for rows; a number is an int or a Decimal, as the column has it."""
+    found: BooleanExpression = parse(condition) if condition else AlwaysTrue()
+    for name, value in equal.items():
+        found = And(found, EqualTo(name, value))  # type: ignore[call-arg, arg-type]  # by place, as it documents
+    return found

@@ -132,9 +132,12 @@ class Lake:
 
         return TableScan(self.state, self.state.find(life))
 
-    def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
-        """Return the changes of a log at positions in (since, until], in no particular order. Starts no JVM."""
-        return self.scan(life).where(f"{POSITION} > {since} AND {POSITION} <= {until}")
+    def changes(self, life: Life, since: Tso, until: Tso, equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
+        """Return the changes of a log at positions in (since, until] that have these numbers, in no particular order.
+
+        Starts no JVM.
+        """
+        return self.scan(life).where(f"{POSITION} > {since} AND {POSITION} <= {until}", equal=equal)
 
     def look_at_states(self, life: Life, since: Tso, schema: TableSchema) -> str:
         """Return what is wrong with states that were written since a position, "" for nothing. Starts no JVM."""

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import fields
+from dataclasses import astuple, fields, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State, source_of
-from cdc_assets.model.reports import FileStats, StepResult
+from cdc_assets.model.reports import FileStats, KeyRange, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SettledFiles
 from cdc_assets.model.tso import Tso
@@ -53,6 +53,7 @@ def _columns() -> tuple[sa.Column[Any], ...]:
         sa.Column("run", sa.Text, nullable=False),
         sa.Column("snapshot", sa.BigInteger),
         sa.Column("read_at", sa.Float, nullable=False),
+        sa.Column("key_ranges", sa.Text, nullable=False),
     )
 
 
@@ -381,6 +382,7 @@ class Ledger:
                 "run": run,
                 "snapshot": snapshot,
                 "read_at": time.time(),
+                "key_ranges": _format_key_ranges(stats.keys),
             }
             for stats in known.values()
         ]
@@ -455,10 +457,19 @@ class Ledger:
             replace_rows(connection, _SCHEMA_FILES, rows)
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
-        """Return the statistics of the files that were read for one table."""
-        query = select_everywhere(_OF_STATS, changefeed, ("life", str(life)))
+        """Return the statistics of the files that were read for one table, with the ranges of their keys."""
+        query = select_everywhere((*_OF_STATS, "key_ranges"), changefeed, ("life", str(life)))
         with self._database.read() as connection:
-            return tuple(FileStats(*row) for row in connection.execute(query))
+            rows = connection.execute(query).all()
+        return tuple(replace(FileStats(*row[:-1]), keys=_parse_key_ranges(row[-1])) for row in rows)
+
+    def forget_key_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
+        """Remove the ranges of keys of the files that were read for these tables: their ends are values."""
+        names = [str(life) for life in lives]
+        with self._database.write() as connection:
+            for table in (FILES, _SETTLED_FILES):
+                mine = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(names))
+                connection.execute(sa.update(table).where(mine).values(key_ranges="[]"))
 
     # --- fidelity ---
 
@@ -685,6 +696,14 @@ def _fields(entry: type, row: sa.Row[Any]) -> dict[str, Any]:
 
 _OF_STATS = ("path", "size", "etag", "rows", "min_commit_ts", "max_commit_ts")
 _OF_ENTRY = tuple(field.name for field in fields(FileEntry))
+
+
+def _format_key_ranges(ranges: Sequence[KeyRange]) -> str:
+    return json.dumps([astuple(one) for one in ranges])
+
+
+def _parse_key_ranges(text: str) -> tuple[KeyRange, ...]:
+    return tuple(KeyRange(*one) for one in json.loads(text))
 
 
 def _stats_of(changefeed: str) -> sa.Select[Any]:

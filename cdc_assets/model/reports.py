@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.tso import Tso
 
-__all__ = ["AlikeKeys", "FileStats", "Reject", "Report", "StagedWindow", "StepResult"]
+__all__ = ["AlikeKeys", "FileStats", "KeyRange", "Reject", "Report", "StagedWindow", "StepResult"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,24 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The whole numbers within which the values of a key column lie, [low, high], in a `unit` of the column's type.
+
+    Numbers with a fraction are rounded down, times are counted from 1970.
+    """
+
+    column: str
+    unit: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileStats:
     """Statistics of one file that was read: rows are records, commit-ts bounds are None for a file without any.
 
-    `notes` counts values changed by a rule of the type table, by (column, rule).
+    `notes` counts values changed by a rule of the type table, by (column, rule). `keys` are the ranges of those key
+    columns that have one.
     """
 
     path: str
@@ -58,6 +72,7 @@ class FileStats:
     min_commit_ts: Tso | None
     max_commit_ts: Tso | None
     notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    keys: tuple[KeyRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.split import of_keys
+from cdc_assets.decoding.split import key_ranges, of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
@@ -27,7 +28,7 @@ from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, Ta
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import FileStats
+from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso, tso_time
@@ -40,6 +41,7 @@ from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
 from cdc_assets.planning.value_settings import masks_of
+from cdc_assets.types.mysql_types import arrow_type, iceberg_type
 
 if TYPE_CHECKING:
     from cdc_assets.formats import SplitReader
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
 __all__ = ["ExplainedLake", "explain"]
 
 _READERS = 8
-"""Files are read side by side."""
+"""So many shares of files are read side by side."""
+_SHARE_FILES, _SHARE_BYTES = 50, 8 << 20
+"""Files that are decoded together: checking ten rows costs as much as ten thousand."""
 _FOREVER = 1 << 63
 _FILES = (".csv", ".json")
 """The ends of names of files, of whose records logs have the lines."""
@@ -158,17 +162,18 @@ def _of_input(
     gone = list(_gone(life, windows, expired, read_before))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
     found: list[tuple[tuple[Tso, bool, str, int], _Image]] = []
+    stats = {one.path: one for one in pipeline.ledger.files_of(pipeline.settings.name, life.source)}
     with ThreadPoolExecutor(_READERS) as pool:
         tasks = [
-            pool.submit(_rows_of_key, step, place, pipeline.source.reader, wanted, schema)
+            pool.submit(_rows_of_key, step, share, pipeline.source.reader, wanted, schema)
             for step in windows
-            for place, file in enumerate(step.files)
-            if step.lo <= last and file.may_hold(_stats(read_before.get(file.path)), since, last)
+            if step.lo <= last
+            for share in _shares(step, stats, wanted, since, last)
         ]
         for task in tasks:
-            rows, problem = task.result()
+            rows, problems = task.result()
             found += [one for one in rows if since < one[1].position <= last]
-            gone += [problem] if problem else []
+            gone += problems
     return [image for _, image in sorted(found, key=lambda one: one[0])], gone
 
 
@@ -176,13 +181,13 @@ def _of_log(
     pipeline: Pipeline, present: Plan, history: TableHistory, wanted: pa.Table, since: Tso, last: Tso
 ) -> list[_Image] | None:
     """Return the images of the key in the table's log, in their order; None where it does not have all of them."""
-    schema = history.schema.in_lake
+    schema, numbers = history.schema.in_lake, _numbers(wanted)
 
     def mine(rows: pa.Table) -> pa.Table:
         numbered = _typed(rows, wanted).append_column(FILE, pa.array(range(rows.num_rows)))
         return rows.take(pc.cast(of_keys(numbered, wanted, schema).column(FILE), pa.int64()))
 
-    covered = changes_of_log(pipeline, present, history, since, last, mine)
+    covered = changes_of_log(pipeline, present, history, since, last, mine, numbers)
     if covered is None:
         return None
     columns, pieces = covered
@@ -205,29 +210,64 @@ def _columns_at(history: TableHistory, at: Tso) -> tuple[Column, ...]:
     return schema.in_lake.stored
 
 
-def _stats(entry: FileEntry | None) -> FileStats | None:
-    if entry is None:
-        return None
-    return FileStats(entry.path, entry.size, entry.etag, entry.rows, entry.min_commit_ts, entry.max_commit_ts)
-
-
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
+def _shares(
+    step: ApplyRows, stats: Mapping[str, FileStats], wanted: pa.Table, since: Tso, last: Tso
+) -> Iterator[list[int]]:
+    """Yield the files of a window that may have the key in (since, last], by their numbers, some at a time."""
+    share, size = list[int](), 0
+    numbers = {of: key_ranges(_with_key_of(step, wanted), schema) for of, (_, schema) in step.schemas.items()}
+    for place, file in enumerate(step.files):
+        known = stats.get(file.path)
+        if file.may_hold(known, since, last) and _may_have_key(step, file, known, numbers[file.root, file.version]):
+            share.append(place)
+            size += file.size
+        if len(share) == _SHARE_FILES or size >= _SHARE_BYTES:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share
+
+
+def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:
+    """Return whether the key of these numbers may be in a file by the ranges that are known of its key columns."""
+    of_file, schema = step.schemas[file.root, file.version][1], step.schema
+    if known is None or (known.size, known.etag) != (file.size, file.etag) or of_file.key != schema.key:
+        return True
+    mine = {one.column: one for one in numbers}
+    for theirs in known.keys:
+        own = mine.get(theirs.column)
+        if own is None or own.unit != theirs.unit or own.low in range(theirs.low, theirs.high + 1):
+            continue
+        if arrow_type(of_file.column(own.column)) == arrow_type(schema.column(own.column)):  # no DDL makes it another
+            return False
+    return True
+
+
+def _with_key_of(step: ApplyRows, wanted: pa.Table) -> pa.Table:
+    names = list(step.schema.key)
+    return wanted.rename_columns(names) if len(names) == wanted.num_columns else wanted
+
+
 def _rows_of_key(
-    step: ApplyRows, place: int, reader: SplitReader, wanted: pa.Table, present: TableSchema
-) -> tuple[list[tuple[tuple[Tso, bool, str, int], _Image]], str]:
-    """Return the images of the key in a file of a window, by what orders them, and why it cannot be read."""
-    file, schema = step.files[place], step.schema
+    step: ApplyRows, share: Sequence[int], reader: SplitReader, wanted: pa.Table, present: TableSchema
+) -> tuple[list[tuple[tuple[Tso, bool, str, int], _Image]], list[str]]:
+    """Return the images of the key in files of a window, by what orders them, and why some cannot be read."""
+    schema = step.schema
     if len(schema.key) != len(present.key):
-        return [], f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"
+        return [], [f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"]
     try:
-        changes = decode_window(step, reader, [place], quarantine=True).changes
-        keys = wanted.rename_columns(list(schema.key))
+        changes = decode_window(step, reader, share, quarantine=True).changes
+        keys = _with_key_of(step, wanted)
         keys = keys.cast(pa.schema([changes.schema.field(name) for name in schema.key]))
         mine = of_keys(changes, keys, schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
-        return [], f"{file.path} cannot be read: {error}"
+        if len(share) == 1:
+            return [], [f"{step.files[share[0]].path} cannot be read: {error}"]
+        alone = [_rows_of_key(step, [place], reader, wanted, present) for place in share]
+        return [image for images, _ in alone for image in images], [text for _, texts in alone for text in texts]
     column, names = position_column(mine), [column.name for column in schema.stored]
     images = [
         (
@@ -244,8 +284,9 @@ def _rows_of_key(
             ),
         )
         for row in mine.to_pylist()
+        for file in [step.files[row[FILE]]]
     ]
-    return images, ""
+    return images, []
 
 
 def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry]) -> Iterator[RowChange]:
@@ -317,12 +358,17 @@ def _gone(
 
 def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: pa.Table) -> dict[str, Any] | None:
     scan = lake.scan(life)
+    equal = {
+        name: value
+        for name, value in _numbers(wanted).items()
+        if scan.columns.get(name) == iceberg_type(schema.column(name))
+    }
     names = [column.name for column in schema.stored if column.name in scan.columns]
-    for piece in scan.pieces():
-        for rows in scan.read(piece, list(schema.key)):
+    for piece in scan.pieces(equal):
+        for rows in scan.read(piece, list(schema.key), equal):
             if not of_keys(_typed(rows, wanted), wanted, schema).num_rows:
                 continue
-            for whole in scan.read(piece, [*names, COMMIT_TS]):
+            for whole in scan.read(piece, [*names, COMMIT_TS], equal):
                 keys = _typed(whole.select(list(schema.key)), wanted)
                 numbered = keys.append_column(FILE, pa.array(range(whole.num_rows)))
                 mine = of_keys(numbered, wanted, schema)
@@ -330,6 +376,12 @@ def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: p
                     found: dict[str, Any] = whole.take(pc.cast(mine.column(FILE), pa.int64())).to_pylist()[0]
                     return found
     return None
+
+
+def _numbers(wanted: pa.Table) -> dict[str, object]:
+    """Return the numbers of a key by column, for which readers may look: no collation says what equals them."""
+    (row,) = wanted.to_pylist()
+    return {name: value for name, value in row.items() if isinstance(value, (int, Decimal))}
 
 
 def _typed(rows: pa.Table, wanted: pa.Table) -> pa.Table:

@@ -180,8 +180,11 @@ def changes_of_log(
     since: Tso,
     until: Tso,
     keys: Callable[[pa.Table], pa.Table] | None = None,
+    equal: Mapping[str, object] = {},
 ) -> tuple[TableSchema, _Pieces] | None:
     """Return the columns and changes of a table's log, or those that `keys` picks, but for what is in quarantine.
+
+    What `keys` picks has values in some columns of the source that are `equal` to these, so no others need be read.
 
     None where it does not cover the range or has other columns by now, or is held where it stands: it has values of
     other settings then.
@@ -196,11 +199,18 @@ def changes_of_log(
     if since < begins or any(event.at > until and event.changes for event in log.events):
         return None
     schema = log.schema.in_lake
+    renamed = {name for column in schema.columns if column.origin for name in (column.name, column.origin)}
+    mine, theirs = {column.name: column for column in schema.stored}, {one.name: one for one in history.schema.stored}
+    same = {
+        name: value
+        for name, value in equal.items()
+        if name not in renamed and name in mine and arrow_type(mine[name]) == arrow_type(theirs[name])
+    }
 
     def pieces() -> Iterator[pa.Table]:
         with TemporaryDirectory() as directory:
             found = PositionSort(Path(directory), POSITION)
-            for rows in pipeline.lake.changes(life, since, until):
+            for rows in pipeline.lake.changes(life, since, until, same):
                 rows = _shown(rows, schema)
                 found.add(rows if keys is None else keys(rows))
             for rows in found.ranges():

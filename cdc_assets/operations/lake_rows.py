@@ -31,11 +31,11 @@ class LakeRows(Protocol):
     def columns(self) -> Mapping[str, str]:
         """The types of its columns in Iceberg's words, by name in their order."""
 
-    def pieces(self) -> Sequence[Any]:
-        """Return its data files."""
+    def pieces(self, equal: Mapping[str, object] = {}) -> Sequence[Any]:
+        """Return its data files; of those that have no row with these numbers by column, none need be there."""
 
-    def read(self, piece: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the rows of a data file."""
+    def read(self, piece: Any, columns: Sequence[str], equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
+        """Yield the rows of a data file; of those without these numbers, none need be there."""
 
 
 class ScannedLake(Protocol):

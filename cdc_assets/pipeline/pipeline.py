@@ -123,8 +123,11 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
-    def changes(self, life: Life, since: Tso, until: Tso) -> Iterator[pa.Table]:
-        """The changes of a log at positions in (since, until], in no particular order, some at a time."""
+    def changes(self, life: Life, since: Tso, until: Tso, equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
+        """The changes of a log at positions in (since, until], in no particular order, some at a time.
+
+        Only those are wanted that have these numbers; others may come.
+        """
 
     def close(self) -> None:
         """Close what was opened."""

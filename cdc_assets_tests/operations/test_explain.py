@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats import UniformReader
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.explanation import RowExplanation
 from cdc_assets.operations.explain import explain
@@ -113,6 +114,53 @@ def test_what_is_not_applied_is_not_told_and_bounds_are_kept(tmp_path: Path) -> 
     assert [one.position for one in shop.explain("1").changes] == [FIRST + 1, FIRST + 3]
     assert [one.position for one in shop.explain("1", since=FIRST + 1).changes] == [FIRST + 3]
     assert [one.position for one in shop.explain("1", until=FIRST + 2).changes] == [FIRST + 1]
+
+
+class CountedReads:
+    """Counts the files of changes that are opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: list[str] = []
+        read = UniformReader.read
+
+        def counted(reader: UniformReader, path: str) -> Any:
+            self.paths.append(path.rsplit("/", 1)[1])
+            return read(reader, path)
+
+        monkeypatch.setattr(UniformReader, "read", counted)
+
+
+def numbered(*numbers: int) -> list[str]:
+    return [f"CDC{number:020d}.csv" for number in numbers]
+
+
+def test_only_files_whose_key_bounds_may_hold_the_key_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    for number in range(60):
+        at = FIRST + 10 * number
+        shop.feed.rows("shop.t", FIRST, [("I", at + 1, 10 * number, "a"), ("I", at + 2, 10 * number + 5, "b")])
+    shop.feed.rows("shop.t", FIRST, [("U", FIRST + 901, 40, "c"), ("D", FIRST + 902, 405, "b")])
+    shop.apply(FIRST + 1000)
+    reads = CountedReads(monkeypatch)
+    found = shop.explain("402"), shop.explain("405"), shop.explain("7")
+    assert sorted(reads.paths) == numbered(41, 41, 61, 61)
+    assert [[one.kind for one in row.changes] for row in found] == [[], ["insert", "delete"], []]
+
+
+def test_a_file_that_was_written_anew_or_never_read_is_opened_whatever_its_bounds_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    again = shop.feed.rows("shop.t", FIRST, [("I", FIRST + 2, 2, "b")])
+    shop.apply(FIRST + 5)
+    again.write_text(f'"I","t","shop",{FIRST + 2},1000,"b"\r\n', newline="")
+    shop.feed.rows("shop.t", FIRST, [("U", FIRST + 4, 3, "c")])
+    reads = CountedReads(monkeypatch)
+    shop.explain("1000")
+    assert sorted(reads.paths) == numbered(2, 3)
 
 
 def test_a_file_that_is_gone_is_named_with_its_positions(tmp_path: Path) -> None:

@@ -65,6 +65,17 @@ def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     assert "rebuild brings them back" in report.feed
 
 
+def test_the_ledger_keeps_no_range_of_keys_of_a_table_of_which_rows_were_forgotten(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 4711, "one"), ("I", FIRST + 2, 4720, "two"))
+    (life,) = shop.lake.tables
+    (before,) = shop.ledger.files_of("little", life)
+    assert [(one.column, one.low, one.high) for one in before.keys] == [("id", 4711, 4720)]
+    shop.forget("4711")
+    (after,) = shop.ledger.files_of("little", life)
+    assert (after.rows, after.keys) == (before.rows, ())
+
+
 def test_input_that_is_not_applied_is_named_by_its_file(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
