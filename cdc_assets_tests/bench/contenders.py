@@ -11,14 +11,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import SecretStr
+
+from cdc_assets.model.dumps import DumpSplit
 from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.operations.verify import VerifyOptions
+from cdc_assets.operations.verify import verify as compared
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-from cdc_assets.settings.initial import InitialSettings
+from cdc_assets.settings.initial import InitialSettings, ServerAddress
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
 from cdc_assets_tests.bench.rows import duck, spark_type_of, write_last_changes
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Laps = list[dict[str, float]]
+_PASSWORD = "BENCH_PASSWORD"
+"""The environment variable that has the password of a server."""
 CONTENDERS: dict[str, Callable[..., Any]] = {}
 
 
@@ -246,6 +254,38 @@ def planning(feed: dict[str, Any], lake: str) -> dict[str, Any]:
         "opened": [path[len(root) + 1 :] for path in opened],
         "listed_twice": len(scanned) - len(set(scanned)),
     }
+
+
+@_contender
+def read_source(uri: str, table: str, times: int) -> Laps:
+    """Read all rows of a server's table with the connections and the reader that comparing has, and drop them."""
+    timings = []
+    for _ in range(times):
+        with lap() as one:
+            source = ServerAddress(uri=SecretStr(uri), password={"env": _PASSWORD}).open(0)
+            (found,) = (one for one in source.dump().tables if str(one.id) == table)
+            splits = [split for file in found.files for split in source.splits(file)]
+
+            def read(split: DumpSplit) -> int:
+                return sum(block.changes.num_rows for block in source.reader.read(split, found, 0, {}))  # noqa: B023
+
+            with ThreadPoolExecutor(VerifyOptions().threads) as pool:
+                rows = sum(pool.map(read, splits))
+        timings.append({**dataclasses.asdict(one.measured), "rows": rows})
+    return timings
+
+
+@_contender
+def verify(feed: dict[str, Any], lake: str, uri: str, times: int, differing: int) -> Laps:
+    """Compare a table with its source, and check how many rows differ."""
+    timings, settings = [], _feed(feed).settings
+    server = ServerAddress(uri=SecretStr(uri), password={"env": _PASSWORD})
+    for _ in range(times):
+        with open_pipeline(settings, LakeSettings.from_warehouse(lake)) as pipeline, lap() as one:
+            (found,) = compared(pipeline, pipeline.lake, server.open, VerifyOptions(quiet=True))
+        assert (found.differing, found.missing, found.extra) == (differing, 0, 0), found
+        timings.append({**dataclasses.asdict(one.measured), "rows": found.source_rows})
+    return timings
 
 
 @_contender
