@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import tso_time
 
 __all__ = ["watching"]
@@ -20,8 +21,8 @@ def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:
         return
     if not sys.stderr.isatty():
 
-        def line(step: Any, number: int, count: int) -> None:
-            line_text = f"{number + 1}/{count} {type(step).__name__} {step.life.born_as} {tso_time(step.at)}"
+        def line(step: Any, table: TableId, number: int, count: int) -> None:
+            line_text = f"{number + 1}/{count} {type(step).__name__} {table} {tso_time(step.at)}"
             print(line_text, file=sys.stderr, flush=True)
 
         yield line
@@ -33,9 +34,7 @@ def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("reading the changefeed", total=None)
 
-        def bar(step: Any, number: int, count: int) -> None:
-            display.update(
-                task, description=f"{type(step).__name__} {step.life.born_as}", completed=number, total=count
-            )
+        def bar(step: Any, table: TableId, number: int, count: int) -> None:
+            display.update(task, description=f"{type(step).__name__} {table}", completed=number, total=count)
 
         yield bar

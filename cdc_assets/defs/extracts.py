@@ -11,16 +11,20 @@ backfills: outside the code location.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus
 from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
 from cdc_assets.defs.names import changes_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData, MetadataMissing
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, last_tso, wall_clock_ms
@@ -28,6 +32,7 @@ from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.run_batches import backoff_seconds
 from cdc_assets.settings.extracts import ExtractSettings
 
 __all__ = ["ExtractConfig", "extract_assets", "extract_job", "extract_sensor", "window_range"]
@@ -36,6 +41,14 @@ _AT_ONCE = 10
 """Windows that are asked for in a tick."""
 
 _HOUR_MS = 3_600_000
+_HOUR, _DAY = 3600, 86_400
+"""Seconds after which a window is asked for again whose run failed: at first, and at most."""
+
+_FAILED_RUNS = 1000
+"""Failed runs that a tick looks at."""
+
+_FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_SENSOR_TAG, _PARTITION_TAG = "dagster/sensor_name", "dagster/partition"
 
 
 class ExtractConfig(dg.Config):
@@ -129,9 +142,9 @@ def extract_sensor(
 ) -> list[dg.SensorDefinition]:
     """Return the sensor that asks for each window that the feed has passed, where there are `assets`.
 
-    A window whose run failed is asked for again once an hour. Once all windows that have ended are there, Dagster's
-    storage is opened again when the next one has; the sensor takes no resource as an argument (see
-    `checkpoint_sensor`).
+    A window whose run failed is asked for again, an hour later at first and then less and less often. One that a run or
+    a backfill in progress has is left to that. Once all windows that have ended are there, Dagster's storage is opened
+    again when the next one has; the sensor takes no resource as an argument (see `checkpoint_sensor`).
     """
     if not assets:
         return []
@@ -155,23 +168,60 @@ def extract_sensor(
             return dg.SkipReason(str(missing))
         hours = (wall_clock_ms(fence + 1) - 1) // _HOUR_MS  # windows end with the last TSO of an hour's first ms
         if hours != whole_hours:
-            due = [run for asset in assets for run in _due(context.instance, asset, fence)]
+            windows = [window for asset in assets for window in _missing(context.instance, asset, fence)]
+            due = _due(context.instance, name, windows)
             if due:
-                return dg.SensorResult(run_requests=due[:_AT_ONCE])
-            whole_hours = hours
-        return dg.SkipReason("no window has ended")
+                return dg.SensorResult(run_requests=due)
+            if not windows:
+                whole_hours = hours
+        return dg.SkipReason("no window has ended that waits for a run")
 
     return [sensor]
 
 
-def _due(instance: dg.DagsterInstance, asset: dg.AssetsDefinition, fence: Tso) -> Iterator[dg.RunRequest]:
+_Window = tuple[dg.AssetKey, str]
+"""An asset, and the key of its partition."""
+
+
+def _missing(instance: dg.DagsterInstance, asset: dg.AssetsDefinition, fence: Tso) -> Iterator[_Window]:
+    """Yield the windows of an asset that the feed has passed and that are not there, oldest first."""
     partitions = asset.partitions_def
     assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
     done = instance.get_materialized_partitions(asset.key)
     for key in partitions.get_partition_keys():
-        if key not in done and window_range(*partitions.time_window_for_partition_key(key))[1] <= fence:
-            run_key = f"{asset.key.to_user_string()} {key} {int(time.time() // 3600)}"
-            yield dg.RunRequest(run_key, partition_key=key, asset_selection=[asset.key])
+        if key in done:
+            continue
+        if window_range(*partitions.time_window_for_partition_key(key))[1] > fence:
+            return
+        yield asset.key, key
+
+
+def _due(instance: dg.DagsterInstance, sensor: str, missing: Sequence[_Window]) -> list[dg.RunRequest]:
+    """Return requests for the first windows that nothing is writing, and whose runs did not just fail."""
+    if not missing:
+        return []
+    busy = {window for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) for window in _written_by(run)}
+    for backfill in instance.get_backfills(status=BulkActionStatus.REQUESTED):
+        data = backfill.asset_backfill_data
+        subsets = {} if data is None else data.target_subset.partitions_subsets_by_asset_key
+        busy |= {(asset, key) for asset, subset in subsets.items() for key in subset.get_partition_keys()}
+    failed = dg.RunsFilter(statuses=_FAILED, tags={_SENSOR_TAG: sensor})
+    failures, failed_at, now = Counter[_Window](), dict[_Window, float](), time.time()
+    for record in instance.get_run_records(failed, limit=_FAILED_RUNS):  # newest first
+        for window in _written_by(record.dagster_run):
+            failures[window] += 1
+            failed_at.setdefault(window, record.end_time or record.update_timestamp.timestamp())
+    again = {window: at + backoff_seconds(failures[window], _HOUR, _DAY) for window, at in failed_at.items()}
+    return [
+        dg.RunRequest(f"{asset.to_user_string()} {key} {int(now // _HOUR)}", partition_key=key, asset_selection=[asset])
+        for asset, key in islice((w for w in missing if w not in busy and again.get(w, now) <= now), _AT_ONCE)
+    ]
+
+
+def _written_by(run: dg.DagsterRun) -> Iterator[_Window]:
+    key = run.tags.get(_PARTITION_TAG)
+    if key is not None:
+        yield from ((asset, key) for asset in run.asset_selection or ())
 
 
 def _written(source: ConfiguredFeed, s3: S3Resource, write: Callable[[Pipeline], dict[str, object]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from cdc_assets.settings.env import merged
 
 if TYPE_CHECKING:
     from cdc_assets.lake.lake_table import LakeTable
-    from cdc_assets.model.steps import Step
+    from cdc_assets.pipeline.pipeline import Watch
 
 __all__ = ["ConfiguredFeed", "S3Credentials", "spark_resource"]
 
@@ -88,7 +88,7 @@ class ConfiguredFeed:
         self,
         s3: S3Resource,
         pyspark: LazyPySparkResource | None = None,
-        watch: Callable[[Step, int, int], None] | None = None,
+        watch: Watch | None = None,
         fuse: bool = True,
     ) -> Iterator[LakePipeline]:
         """Open the pipeline; Spark starts at the first step that needs it and stays for the process."""

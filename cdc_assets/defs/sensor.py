@@ -49,7 +49,7 @@ from cdc_assets.planning.run_batches import (
 )
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 
-__all__ = ["checkpoint_sensor"]
+__all__ = ["UNFINISHED", "checkpoint_sensor"]
 
 MAX_NEW_KEYS = 50
 """Keys that the daemon adds in one tick, 14 ms each on Postgres; more are added directly, a hundred times cheaper."""
@@ -63,7 +63,7 @@ HELD_SECONDS, ANYWAY_SECONDS, LOGGED_SECONDS = 60, 600, 300
 MAX_FAILED_RUNS, MAX_REASONS = 20, 2
 """How many failed runs a tick searches for the reasons of waiting tables, and how many reasons it shows."""
 
-_UNFINISHED = [
+UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.STARTING,
@@ -172,7 +172,7 @@ class _Underway:
 
     @classmethod
     def of(cls, instance: dg.DagsterInstance, group: str, job_name: str) -> "_Underway":
-        mine = dg.RunsFilter(statuses=_UNFINISHED, tags={CHANGEFEED_TAG: group})
+        mine = dg.RunsFilter(statuses=UNFINISHED, tags={CHANGEFEED_TAG: group})
         return cls.taken_by(instance.get_runs(mine), job_name)
 
     @classmethod

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import time
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,12 @@ from cdc_assets.io.storage_uri import opener
 
 __all__ = ["Output", "output"]
 
+_PART = re.compile(r"\.[0-9a-f]{32}\.part$")
+"""The end of the name of a copy that is not finished."""
+
+_ABANDONED_SECONDS = 86_400
+"""A copy that is not finished after so long was left by a process that was killed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -25,8 +34,9 @@ class Output:
     def refuse_filled(self, but: Collection[str] = ()) -> None:
         """Raise BadSettings where there is a file already, whole or cut short, `but` for those of these names."""
         allowed = {*but, *(f".{name}.part" for name in but)}
+        entries = (name for name, *_ in self.place.entries())
         try:
-            there = next((name for name, *_ in self.place.entries() if name not in allowed), None)
+            there = next((name for name in entries if _PART.sub(".part", name) not in allowed), None)
         except FileNotFoundError:
             return
         if there is not None:
@@ -36,11 +46,17 @@ class Output:
             )
 
     def put(self, file: Path, name: str) -> None:
-        """Copy a finished local file; a copy that is cut short is never there under the name."""
+        """Copy a finished local file; a copy that is cut short is never there under the name.
+
+        Two at once do not disturb each other: the later one counts.
+        """
         target = f"{self.place.prefix}/{name}"
         if self.place.protocol == "file":
             os.makedirs(self.place.prefix, exist_ok=True)
-            beside = f"{self.place.prefix}/.{name}.part"
+            for left in Path(self.place.prefix).glob(f".{name}.*.part"):
+                if left.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
+                    left.unlink(missing_ok=True)
+            beside = f"{self.place.prefix}/.{name}.{uuid.uuid4().hex}.part"
             shutil.copyfile(file, beside)
             os.replace(beside, target)
             return

@@ -178,6 +178,12 @@ class TableHistory:
         """Return the name that it has once all DDL through a position has taken effect, None if it has none then."""
         return next((name for name, since, until in self.names if since <= position < until), None)
 
+    def called_at(self, position: Tso) -> TableId:
+        """Return the name that it has then, or had last; a history table's is its own."""
+        names = [(event.at, event.name) for event in self.events if event.name is not None]
+        first = names[0][1] if names else self.life.born_as
+        return next((name for at, name in reversed(names) if at <= position), first)
+
     @property
     def base(self) -> Base | None:
         """The dump that it is based on, None for a table that begins with the feed."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.settings_changes import SettingsChange
-    from cdc_assets.model.steps import Step
     from cdc_assets.operations.lake_pipeline import LakePipeline
+    from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.pipeline.planner import Planner
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
@@ -117,7 +117,7 @@ def ledger_url(lake: LakeSettings) -> str:
 def open_pipeline(
     settings: ChangefeedSettings,
     lake: LakeSettings,
-    watch: Callable[[Step, int, int], None] | None = None,
+    watch: Watch | None = None,
     spark: Callable[[], SparkSession] | None = None,
     fuse: bool = True,
 ) -> Iterator[LakePipeline]:

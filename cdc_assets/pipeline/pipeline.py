@@ -37,6 +37,7 @@ from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from cdc_assets.decoding.replay import RecordLookup, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
-__all__ = ["Pipeline", "PipelineLake", "gone_file", "log_steps"]
+__all__ = ["Pipeline", "PipelineLake", "Watch", "gone_file", "log_steps"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
@@ -138,10 +139,14 @@ def gone_file(error: CdcError | None) -> str:
     return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
 
 
-def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
+Watch = Callable[[Step, TableId, int, int], None]
+"""Called with a step, the name of the table that it writes, its number (from 0) and the number of all."""
+
+
+def log_steps(say: Callable[[str], object]) -> Watch:
     """Return a `watch` for a pipeline that logs each step in a line: `3/17 ApplyRows shop.orders@5 at 9`."""
 
-    def watch(step: Step, number: int, count: int) -> None:
+    def watch(step: Step, table: TableId, number: int, count: int) -> None:
         say(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
 
     return watch
@@ -176,7 +181,7 @@ class Pipeline(Planner):
         source: Source,
         lake: PipelineLake,
         ledger: Ledger,
-        watch: Callable[[Step, int, int], None] | None = None,
+        watch: Watch | None = None,
         fuse: bool = True,
         landing: Landing | None = None,
     ) -> None:
@@ -340,7 +345,7 @@ class Pipeline(Planner):
             if table.stopped_at is not None:
                 continue
             if self._watch is not None:
-                self._watch(step, number, len(steps))
+                self._watch(step, planned.history.lives[step.life].called_at(step.at), number, len(steps))
             try:
                 _refuse_unready(step, tables)
                 if isinstance(step, ApplyRows) and renaming is None:

@@ -51,11 +51,8 @@ def cut_members(history: History, at: Tso) -> dict[Life, TableId]:
     """Return the tables that exist at a position, with their names then; history tables have names of their own."""
     found = {}
     for life, table in history.lives.items():
-        name = table.name_at(at)
-        if name is not None and life.kind:
-            name = next((event.name for event in reversed(table.events) if event.at <= at and event.name), name)
-        if name is not None:
-            found[life] = name
+        if table.name_at(at) is not None:
+            found[life] = table.called_at(at)
     return found
 
 

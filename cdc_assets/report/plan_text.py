@@ -39,7 +39,6 @@ from cdc_assets.report.tables import column_type, ranges_of
 if TYPE_CHECKING:
     from cdc_assets.model.offsets import Partition
     from cdc_assets.model.splits import DataFile
-    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.planning.plan import Plan
 
 __all__ = ["ALL_ROWS", "METADATA_ONLY", "StepText", "describe_plan", "describe_step", "input_text"]
@@ -87,7 +86,7 @@ def _taken(step: Step, plan: Plan) -> list[StepText]:
         StepText(
             event.at,
             tso_time(event.at),
-            str(_name_at(history, event.at)),
+            str(history.called_at(event.at)),
             event.action,
             "; ".join(_change(change) for change in event.changes)
             + "; applied when the table is created"
@@ -107,7 +106,7 @@ def describe_step(step: Step, plan: Plan) -> StepText:
     action, detail, cost, undo = _words(step)
     if event is not None and event.release is not None and not isinstance(step, ApplyRows):
         detail = f"{detail} ({event.release})"
-    return StepText(step.at, tso_time(step.at), str(_name_at(history, step.at)), action, detail, query, cost, undo)
+    return StepText(step.at, tso_time(step.at), str(history.called_at(step.at)), action, detail, query, cost, undo)
 
 
 def _words(step: Step) -> tuple[str, str, str, str]:
@@ -203,8 +202,3 @@ def _change(change: SchemaChange) -> str:
         case DeleteRows(predicate):
             return f"delete rows where {predicate}"
     raise TypeError(change)
-
-
-def _name_at(history: TableHistory, tso: Tso) -> object:
-    held = [name for name, since, until in history.names if since <= tso < until]
-    return held[0] if held else history.names[-1][0] if history.names else history.life.born_as

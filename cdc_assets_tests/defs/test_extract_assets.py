@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.test_utils import create_run_for_test
 from pydantic import SecretStr
 
 from cdc_assets.defs import build_changefeed_defs
@@ -24,7 +27,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cuts.md").read_text().partition("#
 SETTINGS = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["changefeeds"][0]
 HOUR, NEXT = "2026-03-30-23:00", "2026-03-31-00:00"
 MIDNIGHT = last_tso((FIRST >> 18) // 3_600_000 * 3_600_000 + 3_600_000)
-CHANGES = dg.AssetKey(["changes", "shop", "orders"])
+CHANGES, DAYS = (dg.AssetKey(["changes", "shop", table]) for table in ("orders", "items"))
 
 
 class Shop(LittleFeed):
@@ -59,6 +62,13 @@ def run(shop: Shop, instance: dg.DagsterInstance, partition: str) -> dg.ExecuteI
     return job.execute_in_process(partition_key=partition, instance=instance, raise_on_error=False)
 
 
+def asked(shop: Shop, instance: dg.DagsterInstance) -> list[tuple[str | None, Any]]:
+    """What the sensor asks for in a tick."""
+    with dg.build_sensor_context(instance, definitions=shop.defs) as context:
+        found = shop.defs.resolve_sensor_def("shop_extracts").evaluate_tick(context)
+    return [(one.partition_key, one.asset_selection) for one in found.run_requests or ()]
+
+
 def test_an_asset_depends_on_the_changes_of_its_hour(shop: Shop, instance: dg.DagsterInstance) -> None:
     mine = dg.AssetKey("orders_changed")
     mapping = shop.defs.resolve_asset_graph().get_partition_mapping(mine, parent_asset_key=CHANGES)
@@ -87,30 +97,68 @@ def test_the_sensor_asks_for_the_windows_that_the_feed_has_passed(
 ) -> None:
     sensor = shop.defs.resolve_sensor_def("shop_extracts")
 
-    def asked() -> list[tuple[str | None, Any]]:
-        with dg.build_sensor_context(instance, definitions=shop.defs) as context:
-            found = sensor.evaluate_tick(context)
-        return [(one.partition_key, one.asset_selection) for one in found.run_requests or ()]
-
-    assert asked()[0] == (HOUR, [CHANGES])
+    assert asked(shop, instance)[0] == (HOUR, [CHANGES])
     assert run(shop, instance, HOUR).success
     shop.publish(MIDNIGHT + (3_600_000 << 18))
-    days = dg.AssetKey(["changes", "shop", "items"])
-    assert asked() == [(NEXT, [CHANGES]), ("2026-03-30", [days])]
-    for key, partition in ((CHANGES, NEXT), (days, "2026-03-30")):
+    assert asked(shop, instance) == [(NEXT, [CHANGES]), ("2026-03-30", [DAYS])]
+    for key, partition in ((CHANGES, NEXT), (DAYS, "2026-03-30")):
         instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition))
-    assert asked() == []
+    assert asked(shop, instance) == []
     assert not sensor.required_resource_keys, "Dagster opens its instance to make resources"
     with monkeypatch.context() as patch:
         patch.setattr(dg.SensorEvaluationContext, "instance", property(never))
-        assert asked() == []
+        assert asked(shop, instance) == []
         shop.publish(MIDNIGHT + (7_200_000 << 18) - 1)
-        assert asked() == []
+        assert asked(shop, instance) == []
     shop.publish(MIDNIGHT + (7_200_000 << 18))
-    assert asked() == [("2026-03-31-01:00", [CHANGES])]
+    assert asked(shop, instance) == [("2026-03-31-01:00", [CHANGES])]
     shutil.rmtree(shop.bucket)
     (shop.bucket).mkdir()
-    assert asked() == []
+    assert asked(shop, instance) == []
+
+
+def test_a_window_that_is_being_written_or_whose_run_just_failed_is_not_asked_for(
+    shop: Shop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = ("2026-03-30", [DAYS])
+    assert asked(shop, instance) == [(HOUR, [CHANGES]), day]
+    tags, mine = {"dagster/partition": HOUR, "dagster/sensor_name": "shop_extracts"}, frozenset([CHANGES])
+    one = create_run_for_test(instance, tags=tags, asset_selection=mine, status=dg.DagsterRunStatus.STARTED)
+    assert asked(shop, instance) == [day]
+    instance.report_run_failed(one)
+    assert asked(shop, instance) == [day]
+    clock = time.time() + 3700
+    monkeypatch.setattr(time, "time", lambda: clock)
+    assert asked(shop, instance) == [(HOUR, [CHANGES]), day]
+    for _ in range(4):
+        other = create_run_for_test(instance, tags=tags, asset_selection=mine)
+        instance.report_run_failed(other)
+    assert asked(shop, instance) == [day]
+    clock += 15 * 3600
+    assert asked(shop, instance) == [day]
+    clock += 2 * 3600
+    assert asked(shop, instance) == [(HOUR, [CHANGES]), day]
+
+
+def test_a_window_that_a_backfill_in_progress_has_is_left_to_it(shop: Shop, instance: dg.DagsterInstance) -> None:
+    graph = shop.defs.resolve_asset_graph()
+    backfill = PartitionBackfill.from_asset_partitions(
+        "mine",
+        graph,
+        [HOUR],
+        [CHANGES],
+        0.0,
+        {},
+        instance,
+        False,
+        None,
+        None,
+        None,
+    )
+    instance.add_backfill(backfill)
+    assert asked(shop, instance) == [("2026-03-30", [DAYS])]
+    instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))  # type: ignore[no-untyped-call]
+    assert asked(shop, instance) == [(HOUR, [CHANGES]), ("2026-03-30", [DAYS])]
 
 
 @pytest.mark.parametrize(

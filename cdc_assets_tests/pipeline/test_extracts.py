@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -360,4 +361,26 @@ def test_an_extract_that_is_stopped_half_way_does_not_look_like_a_whole_one(
     monkeypatch.setattr("shutil.copyfile", cut_short)
     with pytest.raises(KeyboardInterrupt):
         write_extract(found, str(tmp_path / "out"), "jsonl", {})
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [".changes.jsonl.part"]
+    (left,) = (path.name for path in (tmp_path / "out").iterdir())
+    assert (left[:15], left[-5:]) == (".changes.jsonl.", ".part")
+    monkeypatch.undo()
+    with pytest.raises(BadSettings, match="has files already"):
+        write_extract(found, str(tmp_path / "out"), "jsonl", {})
+    assert write_extract(found, str(tmp_path / "out"), "jsonl", {}, again=True) == 4
+
+
+def test_two_that_write_an_extract_to_one_place_at_once_leave_a_whole_one(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, copy, others = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20), shutil.copyfile, list[int]()
+
+    def overtaken(source: Path, target: str) -> None:
+        copy(source, target)
+        if not others:
+            others.append(0)
+            others.append(write_extract(found, str(tmp_path / "out"), "jsonl", {}, again=True))
+
+    monkeypatch.setattr("shutil.copyfile", overtaken)
+    assert write_extract(found, str(tmp_path / "out"), "jsonl", {}, again=True) == 4
+    assert others == [0, 4]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["changes.jsonl", "extract.json"]

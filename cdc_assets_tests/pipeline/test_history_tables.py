@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, note, settings
 
+from cdc_assets.cli.progress import watching
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import StagedWindow, StepResult
@@ -17,6 +18,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import open_exchanges
+from cdc_assets.report.plan_text import describe_plan
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.folding import fold_differences
@@ -120,6 +122,18 @@ def test_a_log_has_every_change_once_with_its_place(orders: LittleFeed) -> None:
     assert first["_cdc_place"] == f"shop/orders/{FIRST}/CDC00000000000000000001.csv:1"
     assert (first["_cdc_commit_ts"], first["_cdc_absent"]) == (FIRST + 10, None)
     assert first["_cdc_commit_time"].timestamp() == pytest.approx((FIRST >> 18) / 1000)
+
+
+def test_a_plan_and_the_progress_of_a_run_name_the_tables_that_are_written(
+    orders: LittleFeed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, given = MemoryLake(), orders.settings(history={"shop.*": ["log", "scd2"]})
+    names = ["shop.orders", "shop.orders__log", "shop.orders__scd2"]
+    with watching(quiet=False) as watch:
+        pipeline = Pipeline(given, given.open_source(), lake, Ledger("sqlite://"), watch)
+        assert [one.table for one in describe_plan(pipeline.plan()[1])] == 2 * names
+        pipeline.apply("test")
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == 2 * names
 
 
 def test_one_reading_serves_all_tables_at_one_label(orders: LittleFeed) -> None:
