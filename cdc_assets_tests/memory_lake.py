@@ -121,7 +121,7 @@ class MemoryLake:
                 if there is None or (there.unfilled and there.base != step.base):
                     rows = _empty(schema, life.kind)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
-                    made.lives, made.since = first_lives(schema, step.at), step.begun
+                    made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
                     made.settings = step.settings
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):

@@ -98,7 +98,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         IDENTITY: format_identity(step.life),
         NAME: format_name(step.name),
         KEY: json.dumps(step.schema.key),
-        **(format_lives(first_lives(step.schema, step.at)) if step.life.kind else {}),
+        **(format_lives(step.lives or first_lives(step.schema, step.at)) if step.life.kind else {}),
         **gap_properties(step.gap),
         **format_base(step.base),
         **({} if step.begun is None else {SINCE: str(step.begun)}),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.forgetting import KeyDigests
-from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.kinds import ColumnLife, HistoryRule
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
@@ -40,7 +40,8 @@ class CreateTable:
     `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
     until then it lacks those. A history table may begin later than its source table: at the position `begun`.
-    `settings` are the masks that its columns are made for.
+    `settings` are the masks that its columns are made for. `lives` say when the source had which columns, if it did not
+    have all from the start.
     """
 
     life: Life
@@ -54,6 +55,7 @@ class CreateTable:
     has_rows: bool = True
     begun: Tso | None = None
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    lives: tuple[ColumnLife, ...] = field(default=(), hash=False)
 
     @property
     def ddl(self) -> Tso:

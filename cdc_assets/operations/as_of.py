@@ -3,17 +3,20 @@
 A snapshot is labelled with the position through which it is applied, so the newest one at or below a moment is the
 closest that a table has. It is exactly the state of then if its label is the moment itself, if it is the table's of a
 cut made then, or if it is the newest one and nothing was due between its label and the moment. A table of all states is
-exact at every moment that it covers.
+exact at every moment that it covers, in the columns that the source had then.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import parse_lives
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.progress import Life, Phase
 from cdc_assets.model.tso import Tso, tso_time
@@ -32,26 +35,41 @@ __all__ = ["ENGINES", "AsOfTable", "PastState", "as_of"]
 
 
 ENGINES: Mapping[str, tuple[str, str]] = {
-    "spark": ("`", "SELECT * FROM {table} VERSION AS OF {snapshot}{where}"),
-    "trino": ('"', "SELECT * FROM {table} FOR VERSION AS OF {snapshot}{where}"),
-    "duckdb": ('"', "SELECT * FROM {table} AT (VERSION => {snapshot}){where}"),
-    "pyiceberg": ("", "load_catalog({lake!r}).load_table({name!r}).scan({filter}snapshot_id={snapshot}).to_arrow()"),
+    "spark": ("`", "SELECT {columns} FROM {table} VERSION AS OF {snapshot}{where}"),
+    "trino": ('"', "SELECT {columns} FROM {table} FOR VERSION AS OF {snapshot}{where}"),
+    "duckdb": ('"', "SELECT {columns} FROM {table} AT (VERSION => {snapshot}){where}"),
+    "pyiceberg": (
+        "",
+        "load_catalog({lake!r}).load_table({name!r}).scan({filter}{selected}snapshot_id={snapshot}).to_arrow(){renamed}",
+    ),
 }
 """How each engine quotes names and reads a snapshot; the lake's catalog has the name that the settings give it."""
 
 
-def _statements(lake: str, name: Identifier, snapshot: int, condition: str = "") -> dict[str, str]:
-    def quoted(sign: str) -> str:
-        return ".".join(f"{sign}{part.replace(sign, 2 * sign) if sign else part}{sign}" for part in (lake, *name))
+def _statements(
+    lake: str, name: Identifier, snapshot: int, condition: str = "", columns: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the statement of each engine: all columns, or those of the lake named here, each under another name."""
 
+    def quoted(text: str, sign: str) -> str:
+        return f"{sign}{text.replace(sign, 2 * sign) if sign else text}{sign}"
+
+    def listed(sign: str) -> str:
+        pairs = [(quoted(one, sign), quoted(shown, sign)) for one, shown in (columns or {}).items()]
+        return ", ".join(one if one == shown else f"{one} AS {shown}" for one, shown in pairs) or "*"
+
+    renamed = columns is not None and any(one != shown for one, shown in columns.items())
     return {
         engine: text.format(
-            table=quoted(sign),
+            columns=listed(sign),
+            table=".".join(quoted(part, sign) for part in (lake, *name)),
             lake=lake,
             name=name,
             snapshot=snapshot,
             where=f" WHERE {condition}" if condition else "",
             filter=f"{condition!r}, " if condition else "",
+            selected=f"selected_fields={tuple(columns)!r}, " if columns else "",
+            renamed=f".rename_columns({dict(columns or {})!r})" if renamed else "",
         )
         for engine, (sign, text) in ENGINES.items()
     }
@@ -190,7 +208,7 @@ def _table(
     best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     if gone:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
-    if table.life.kind == "scd2" and (found := _among_states(state.settings.name, table, at, through)) is not None:
+    if table.life.kind == "scd2" and (found := _among_states(state, table, at, through)) is not None:
         return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), True, "", found)
     if best is None:
         begins = min((one.position for one in standing), default=life.version)
@@ -202,10 +220,19 @@ def _table(
     return AsOfTable(*shown, best.snapshot_id, best.position, tso_time(best.position), complete, reason, read)
 
 
-def _among_states(lake: str, table: LakeTable, at: Tso, through: Tso) -> dict[str, str] | None:
-    """Return the statements that read a table of all states as of a moment, None where it does not cover that."""
+def _among_states(state: LakeState, table: LakeTable, at: Tso, through: Tso) -> dict[str, str] | None:
+    """Return the statements that read a table of all states as of a moment, None where it does not cover that.
+
+    They have the columns that the source had then, by their names in the source, and those of the table itself.
+    """
     since = table.life.version if table.since is None else table.since
     if table.snapshot_id is None or not since <= at <= max(through, table.label.rows_from):
         return None
     condition = f"_cdc_start_ts <= {at} AND (_cdc_end_ts IS NULL OR _cdc_end_ts > {at})"
-    return _statements(lake, table.identifier, table.snapshot_id, condition)
+    lives = parse_lives(state.file(table.metadata_location).properties)
+    then = {one.column: one.source for one in lives if one.since <= at < (one.until or at + 1)}
+    twice = {name for name, count in Counter(map(str.lower, then.values())).items() if count > 1}  # after a rename
+    then = {name: name if source.lower() in twice else source for name, source in then.items()}
+    columns = {**then, **{column.name: column.name for column in own_columns(table.life.kind)}}
+    same = len(then) == len({one.column for one in lives}) and all(name == shown for name, shown in then.items())
+    return _statements(state.settings.name, table.identifier, table.snapshot_id, condition, None if same else columns)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding.upgrade import changes_columns_only
 from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import utc
@@ -343,8 +344,7 @@ class _Chain:
                 return [*steps, self._hold_late(event, position)]
             if self.fuse and _fusable(steps, event, current):
                 assert isinstance(steps[0], CreateTable)
-                takes = (*steps[0].takes, event.at)
-                steps[0] = replace(steps[0], schema=event.after, takes=takes, settings=masks_of(event.after))
+                steps[0] = _with_columns(steps[0], event)
                 current.append(event)
                 ahead.append(event)
                 continue
@@ -597,6 +597,14 @@ def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> b
     if any(event.after.decodes_like(earlier.after) for earlier in current):
         return False
     return changes_columns_only(event.changes, (*event.before.key, *event.after.key))
+
+
+def _with_columns(step: CreateTable, event: Event) -> CreateTable:
+    """Return the creation of a table that has the columns of a later DDL from the start."""
+    before = step.lives or first_lives(step.schema.in_lake, step.at)
+    lives = column_lives(before, event.after.in_lake, (*event.hidden, *event.changes), event.at)
+    takes = (*step.takes, event.at)
+    return replace(step, schema=event.after, takes=takes, settings=masks_of(event.after), lives=lives)
 
 
 def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_between: bool) -> list[DataFile]:

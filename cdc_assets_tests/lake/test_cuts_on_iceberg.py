@@ -31,6 +31,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
+from cdc_assets_tests.schema_documents import document, write_schema
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -377,6 +378,35 @@ def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Sho
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
             statement = found.read["spark"].replace("`lake`", f"`{catalog}`")
             assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
+    shop.ledger.close()
+
+
+def test_a_table_of_all_states_has_the_columns_of_the_moment_by_their_names(shop: Shop) -> None:
+    lake = shop.lake.settings
+    shop.ledger = Ledger(ledger_url(lake))
+    shop.more["history"] = {"shop.orders": {"kinds": ["scd2"], "mirror": False}}
+    shop.pipeline().apply()
+    shop.ddl("shop.orders", FIRST + 20, "ALTER TABLE `orders` ADD COLUMN `w` INT DEFAULT 7", 5, wide=True)
+    shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` DROP COLUMN `w`", 6)
+    fields = ("ColumnName", "ColumnType", "ColumnPrecision", "ColumnIsPk")
+    columns = [("id", "INT", "11", "true"), ("v", "VARCHAR", "40", "false"), ("w", "VARCHAR", "10", "false")]
+    made = [dict(zip(fields, column, strict=True)) for column in columns]
+    query = "ALTER TABLE `orders` ADD COLUMN `w` VARCHAR(10)"
+    write_schema(shop.bucket, document("shop", "orders", FIRST + 40, Query=query, Type=5, TableColumns=made))
+    shop.publish(FIRST + 50)
+    assert shop.pipeline().apply().complete
+    seen: dict[int, list[str]] = {}
+    for at in (15, 25, 35, 45):
+        (found,) = as_of(lake, "default", str(FIRST + at), ["shop.orders__scd2"]).tables
+        assert found.exact
+        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
+        with shop.lake.workbench.sessions.step() as session:
+            catalog = session.name(("x", "y")).split(".")[0].strip("`")
+            rows = session.spark.sql(found.read["spark"].replace("`lake`", f"`{catalog}`"))
+        assert sorted(rows.columns) == sorted(read.column_names)
+        assert [row.id for row in rows.collect()] == read.column("id").to_pylist() == [1]
+        seen[at] = [name for name in rows.columns if not name.startswith("_")]
+    assert seen == {15: ["id", "v"], 25: ["id", "v", "w"], 35: ["id", "v"], 45: ["id", "v", "w"]}
     shop.ledger.close()
 
 

@@ -147,6 +147,18 @@ def test_a_dropped_column_stays_and_one_that_comes_back_begins_new_states(orders
     assert lives == [(30, 50), (70, None)]
 
 
+def test_since_when_the_source_had_a_column_is_the_same_in_one_go_and_step_by_step(orders: LittleFeed) -> None:
+    often, once = MemoryLake(), MemoryLake()
+    applied(orders, often, ["log", "scd2"])
+    orders.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    orders.publish(FIRST + 40)
+    for lake in (often, once):
+        applied(orders, lake, ["log", "scd2"])
+        for life, table in lake.tables.items():
+            since = [(one.column, one.since - FIRST) for one in table.lives]
+            assert not life.kind or since == [("id", 0), ("v", 0), ("w", 30)], life
+
+
 def test_states_stand_without_a_mirror(orders: LittleFeed) -> None:
     lake = MemoryLake()
     outcome = applied(orders, lake, {"kinds": ["scd2"], "mirror": False})
