@@ -28,6 +28,7 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.watching import has_more
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing, Retryable
 from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
@@ -152,10 +153,10 @@ class _Rounds:
         self._begun = time.monotonic()
         self._count += 1
 
-    def watch(self, step: Step, number: int, count: int) -> None:
+    def watch(self, step: Step, table: TableId, number: int, count: int) -> None:
         """Log a step in a line; windows only of the first round, since each line is a row of Dagster's event log."""
         if self._count <= 1 or not isinstance(step, ApplyRows):
-            log_steps(self._context.log.info)(step, number, count)
+            log_steps(self._context.log.info)(step, table, number, count)
 
     def log_landing(self, pipeline: Pipeline, every: float = 0.0) -> None:
         """Log what was landed since the last time, unless that was less than so many seconds ago."""

@@ -271,8 +271,8 @@ def test_a_run_that_lives_on_logs_a_line_for_each_window_of_its_first_round_only
     rounds, life = run.opened(), Life(TableId("s", "t"), FIRST)
     for _ in range(3):
         rounds.begin()
-        rounds.watch(ApplyRows(life, FIRST, FIRST + 1, (), {}, TableSchema((), ()), FIRST, ()), 0, 2)
-        rounds.watch(DropTable(life, FIRST), 1, 2)
+        rounds.watch(ApplyRows(life, FIRST, FIRST + 1, (), {}, TableSchema((), ()), FIRST, ()), life.born_as, 0, 2)
+        rounds.watch(DropTable(life, FIRST), life.born_as, 1, 2)
     assert [line.split()[1] for line in run.said] == ["ApplyRows", "DropTable", "DropTable", "DropTable"]
 
 
