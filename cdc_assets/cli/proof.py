@@ -6,7 +6,6 @@ import secrets
 import time
 import uuid
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +62,9 @@ __all__ = ["explain", "verify"]
     is_flag=True,
     help="Write the source's rows of the keys that differ into the tables, in one commit each.",
 )
-@click.option("--resume", is_flag=True, help="Pass over tables that were equal and have not changed in the lake since.")
+@click.option(
+    "--resume", is_flag=True, help="Go on after an interruption: pass over what was equal, tables and ranges of keys."
+)
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -76,7 +77,7 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
     from cdc_assets.model.comparison import EQUAL, REPAIRED
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
     from cdc_assets.operations.row_choice import parse_choice
-    from cdc_assets.operations.verify import known_equal, options_of
+    from cdc_assets.operations.verify import options_of
     from cdc_assets.operations.verify import verify as run
     from cdc_assets.report.comparison import comparison_json, comparison_lines, summary_line
 
@@ -90,11 +91,10 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         stated = {name: value for name, value in asked.items() if value is not None}
         options = options_of(settings.verify.model_copy(update=stated))
         choice = parse_choice(given["where"], given["sample"] or settings.verify.sample, secrets.randbelow(1 << 30))
-        options = replace(options, choice=choice, repair=repair, run=f"cli-{uuid.uuid4().hex[:12]}")
+        options = replace(options, choice=choice, repair=repair, resume=resume, run=f"cli-{uuid.uuid4().hex[:12]}")
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
-            known = partial(known_equal, pipeline) if resume else lambda bare: None
-            for one in run(pipeline, pipeline.lake, connect, options, chosen, known=known, say=_progress(as_json)):
+            for one in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):
                 found.append(one)
                 if not as_json:
                     click.echo("\n".join(comparison_lines(one)))

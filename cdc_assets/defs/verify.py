@@ -16,7 +16,7 @@ from cdc_assets.errors import BadSettings, CdcError, Retryable
 from cdc_assets.model.comparison import EQUAL, REPAIRED, TableComparison
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.status import known_tables
-from cdc_assets.operations.verify import known_equal, options_of, verify
+from cdc_assets.operations.verify import options_of, verify
 from cdc_assets.report.comparison import comparison_lines, summary_line
 
 __all__ = ["VerifyConfig", "verify_job", "verify_schedule"]
@@ -30,7 +30,7 @@ class VerifyConfig(dg.Config):
     repair: bool = Field(default=False, description="Write the source's rows of the keys that differ into the tables.")
     where: str = Field(default="", description="Compare these rows only: `id >= 1000 AND day < '2025-06-01'`.")
     sample: str = Field(default="", description="Compare a share of the rows only, chosen by their key: `1%`.")
-    resume: bool = Field(default=False, description="Pass over tables that were equal and have not changed since.")
+    resume: bool = Field(default=False, description="Go on after an interruption: pass over what was equal.")
 
 
 def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
@@ -42,18 +42,14 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         settings = source.changefeed.verify
         options = replace(options_of(settings), quiet=config.quiet or settings.quiet, repair=config.repair)
         choice = parse_choice(config.where, config.sample or settings.sample, secrets.randbelow(1 << 30))
-        options = replace(options, choice=choice, run=context.run_id)
+        options = replace(options, choice=choice, run=context.run_id, resume=config.resume)
         known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
         found: list[TableComparison] = []
         try:
             server = settings.server
             with source.pipeline(s3) as pipeline:
-
-                def before(bare: TableComparison) -> TableComparison | None:
-                    return known_equal(pipeline, bare) if config.resume else None
-
                 tables = config.tables or settings.tables
-                for one in verify(pipeline, pipeline.lake, server.open, options, tables, known=before):
+                for one in verify(pipeline, pipeline.lake, server.open, options, tables):
                     found.append(one)
                     context.log.info("\n".join(comparison_lines(replace(one, rows=()))))
                     if one.table in known:

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
-from cdc_assets.model.comparison import TableComparison, format_comparison, parse_comparison
+from cdc_assets.model.comparison import EqualRange, TableComparison, format_comparison, parse_comparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
@@ -272,6 +272,16 @@ _COMPARISONS = sa.Table(
     sa.Column("table", sa.Text, primary_key=True),
     sa.Column("comparison", sa.Text, nullable=False),
     sa.Column("compared_at", sa.Float, nullable=False),
+)
+
+
+_EQUAL_RANGES = sa.Table(
+    "equal_ranges",
+    METADATA,
+    sa.Column("changefeed", sa.Text, primary_key=True),
+    sa.Column("life", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("equal_range", sa.Text, nullable=False),
 )
 
 
@@ -572,6 +582,27 @@ class Ledger:
         mine = (_COMPARISONS.c.changefeed == changefeed) & (_COMPARISONS.c.table == str(table))
         with self._database.write() as connection:
             connection.execute(sa.delete(_COMPARISONS).where(mine))
+
+    def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange) -> None:
+        """Record that a range of a table's key is equal to the source, until all of the table is compared."""
+        row = {"changefeed": changefeed, "life": str(life), "number": time.time_ns(), "equal_range": astuple(equal)}
+        with self._database.write() as connection:
+            replace_rows(connection, _EQUAL_RANGES, [{**row, "equal_range": json.dumps(row["equal_range"])}])
+
+    def equal_ranges(self, changefeed: str, life: Life) -> tuple[EqualRange, ...]:
+        """Return the ranges of a table that were compared and equal, in the order in which they were."""
+        one = _EQUAL_RANGES.c
+        query = sa.select(one.equal_range).where(one.changefeed == changefeed, one.life == str(life))
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(one.number)).all()
+        return tuple(EqualRange(*json.loads(row.equal_range)) for row in rows)
+
+    def forget_equal_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
+        """Remove what was recorded of ranges of these tables."""
+        one = _EQUAL_RANGES.c
+        mine = sa.and_(one.changefeed == changefeed, one.life.in_([str(life) for life in lives]))
+        with self._database.write() as connection:
+            connection.execute(sa.delete(_EQUAL_RANGES).where(mine))
 
     # --- DDL ---
 

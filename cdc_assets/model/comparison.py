@@ -14,6 +14,7 @@ __all__ = [
     "EQUAL",
     "NOT_COMPARED",
     "REPAIRED",
+    "EqualRange",
     "RowDifference",
     "TableComparison",
     "ValueDifference",
@@ -47,6 +48,22 @@ class RowDifference:
     count: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class EqualRange:
+    """A range of a table's key in which lake and source were equal: `low` <= the first key column < `high`, as texts.
+
+    None is no bound. The source was read as of `at`, 0 for the present then, and the lake in a snapshot. `columns` are
+    those that were compared.
+    """
+
+    low: str | None
+    high: str | None
+    at: Tso
+    snapshot: int | None
+    rows: int
+    columns: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableComparison:
     """How a table compares with its source. `state` is EQUAL, DIFFERENT or NOT_COMPARED, then with the `reason`.
@@ -59,7 +76,9 @@ class TableComparison:
     counted on both sides; `missing`, `extra` and `differing` count rows, `rows` are the first of them. `columns` are
     sentences on columns that differ, `left_out` says by column why its values are not compared, `losses` counts values
     that are equal but for a loss that the fidelity report names. `chosen` says which rows alone were compared, "" for
-    all. With `partly` more rows differ than were read again, so that counts are the least that there are.
+    all. `earlier` counts the rows of ranges that were compared as of another TSO, by an earlier run or before garbage
+    collection passed it. With `partly` more rows differ than were read again, so that counts are the least that there
+    are.
     """
 
     table: TableId
@@ -80,13 +99,15 @@ class TableComparison:
     losses: Mapping[str, int] = field(default_factory=dict)
     partly: bool = False
     chosen: str = ""
+    earlier: Mapping[Tso, int] = field(default_factory=dict)
     repair: str = ""
     seconds: float = 0.0
 
 
 def format_comparison(comparison: TableComparison) -> str:
     """Return a comparison as JSON, without the rows that differ: values belong into no record."""
-    return json.dumps({**asdict(comparison), "rows": ()}, ensure_ascii=False)
+    earlier = list(comparison.earlier.items())
+    return json.dumps({**asdict(comparison), "rows": (), "earlier": earlier}, ensure_ascii=False)
 
 
 def parse_comparison(text: str) -> TableComparison:
@@ -94,4 +115,5 @@ def parse_comparison(text: str) -> TableComparison:
     fields = json.loads(text)
     for name in ("rows", "columns", "definitions"):
         fields[name] = tuple(fields[name])
+    fields["earlier"] = dict(fields["earlier"])
     return TableComparison(**{**fields, "table": TableId(**fields["table"])})

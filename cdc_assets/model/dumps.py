@@ -38,7 +38,8 @@ class DumpFile:
     `kind` is sql, csv or parquet; `compression` gzip, snappy, zstd or "", of the whole file. Sizes are bytes.
 
     Rows that are read from a server have a name and an estimated size too. `query` selects those of their table,
-    `condition` these, `order` says in which order; they contain key values, so they are shown nowhere.
+    `condition` these, `order` says in which order; they contain key values, so they are shown nowhere. `ordered_by` is
+    the column that comes first in the order, "" for none.
     """
 
     path: str
@@ -51,6 +52,7 @@ class DumpFile:
     query: str = field(default="", repr=False)
     condition: str = field(default="", repr=False)
     order: str = field(default="", repr=False)
+    ordered_by: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,12 +119,12 @@ class Digests:
             for total, one in zip(self.sums, hashes, strict=True):
                 np.add.at(total, part, one)
             ranges = self.touched.setdefault(piece, np.zeros(self.ranges, np.bool_))
-            ranges |= counts.reshape(self.ranges, self.share).any(axis=1)
+            ranges |= counts[: self.ranges * self.share].reshape(self.ranges, self.share).any(axis=1)
 
     @property
     def ranges(self) -> int:
         """How many ranges the first key column is cut into."""
-        return 1 if self.borders is None else _RANGES
+        return 1 if self.borders is None else self.borders.len() + 1
 
     @property
     def share(self) -> int:
@@ -141,6 +141,10 @@ class Digests:
         ranges = pl.Series(self.borders.search_sorted(first.fill_null(self.borders[0]), side="right"))
         hashed += ranges.to_numpy().astype(np.int64) * self.share
         return hashed
+
+    def parts_of(self, ranges: range) -> slice:
+        """Return the parts of ranges that follow each other."""
+        return slice(ranges.start * self.share, ranges.stop * self.share)
 
     def differing(self, other: Digests) -> Mask:
         """Return by part whether the two sides are not the same."""
@@ -207,7 +211,7 @@ class Comparison:
 
     `loss_of` says for a column, the lake's value and the source's that differ, which loss makes them equal, "" for
     none; only `lossy` columns have any. `borders` cut the first column of the key. At most `shown` rows are
-    named. `chosen` leaves out rows of either side that are not compared.
+    named. `chosen` leaves out rows of either side that are not compared; so are those of the `known` ranges.
     """
 
     columns: tuple[str, ...]
@@ -217,16 +221,32 @@ class Comparison:
     borders: pl.Series | None = None
     shown: int = 100
     chosen: Callable[[Frame], Frame] = lambda frame: frame
+    known: frozenset[int] = frozenset()
 
-    def run(self, lake: RowPieces, source: RowPieces) -> ComparedRows:
+    def run(
+        self,
+        lake: RowPieces,
+        source: RowPieces,
+        ranges: Sequence[range] = (),
+        equal: Callable[[range, int], object] = lambda ranges, rows: None,
+    ) -> ComparedRows:
         """Compare the rows of two sides.
 
-        Raises SourceChanged where a side gives other rows the second time, and what the sides raise.
+        Each piece of the source has all rows of the `ranges` that are at its place, where these are given: `equal` is
+        called, by several threads, with those in which both sides are the same, and how many rows they have. Raises
+        SourceChanged where a side gives other rows the second time, and what the sides raise.
         """
         sides = [(side, side.pieces(), self._digests()) for side in (lake, source)]
-        for side, pieces, digests in sides:
-            _each(side, list(enumerate(pieces)), self.chosen, digests.add)
         mine, theirs = (digests for _, _, digests in sides)
+
+        def compare(piece: int) -> None:
+            parts = mine.parts_of(ranges[piece])
+            if not mine.differing(theirs)[parts].any():
+                equal(ranges[piece], int(mine.counts[parts].sum()))
+
+        for side, pieces, digests in sides:
+            done = compare if ranges and side is source else lambda piece: None
+            _each(side, list(enumerate(pieces)), self._compared, digests.add, done)
         suspects = mine.differing(theirs)
         counts = int(mine.counts.sum()), int(theirs.counts.sum())
         if not suspects.any():
@@ -244,6 +264,13 @@ class Comparison:
             partly=bool((suspects & ~chosen).any()),
         )
 
+    def _compared(self, frame: Frame) -> Frame:
+        frame = self.chosen(frame)
+        if not self.known:
+            return frame
+        digests = self._digests()
+        return frame.filter(pl.Series(~np.isin(digests.parts(frame) // digests.share, list(self.known))))
+
     def _digests(self) -> Digests:
         return Digests(tuple(str(self.columns.index(name)) for name in self.key), self.borders)
 
@@ -260,7 +287,7 @@ class Comparison:
                 again.add(few, piece)
                 found.append(few)
 
-        _each(side, touched, self.chosen, add)
+        _each(side, touched, self._compared, add)
         if (again.differing(digests) & chosen).any():
             raise SourceChanged
         return found
@@ -271,18 +298,24 @@ def _each(
     pieces: Sequence[tuple[int, Any]],
     chosen: Callable[[Frame], Frame],
     add: Callable[[Frame, int], None],
+    done: Callable[[int], object] = lambda piece: None,
 ) -> None:
-    """Read numbered pieces, several at once."""
+    """Read numbered pieces, several at once, and say of each when it is done."""
 
     def read(numbered: tuple[int, Any]) -> None:
         for rows in side.read(numbered[1]):
             frame = chosen(frame_of(rows))
             if frame.height:
                 add(frame, numbered[0])
+        done(numbered[0])
 
     with ThreadPoolExecutor(max(1, side.threads)) as pool:
-        for running in [pool.submit(read, piece) for piece in pieces]:
-            running.result()
+        try:
+            for running in [pool.submit(read, piece) for piece in pieces]:
+                running.result()
+        except BaseException:  # nobody wants what is left any more
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

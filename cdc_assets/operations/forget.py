@@ -197,6 +197,7 @@ def _forgotten(
         forget_landed(pipeline.landing, found.landed, found.anywhere)
     pipeline.ledger.forget_comparison(pipeline.settings.name, found.name)
     pipeline.ledger.forget_key_ranges(pipeline.settings.name, found.sources)
+    pipeline.ledger.forget_equal_ranges(pipeline.settings.name, found.sources)
     say("reading what is left")
     landing = pipeline.landing
     searched = (

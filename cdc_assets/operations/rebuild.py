@@ -491,6 +491,7 @@ def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: Ste
     ledger.record_ddl(name, life, moment, state.name or life.born_as, REBUILD, query, result, work.run)
     ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)
     ledger.forget_accounts(name, life)
+    ledger.forget_equal_ranges(name, [life])
     ledger.forget_findings(name, state.name or life.born_as)
     return text
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedData, SetupError
 from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -33,6 +33,7 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
+from cdc_assets.operations.equal_ranges import RangePlan, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
 from cdc_assets.operations.named import mirrors, table_called
@@ -63,7 +64,8 @@ class VerifyOptions:
 
     At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
     table are named, and only those of the `choice` compared. With `repair` those that differ are written into the lake
-    as the source has them, by that `run`.
+    as the source has them, by that `run`. With `resume` tables that were equal and have not changed in the lake since
+    are not read, nor are ranges of a key that were equal when a comparison was interrupted.
     """
 
     quiet: bool = False
@@ -73,6 +75,7 @@ class VerifyOptions:
     choice: RowChoice = EVERY_ROW
     repair: bool = False
     run: str = ""
+    resume: bool = False
 
 
 def options_of(settings: VerifySettings) -> VerifyOptions:
@@ -93,31 +96,33 @@ def verify(
     options: VerifyOptions,
     tables: Sequence[str] = (),
     *,
-    known: Callable[[TableComparison], TableComparison | None] = lambda bare: None,
     say: Say = lambda table, side, rows: None,
 ) -> Iterator[TableComparison]:
     """Compare tables with the source, one after the other: those of these names or patterns, all without any.
 
-    `connect` opens the source at a TSO, 0 for the present; a dump is of its own. `known` is asked for what is known of
-    a table at a T and a snapshot, so that it need not be read. Results are recorded in the ledger. Where garbage
-    collection passes T in the midst, the tables that are left are compared at a newer one. Raises BadSettings where the
-    source cannot be read at T and the tables are not quiet, and what planning and the source raise.
+    `connect` opens the source at a TSO, 0 for the present; a dump is of its own. Results are recorded in the ledger,
+    and ranges of large tables until all of them are compared. Where garbage collection passes T in the midst, what is
+    left is compared at a newer one. Raises BadSettings where the source cannot be read at T and the tables are not
+    quiet, and what planning and the source raise.
     """
-    done: set[Life] = set()
+    done, begun = set[Life](), set[Life]()
     proof: _Proof | None = None
     while True:
         try:
-            proof = _Proof(pipeline, lake, connect, options, tables, say)
-            for life, found in proof.compared(done, known):
+            proof = _Proof(pipeline, lake, connect, options, tables, say, begun)
+            for life, found in proof.compared(done):
                 done.add(life)
                 pipeline.ledger.record_comparison(pipeline.settings.name, found)
+                if found.state != NOT_COMPARED:
+                    pipeline.ledger.forget_equal_ranges(pipeline.settings.name, [life])
                 yield found
         except BucketMissing as gone:
             if proof is not None and proof.at < pipeline.plan()[1].checkpoint:
                 continue
             raise BucketMissing(
                 f"{gone.message} Tables are compared with the source as of the fence. A changefeed that runs keeps "
-                "that for its gc-ttl, else a larger tidb_gc_life_time does: then apply, and compare right after it.",
+                "that for its gc-ttl, else a larger tidb_gc_life_time does: then apply, and compare right after it; "
+                "with --resume what was compared is passed over.",
                 **gone.where,
             ) from None
         if not tables:
@@ -128,7 +133,11 @@ def verify(
 def known_equal(pipeline: Planner, bare: TableComparison) -> TableComparison | None:
     """Return what was recorded of a table if it was equal at the same snapshot of the lake, None otherwise."""
     before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
-    known = before is not None and (before.state, before.snapshot, before.chosen) == (EQUAL, bare.snapshot, bare.chosen)
+    known = (
+        before is not None
+        and not before.earlier
+        and (before.state, before.snapshot, before.chosen) == (EQUAL, bare.snapshot, bare.chosen)
+    )
     return before if known else None
 
 
@@ -142,6 +151,7 @@ class _Proof:
     options: VerifyOptions
     tables: Sequence[str]
     say: Say
+    begun: set[Life]
     plan: Plan = field(init=False)
     at: Tso = field(init=False)
     source: InitialSource = field(init=False)
@@ -175,15 +185,16 @@ class _Proof:
 
     # --- which tables ---
 
-    def compared(
-        self, done: Collection[Life], known: Callable[[TableComparison], TableComparison | None]
-    ) -> Iterator[tuple[Life, TableComparison]]:
-        """Yield the comparison of each table that is asked for and not done."""
+    def compared(self, done: Collection[Life]) -> Iterator[tuple[Life, TableComparison]]:
+        """Yield the comparison of each table that is asked for and not done; those `begun` go on where they stand."""
         theirs = ByName({table.id: table for table in self.dump.tables})
         for life, name in self._asked():
             if life not in done:
                 start = time.monotonic()
-                found = self._compared(life, name, theirs.get(name), known)
+                if life not in self.begun and not self.options.resume:
+                    self.pipeline.ledger.forget_equal_ranges(self.pipeline.settings.name, [life])
+                self.begun.add(life)
+                found = self._compared(life, name, theirs.get(name))
                 yield life, replace(found, seconds=round(time.monotonic() - start, 3))
 
     def _asked(self) -> list[tuple[Life, TableId]]:
@@ -210,13 +221,7 @@ class _Proof:
                     reason = "it has no mirror (setting history), and history tables alone are not compared."
                 yield TableComparison(table=table.id, state=NOT_COMPARED, reason=reason, at=self.at)
 
-    def _compared(
-        self,
-        life: Life,
-        name: TableId,
-        theirs: DumpTable | None,
-        known: Callable[[TableComparison], TableComparison | None],
-    ) -> TableComparison:
+    def _compared(self, life: Life, name: TableId, theirs: DumpTable | None) -> TableComparison:
         at = 0 if self.dump.present else self.at
         chosen = self.options.choice.text
         bare = TableComparison(table=name, state=NOT_COMPARED, at=at, through=self.plan.checkpoint, chosen=chosen)
@@ -235,7 +240,7 @@ class _Proof:
             bare = replace(bare, snapshot=scan.snapshot_id)
             if scan.progress != self.plan.applied[life].progress:
                 return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
-            if (before := known(bare)) is not None:
+            if self.options.resume and (before := known_equal(self.pipeline, bare)) is not None:
                 return before
             pair = _TablePair(self, self.plan.history.lives[life], scan, theirs)
             found = pair.compared(bare)
@@ -350,8 +355,13 @@ class _TablePair:
         key = feed.key if set(feed.key) <= set(names) else ()
         lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
         choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
-        source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second), choice.conditions)
-        by_name = {mine.name: mine for mine, _ in pairs}
+        by_name, their_names = {mine.name: mine for mine, _ in pairs}, {mine.name: their.name for mine, their in pairs}
+        borders, compared_columns = lake.borders(key), ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
+        plan = None
+        if borders is not None and not choice:
+            equal = [one for one in self._equal_before(bare) if one.columns == compared_columns]
+            plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
+        source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second), choice.conditions, plan)
         doubtful = guesses(self.history.changes)
 
         masked = {column.name for column in self.history.schema.columns if column.mask is not None}
@@ -363,7 +373,9 @@ class _TablePair:
             return loss_between(by_name[name], self.notes.get(name, ()), zone, mine, their) or doubtful.get(name, "")
 
         # The notes of the source's rows come with them, so any column may have a loss.
-        how = Comparison(names, key, frozenset(names), loss_of, lake.borders(key), proof.options.shown)
+        how = Comparison(names, key, frozenset(names), loss_of, borders, proof.options.shown)
+        if plan is not None:
+            how = replace(how, borders=plan.borders, known=plan.known)
         if not key:
             lossy = {
                 *self.notes,
@@ -373,15 +385,23 @@ class _TablePair:
             how = replace(how, lossy=frozenset(lossy & set(names)))
         if choice:
             how = replace(how, chosen=choice.chosen)
-        rows = how.run(lake, source)
+
+        def record(ranges: range, count: int) -> None:
+            if plan is not None:
+                found = EqualRange(*plan.bounds(ranges), bare.at, bare.snapshot, count, compared_columns)
+                proof.pipeline.ledger.record_equal_range(settings.name, self.history.life, found)
+
+        rows = how.run(lake, source, plan.asked if plan is not None else (), record)
+        earlier = plan.earlier if plan is not None else {}
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
         differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
         return replace(
             bare,
             state=DIFFERENT if differ or rows.partly else EQUAL,
-            lake_rows=rows.lake,
-            source_rows=rows.source,
+            lake_rows=rows.lake + sum(earlier.values()),
+            source_rows=rows.source + sum(earlier.values()),
+            earlier=earlier,
             missing=rows.missing,
             extra=rows.extra,
             differing=rows.differing,
@@ -392,6 +412,13 @@ class _TablePair:
             losses=rows.losses,
             partly=rows.partly,
         )
+
+    def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
+        """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same."""
+        ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
+        for one in ledger.equal_ranges(name, self.history.life):
+            if one.at or (not bare.at and one.snapshot == bare.snapshot):
+                yield one
 
     def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
         """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""
@@ -543,6 +570,7 @@ class _SourceSide:
     pairs: Sequence[tuple[Column, Column]]
     pace: _Pace
     conditions: Sequence[RowCondition] = ()
+    plan: RangePlan | None = None
 
     @property
     def threads(self) -> int:
@@ -551,6 +579,9 @@ class _SourceSide:
 
     def pieces(self) -> Sequence[Any]:
         """Return ranges of the table, or pieces of its files."""
+        if self.plan is not None:
+            asked = self.plan.files(self.pair.theirs)
+            return [split for file, bounds in asked for split in self.pair.proof.source.splits(file, bounds)]
         source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
         conditions = [replace(one, column=their[one.column]) for one in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]

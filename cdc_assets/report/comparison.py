@@ -24,6 +24,9 @@ def comparison_lines(one: TableComparison) -> Iterator[str]:
         yield f"  and {counted(left, 'row')} more"
     if one.partly:
         yield "  More rows differ than are read again at once: the counts are the least that there are."
+    for at, count in one.earlier.items():
+        moment = f"as of {at}" if at else "as of then"
+        yield f"  {counted(count, 'row')} of other ranges of the key were compared before, {moment}, and were equal."
     if one.repair:
         yield f"  {one.repair}"
     yield from (f"  left out   {name}: {reason}" for name, reason in one.left_out.items())

@@ -27,6 +27,7 @@ from cdc_assets.operations.losses import OTHER_CENTURY, SAME_JSON, loss_between
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, ZERO_DATE
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
@@ -63,11 +64,8 @@ class Applied:
         self, connect: Callable[[Tso], InitialSource], *tables: str, **options: object
     ) -> dict[TableId, TableComparison]:
         how = VerifyOptions(**options)  # type: ignore[arg-type]
-        found = verify(self.pipeline, self.lake, connect, how, tables, known=self.known, say=self.say)
+        found = verify(self.pipeline, self.lake, connect, how, tables, say=self.say)
         return {one.table: one for one in found}
-
-    def known(self, bare: TableComparison) -> TableComparison | None:
-        return None
 
     def say(self, table: TableId, side: str, rows: int) -> None:
         pass
@@ -209,7 +207,7 @@ def test_what_garbage_collection_has_passed_says_how_to_keep_it(
 
 
 def test_a_table_that_was_equal_is_not_read_again_when_resumed(
-    tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+    tidb: Callable[[Applied], TidbStandIn], mariadb: Server
 ) -> None:
     applied = Applied(CONFIGS[PARTITIONS])
     standing = tidb(applied)
@@ -217,12 +215,74 @@ def test_a_table_that_was_equal_is_not_read_again_when_resumed(
     first = applied.compared(source)
     assert {one.state for one in first.values()} == {EQUAL}
     standing.asked.clear()
-    monkeypatch.setattr(applied, "known", lambda bare: known_equal(applied.pipeline, bare))
-    again = applied.compared(source)
+    again = applied.compared(source, resume=True)
     assert {name: replace(one, seconds=0) for name, one in again.items()} == {
         name: replace(one, seconds=0) for name, one in first.items()
     }
     assert not any(sql.startswith("SELECT `id`, `v` FROM") for sql in standing.asked)
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small tables be compared by ranges of their keys, as large ones are."""
+    monkeypatch.setattr("cdc_assets.operations.verify._SAMPLED", 1)
+    monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 9)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("ranges")
+def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
+    tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    standing, blocks = tidb(applied), list[int]()
+    source, count = read_by(mariadb, *standing.databases), applied.rows_of(TYPES).num_rows
+
+    def interrupt(table: TableId, side: str, rows: int) -> None:
+        blocks.append(rows if side == "source" else 0)
+        if side == "source" and sum(map(bool, blocks)) == 4:
+            raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applied, "say", interrupt)
+        with pytest.raises(Interrupted):
+            applied.compared(source, str(TYPES), threads=1)
+    asked = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql]
+    (found,) = applied.compared(source, str(TYPES), resume=True).values()
+    again = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql][len(asked) :]
+    assert (found.state, found.lake_rows, found.source_rows) == (EQUAL, count, count)
+    assert (list(found.earlier), 0 < sum(found.earlier.values()) < count) == ([applied.final.ts], True)
+    assert len({*asked} & {*again}) <= 1  # the one that was interrupted
+    (anew,) = applied.compared(source, str(TYPES)).values()
+    assert (anew.state, anew.earlier, anew.source_rows) == (EQUAL, {}, count)
+
+
+@pytest.mark.usefixtures("ranges")
+@pytest.mark.parametrize("state", [EQUAL, DIFFERENT])
+def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_tso(
+    state: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied, blocks = Applied(CONFIGS["A_all_types/csv-ts"]), list[int]()
+    standing, newer = tidb(applied), applied.final.ts + 10
+    if state == DIFFERENT:
+        mariadb.run("DELETE FROM types.all_types ORDER BY id DESC LIMIT 1")
+    standing.keep(newer, "types")
+
+    def collect(table: TableId, side: str, rows: int) -> None:
+        blocks.append(rows if side == "source" else 0)
+        if sum(map(bool, blocks)) == 4:
+            standing.collect(newer)
+            applied.pipeline.source = AsOf(applied.pipeline.settings, newer)
+
+    monkeypatch.setattr(applied, "say", collect)
+    (found,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
+    assert (found.state, found.at, list(found.earlier)) == (state, newer, [applied.final.ts])
+    assert (found.lake_rows, found.extra) == (applied.rows_of(TYPES).num_rows, int(state == DIFFERENT))
+    assert any(f"as of {applied.final.ts}, and were equal" in line for line in comparison_lines(found))
+    assert applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, next(iter(applied.lake.tables))) == ()
 
 
 def test_a_quiet_source_that_is_written_to_is_said_to_be_none(mariadb: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ def cut(session: Session, table: DumpTable, size: Size, range_bytes: int = RANGE
             query=f"SELECT {selected} FROM {name}",
             condition=condition,
             order=order,
+            ordered_by=handle[0].name if handle else "",
         )
         for number, condition in enumerate(conditions)
     )

@@ -1,0 +1,116 @@
+"""A large table in ranges of its key, so that a comparison goes on where it was interrupted.
+
+The borders are values of the first key column, read in the lake. A server is asked for the rows between two of them,
+and a range in which both sides are the same is recorded with the TSO as of which it was compared. Only columns are cut
+whose values a server compares as it is done here, of which none is NULL: whole numbers, days and times without a zone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Any
+
+import polars as pl
+
+from cdc_assets.model.comparison import EqualRange
+from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
+from cdc_assets.model.schema import Column
+from cdc_assets.model.tso import Tso
+
+__all__ = ["RangePlan", "plan_ranges"]
+
+_FEWEST = 64
+"""Of fewer ranges a table is cut by its server: their column has few values."""
+_ROWS_AT_ONCE, _MOST = 40_000, 512
+"""Rows that a server is asked for at once, as long as these are not more questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan:
+    """Ranges of a column, between `borders`: the `known` ones are equal, the `asked` ones are to be compared.
+
+    `earlier` counts the rows of the known ones by the TSO as of which they were compared.
+    """
+
+    column: Column
+    borders: pl.Series
+    known: frozenset[int]
+    asked: tuple[range, ...]
+    earlier: Mapping[Tso, int]
+
+    def bounds(self, ranges: range) -> tuple[str | None, str | None]:
+        """Return the texts between which ranges that follow each other lie, None for no bound."""
+        low = None if ranges.start == 0 else _text(self.borders[ranges.start - 1])
+        return low, None if ranges.stop > self.borders.len() else _text(self.borders[ranges.stop - 1])
+
+    def files(self, table: DumpTable) -> Iterator[tuple[DumpFile, list[RowCondition]]]:
+        """Yield what a server is to be asked for: all rows of a table, and the conditions of the `asked` ranges."""
+        whole = replace(table.files[0], condition="")
+        for number, ranges in enumerate(self.asked):
+            bounds = zip((">=", "<"), self.bounds(ranges), strict=True)
+            conditions = [RowCondition(whole.ordered_by, sign, text) for sign, text in bounds if text is not None]
+            yield replace(whole, path=f"{table.id}.{number:09d}.{whole.kind}"), conditions
+
+
+def plan_ranges(
+    borders: pl.Series | None, column: Column, table: DumpTable, name: str, equal: Sequence[EqualRange], rows: int
+) -> RangePlan | None:
+    """Return the ranges in which a table of about so many rows is compared, None for one that is not cut.
+
+    `name` is the first key column in the source, and `equal` are the ranges that need not be compared.
+    """
+    if borders is None or borders.len() < _FEWEST - 1 or column.nullable or _ordered_by(table) != name:
+        return None
+    if borders.dtype not in (pl.Int32, pl.Int64, pl.Date, pl.Datetime("us")):
+        return None
+    ends = [_value(text, borders.dtype) for one in equal for text in (one.low, one.high) if text is not None]
+    borders = pl.concat([borders, pl.Series(ends, dtype=borders.dtype)]).unique().sort()
+    limits: list[Any] = [None, *borders.to_list(), None]
+    intervals = [
+        tuple(None if text is None else _value(text, borders.dtype) for text in (one.low, one.high)) for one in equal
+    ]
+    known = frozenset(
+        number
+        for number in range(len(limits) - 1)
+        if any(_is_within(limits[number], limits[number + 1], *interval) for interval in intervals)
+    )
+    asked = tuple(_grouped([number for number in range(len(limits) - 1) if number not in known], rows))
+    earlier = Counter[Tso]()
+    for one in equal:
+        earlier[one.at] += one.rows
+    return RangePlan(column, borders, known, asked, dict(earlier))
+
+
+def _ordered_by(table: DumpTable) -> str:
+    return table.files[0].ordered_by if table.files else ""
+
+
+def _is_within(low: Any, high: Any, begin: Any, end: Any) -> bool:
+    """Return whether [low, high) is within [begin, end); None is no bound."""
+    return (begin is None or (low is not None and begin <= low)) and (end is None or (high is not None and high <= end))
+
+
+def _grouped(numbers: Sequence[int], rows: int) -> Iterator[range]:
+    """Yield the numbers as ranges of some that follow each other."""
+    questions = min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
+    size = max(1, -(-len(numbers) // questions))
+    begin = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or place - begin == size or numbers[place] != numbers[place - 1] + 1:
+            yield range(numbers[begin], numbers[place - 1] + 1)
+            begin = place
+
+
+def _text(value: int | date | datetime) -> str:
+    """Return a value as servers print it."""
+    return value.isoformat(" ", "microseconds") if isinstance(value, datetime) else str(value)
+
+
+def _value(text: str, kind: pl.DataType) -> int | date | datetime:
+    """Return the value of a text; the inverse of `_text`."""
+    if kind == pl.Date:
+        return date.fromisoformat(text)
+    return datetime.fromisoformat(text) if isinstance(kind, pl.Datetime) else int(text)
