@@ -79,6 +79,7 @@ class TableComparison:
     all. `earlier` counts the rows of ranges that were compared as of another TSO, by an earlier run or before garbage
     collection passed it. With `partly` more rows differ than were read again, so that counts are the least that there
     are.
+    `kept_out` counts rows of the source that are not compared, as their keys are forgotten.
     """
 
     table: TableId
@@ -98,6 +99,7 @@ class TableComparison:
     left_out: Mapping[str, str] = field(default_factory=dict)
     losses: Mapping[str, int] = field(default_factory=dict)
     partly: bool = False
+    kept_out: int = 0
     chosen: str = ""
     earlier: Mapping[Tso, int] = field(default_factory=dict)
     repair: str = ""

@@ -40,7 +40,9 @@ from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
+from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.value_settings import masks_of
+from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type
 
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ def explain(
     found, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
     if found is None:
         found, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
-    shown = {name: value_text(value) for name, value in wanted.to_pylist()[0].items()}
+    forgotten = _is_kept_out(pipeline, history, wanted)
+    gone += [forgotten] if forgotten else []
     texts = [text for text in map(value_text, plain.to_pylist()[0].values()) if text is not None]
     aside, unknown = _set_aside(lake, life, texts, pipeline.settings.masks.seal)
     if unknown:
@@ -101,6 +104,8 @@ def explain(
             gone.append(
                 "its row in the lake is not shown, as columns of it are masked otherwise now: rebuild the table"
             )
+    hidden = forgotten and row is None
+    shown = {name: "***" if hidden else value_text(value) for name, value in wanted.to_pylist()[0].items()}
     return RowExplanation(
         table=history.last_name or life.born_as,
         key=shown,
@@ -111,6 +116,20 @@ def explain(
         set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
     )
+
+
+def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) -> str:
+    """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
+    mine = forgotten_of(pipeline.forgotten, history)
+    try:
+        known = digests_of(mine, pipeline.masks.seal, history, [(history.events[-1].at, history.schema)])
+    except UnknownKeys as problem:
+        return f"whether the key is one of those that are kept out: {problem}"
+    schema = history.schema.in_lake
+    if not any(forgotten_rows(wanted, schema, one, 0)[0].as_py() for one in known):
+        return ""
+    names = ", ".join(f"{one.until_text} by {one.name}" for one in mine)
+    return f"changes of the key that are left out, as it is forgotten ({names})"
 
 
 class ExplainedLake(ScannedLake, Protocol):

@@ -109,4 +109,5 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     life = found.lives[0]
     pipeline.ledger.record_ddl(changefeed, life, now, found.table, "let in", text, StepResult(), run)
     pipeline.ledger.forget_comparison(changefeed, found.table)
+    pipeline.ledger.forget_equal_ranges(changefeed, found.lives)
     return found

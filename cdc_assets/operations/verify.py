@@ -20,12 +20,14 @@ from threading import Lock
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedData, SetupError
 from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
+from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
@@ -41,11 +43,13 @@ from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
+from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets.types.fidelity import guesses
+from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 
 __all__ = ["VerifyOptions", "known_equal", "options_of", "verify"]
@@ -354,6 +358,13 @@ class _TablePair:
             return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
         key = feed.key if set(feed.key) <= set(names) else ()
         lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
+        try:
+            forgotten = self._forgotten(key)
+        except UnknownKeys as problem:
+            return replace(bare, reason=str(problem))
+        through = bare.at or bare.through
+        later = [replace(one, until={key: at for key, at in one.until.items() if at < through}) for one in forgotten]
+        lake.forgotten = [(one, feed) for one in later if one.until]
         choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
         by_name, their_names = {mine.name: mine for mine, _ in pairs}, {mine.name: their.name for mine, their in pairs}
         borders, compared_columns = lake.borders(key), ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
@@ -362,6 +373,7 @@ class _TablePair:
             equal = [one for one in self._equal_before(bare) if one.columns == compared_columns]
             plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
         source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second), choice.conditions, plan)
+        source.forgotten = [(one, feed) for one in forgotten]
         doubtful = guesses(self.history.changes)
 
         masked = {column.name for column in self.history.schema.columns if column.mask is not None}
@@ -411,6 +423,7 @@ class _TablePair:
             left_out=columns.left_out,
             losses=rows.losses,
             partly=rows.partly,
+            kept_out=sum(source.kept_out.values()),
         )
 
     def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
@@ -419,6 +432,13 @@ class _TablePair:
         for one in ledger.equal_ranges(name, self.history.life):
             if one.at or (not bare.at and one.snapshot == bare.snapshot):
                 yield one
+
+    def _forgotten(self, key: Sequence[str]) -> tuple[KeyDigests, ...]:
+        """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""
+        proof, table = self.proof, self.history
+        mine = forgotten_of(proof.pipeline.forgotten, table)
+        schema = table.schema if key else replace(table.schema, key=())
+        return digests_of(mine, proof.pipeline.masks.seal, table, [(table.events[-1].at, schema)])
 
     def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
         """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""
@@ -525,6 +545,8 @@ class _LakeSide:
     pairs: Sequence[tuple[Column, Column]]
     say: Callable[[int], object]
     threads: int = 2
+    forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
+    """Keys that are kept out through an earlier moment: whether a row is from after that nobody can tell."""
 
     def pieces(self) -> Sequence[Any]:
         """Return the table's data files."""
@@ -535,7 +557,7 @@ class _LakeSide:
         shape = pa.schema([pa.field(mine.name, arrow_type(mine)) for mine, _ in self.pairs])
         for rows in self.scan.read(piece, shape.names):
             self.say(rows.num_rows)
-            yield rows.cast(shape)
+            yield _without(rows.cast(shape), self.forgotten)
 
     def borders(self, key: Sequence[str]) -> Any:
         """Return where ranges of the key begin, by a part of its values; None for a small table or one without key."""
@@ -571,6 +593,9 @@ class _SourceSide:
     pace: _Pace
     conditions: Sequence[RowCondition] = ()
     plan: RangePlan | None = None
+    forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
+    kept_out: dict[int, int] = field(default_factory=dict)
+    """How many rows of forgotten keys each piece has."""
 
     @property
     def threads(self) -> int:
@@ -590,6 +615,7 @@ class _SourceSide:
         """Yield the rows of a range; raises MalformedData for one that no lake can have."""
         proof, theirs = self.pair.proof, self.pair.theirs
         generators = proof.source.generators(theirs)
+        self.kept_out[id(piece)] = 0
         blocks = proof.source.reader.read(piece, theirs, proof.at, generators)
         for decoded in masked_blocks(blocks, str(theirs.id), theirs.schema):
             if decoded.rejects:
@@ -604,4 +630,14 @@ class _SourceSide:
             self.pace.wait(decoded.changes.num_rows)
             proof.say(theirs.id, "source", decoded.changes.num_rows)
             names = [their.name for _, their in self.pairs]
-            yield decoded.changes.select(names).rename_columns([mine.name for mine, _ in self.pairs])
+            rows = decoded.changes.select(names).rename_columns([mine.name for mine, _ in self.pairs])
+            left = _without(rows, self.forgotten)
+            self.kept_out[id(piece)] += rows.num_rows - left.num_rows
+            yield left
+
+
+def _without(rows: pa.Table, forgotten: Sequence[tuple[KeyDigests, TableSchema]]) -> pa.Table:
+    """Return the rows whose keys are not forgotten."""
+    for known, schema in forgotten:
+        rows = rows.filter(pc.invert(forgotten_rows(rows, schema, known, 0)))
+    return rows

@@ -70,8 +70,7 @@ def keeping_out(
             continue
         try:
             if isinstance(step, ApplyRows) and mine:
-                _refuse_other_keys(step, mine, table)
-                step = replace(step, kept_out=digests_of(mine, seal), seal=seal)
+                step = replace(step, kept_out=digests_of(mine, seal, table, _schemas_of(step, table)), seal=seal)
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
                 _refuse_exchange(step, mine or (() if other is None else forgotten_of(decided, other)))
@@ -83,24 +82,24 @@ def keeping_out(
         yield step
 
 
-def digests_of(decided: Sequence[ForgottenKeys], seal: SealKey | None) -> tuple[KeyDigests, ...]:
-    """Return the digests of decisions, for windows; raises UnknownKeys where their HMACs have another key."""
+def digests_of(
+    mine: Sequence[ForgottenKeys],
+    seal: SealKey | None,
+    table: TableHistory,
+    schemas: Iterable[tuple[Tso, TableSchema]],
+) -> tuple[KeyDigests, ...]:
+    """Return the digests of decisions about a table, for rows with the columns of these versions.
+
+    Raises UnknownKeys where the HMACs have another key, or rows are told apart otherwise than they are.
+    """
     found: dict[TableId, dict[str, Tso]] = {}
-    for one in decided:
+    for one in mine:
         if seal is None or seal.fingerprint != one.seal:
             what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
             reason = f"{_kept_out(one)}, and {what}: nobody can tell which rows these are"
             raise UnknownKeys(reason, one, "give privacy_key as it was when they were forgotten")
         until = found.setdefault(one.table.folded, {})
         until |= {digest: max(one.until, until.get(digest, one.until)) for digest in one.digests}
-    return tuple(KeyDigests(digest_key(seal, table), until) for table, until in found.items() if seal is not None)
-
-
-def _refuse_other_keys(step: ApplyRows, mine: Sequence[ForgottenKeys], table: TableHistory) -> None:
-    """Raise where a window's rows are not told apart as those of the decisions are."""
-    read = sorted({(file.root, file.version) for file in step.files})
-    schemas = [(version, step.schemas[root, version][1]) for root, version in read]
-    schemas += [(event.at, event.after) for event in table.events if event.at <= step.ddl][-1:]
     for version, schema in schemas:
         form = form_at(table, version, schema)
         other = next((one for one in mine if one.form != form), None)
@@ -112,6 +111,14 @@ def _refuse_other_keys(step: ApplyRows, mine: Sequence[ForgottenKeys], table: Ta
                 "forget them by the key as it is now, in place of the former one: cdc-assets forget "
                 f"{shlex.quote(str(table.last_name or table.life))} KEY --until … --name {other.name}",
             )
+    return tuple(KeyDigests(digest_key(seal, name), until) for name, until in found.items() if seal is not None)
+
+
+def _schemas_of(step: ApplyRows, table: TableHistory) -> Iterator[tuple[Tso, TableSchema]]:
+    """Yield the columns by which a window's files are read, and those that its table has, of the source."""
+    for root, version in sorted({(file.root, file.version) for file in step.files}):
+        yield version, step.schemas[root, version][1]
+    yield from [(event.at, event.after) for event in table.events if event.at <= step.ddl][-1:]
 
 
 def _refuse_exchange(step: ExchangePartition, found: Sequence[ForgottenKeys]) -> None:

@@ -27,6 +27,8 @@ def comparison_lines(one: TableComparison) -> Iterator[str]:
     for at, count in one.earlier.items():
         moment = f"as of {at}" if at else "as of then"
         yield f"  {counted(count, 'row')} of other ranges of the key were compared before, {moment}, and were equal."
+    if one.kept_out:
+        yield f"  kept out   {counted(one.kept_out, 'row')} of the source of forgotten keys, not compared"
     if one.repair:
         yield f"  {one.repair}"
     yield from (f"  left out   {name}: {reason}" for name, reason in one.left_out.items())

@@ -13,17 +13,20 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io.sealing import is_sealed
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import FOREVER
+from cdc_assets.operations.explain import explain
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.keep_out import let_in
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan
+from cdc_assets_tests.keyed_feed import VALUES, Mended
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 from cdc_assets_tests.schema_documents import document, write_schema
@@ -252,3 +255,74 @@ def test_a_new_table_planned_before_its_keys_were_forgotten_is_planned_again(sho
     pipeline.apply("run")
     assert rows(shop.lake, "shop.n") == [(2, "two")]
     assert shop.lake.tables[Life(TableId("shop", "n"), FIRST + 20)].progress.tso == FIRST + 29
+
+
+class Compared(Mended):
+    """The feed of tables of which keys are forgotten, compared with its source."""
+
+    def forget(self, table: str, *keys: str, until: int = FOREVER) -> ForgetReport:
+        lake = MemoryForgetting(self.lake)
+        return forget(self.pipeline(), lake, f"shop.{table}", [[key] for key in keys], until=until)
+
+
+@pytest.fixture
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    monkeypatch.setenv("MASK_KEY", "a key of masks")
+    masked = {"privacy": {"shop.folded.k": {"hash": {"key": {"env": "MASK_KEY"}}}}}
+    tables = ("whole", "folded", "floating")
+    return Compared(tmp_path, MemoryLake(), tables, privacy_key={"env": "PRIVACY_KEY"}, **masked)
+
+
+@pytest.mark.parametrize(("table", "key"), [("whole", "002"), ("folded", "BEE"), ("floating", "1.250")])
+def test_a_key_that_the_source_still_has_is_counted_apart_and_never_repaired(
+    compared: Compared, table: str, key: str
+) -> None:
+    assert compared.forget(table, key).removed[0].rows == 1
+    compared.feed.write([("U", table, VALUES[table][1], "again"), ("U", table, VALUES[table][0], "other")])
+    compared.apply()
+    found = compared.compared(repair=True)
+    assert {name: (one.state, one.kept_out) for name, one in found.items()} == {
+        name: (EQUAL, int(name == table)) for name in compared.feed.rows
+    }
+    lake = compared.lake.read(TableId("shop", table))
+    compared.lake.tables[next(one for one in compared.lake.tables if one.born_as.table == table)].rows = lake.slice(1)
+    assert compared.compared(repair=True)[table].state == REPAIRED
+    assert compared.lake.read(TableId("shop", table)).num_rows == lake.num_rows == 5
+
+
+def test_rows_of_keys_that_are_given_again_are_not_compared(compared: Compared) -> None:
+    compared.forget("whole", "2", until=compared.feed.at)
+    compared.feed.write([("U", "whole", 2, "another person")])
+    compared.apply()
+    found = compared.compared()["whole"]
+    assert (found.state, found.kept_out, found.lake_rows) == (EQUAL, 1, 5)
+    assert compared.lake.read(TableId("shop", "whole")).num_rows == 6
+
+
+def test_a_row_that_should_have_been_kept_out_is_named_and_repaired(compared: Compared) -> None:
+    whole = TableId("shop", "whole")
+    before = compared.lake.read(whole)
+    compared.forget("whole", "2")
+    next(table for table in compared.lake.tables.values() if table.name == whole).rows = before
+    found = compared.compared(repair=True)["whole"]
+    assert (found.state, found.extra) == (REPAIRED, 1)
+    assert compared.compared()["whole"].state == EQUAL
+
+
+def test_without_the_key_of_the_digests_a_table_is_not_compared(compared: Compared) -> None:
+    compared.forget("whole", "2")
+    compared.more["privacy_key"], compared.ledger = None, Ledger("sqlite://")
+    found = compared.compared()
+    assert (found["whole"].state, found["floating"].state) == (NOT_COMPARED, EQUAL)
+    assert "no privacy_key is given" in found["whole"].reason
+
+
+def test_a_forgotten_key_is_explained_without_its_value(shop: Shop) -> None:
+    shop.forget("2")
+    shop.apply(FIRST + 19, ("U", FIRST + 11, 2, "dos"))
+    found = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
+    assert (found.row, found.changes, dict(found.key)) == (None, (), {"id": "***"})
+    (decision,) = shop.lake.forgotten.values()
+    assert any(decision.name in sentence and "forgotten" in sentence for sentence in found.gone)
+    assert explain(shop.pipeline(), shop.lake, "shop.t", ["1"]).key == {"id": "1"}
