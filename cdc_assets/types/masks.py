@@ -27,7 +27,7 @@ _SHORT = 8
 def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
     """Return the values of one column as its mask leaves them, in the type that the lake has for them.
 
-    Equal values are masked once.
+    Equal values are masked once where that costs more than to find them: what Python makes one by one.
     """
     mask, kept = column.mask, column.in_lake
     assert mask is not None
@@ -38,7 +38,8 @@ def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array
     if mask.way == "constant":
         text = pa.scalar(mask.detail, pa.string())
         return pc.if_else(pc.is_valid(values), text, pa.scalar(None, pa.string()))
-    distinct = None if pa.types.is_list(values.type) else values.dictionary_encode()
+    slow = mask.way != "hash" or family_of(column) in ("decimal", "float")
+    distinct = values.dictionary_encode() if slow and not pa.types.is_list(values.type) else None
     plain = _plainest(values if distinct is None else distinct.dictionary, column)
     if mask.way == "hash":
         made = _hashes(plain, mask.key, family_of(column))
