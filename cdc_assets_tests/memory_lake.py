@@ -771,6 +771,16 @@ class MemoryForgetting:
         rows = self.lake.tables[life].rows
         return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, keys, schema) != rows else ())
 
+    def forget_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> int:
+        gone = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
+        for place in gone:
+            del self.lake.staged[place]
+        return len(gone)
+
+    def search_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+        left = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
+        return SearchedFiles("stages", len(self.lake.staged), 0, tuple(left))
+
     def forget_records(self, has: Callable[[Life, bytes], bool]) -> Sequence[str]:
         gone = [place for place, row in self.lake.kept.items() if row.raw and has(row.life, row.raw)]
         for place in gone:
@@ -783,6 +793,14 @@ class MemoryForgetting:
 
     def follow_tags(self) -> Sequence[str]:
         return ()
+
+
+Targets = Mapping[Life, tuple[pa.Table, TableSchema]]
+
+
+def _has_keys(place: str, window: Window, targets: Targets) -> bool:
+    found = next(((keys, schema) for life, (keys, schema) in targets.items() if place.startswith(f"{life} ")), None)
+    return found is not None and of_keys(window.changes, *found).num_rows > 0
 
 
 def _without(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:

@@ -18,6 +18,7 @@ planned before it is refused when it is committed, since it may have files with 
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,23 +42,25 @@ from pyiceberg.table.refs import SnapshotRefType
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.split import with_key
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import POSITION
+from cdc_assets.formats import OP, POSITION
 from cdc_assets.lake.commit import CommitTarget, data_file, refuse_moved
 from cdc_assets.lake.commit_stage import STAGED
 from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import FORGOTTEN, LakeTable
+from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
+from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.lake.staging.storage import make_directory, storage
-from cdc_assets.lake.staging.tasks import DataFileWritten
+from cdc_assets.lake.staging.tasks import KEYED_BY, OF, DataFileWritten
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.tickets import Ticket
+from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -78,6 +81,9 @@ _DISTINCTIVE = 8
 
 Rows = npt.NDArray[np.int64]
 """Row numbers in a file, from 0."""
+
+Targets = Mapping[Life, tuple[pa.Table, TableSchema]]
+"""Tables of the lake, each with the keys that are forgotten and the source's columns."""
 
 
 class LakeForgetting:
@@ -123,6 +129,27 @@ class LakeForgetting:
         """Read every file of a table, whether anything refers to it or not, and tell which have rows of the keys."""
         return _search_table(self.lake.state, life, keys, schema)
 
+    def forget_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> int:
+        """Remove the stages that have rows of the keys, and old ones that cannot be read; return how many.
+
+        Whoever is at work on one was planned before, and is refused by its table. What cannot be read and is young may
+        be a stage that is written just now.
+        """
+        removed = 0
+        for stage in _stages(self.lake, targets):
+            if stage.having(targets, has, unread=stage.is_old):
+                with suppress(OSError):
+                    stage.system.delete_dir(stage.path)
+                removed += 1
+        return removed
+
+    def search_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+        """Read what windows that are not committed have staged, and tell which have rows of the keys, or may have."""
+        stages = list(_stages(self.lake, targets))
+        files = [info for stage in stages for info in stage.files]
+        having = tuple(f"{stage.path}/{name}" for stage in stages for name in stage.having(targets, has, unread=True))
+        return SearchedFiles("stages", len(files), sum(info.size for info in files), having)
+
     def forget_records(self, has: Callable[[Life, bytes], bool]) -> tuple[str, ...]:
         """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand."""
         for attempt in range(_ATTEMPTS):
@@ -140,6 +167,85 @@ class LakeForgetting:
         return LakeCuts(self.lake.state).follow_tags()
 
 
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundStage:
+    """A stage of some table: its directory, and the files in it."""
+
+    system: Any
+    path: str
+    files: Sequence[pafs.FileInfo]
+
+    @property
+    def is_old(self) -> bool:
+        """Return whether it began longer ago than a run is silent that lives."""
+        begun = self.path.rpartition("/")[2].partition("-")[0]
+        return begun.isdigit() and time.time() - int(begun) > STALE_SECONDS
+
+    def having(self, targets: Targets, has: Callable[[Life, bytes], bool], *, unread: bool) -> list[str]:
+        """Return the files that have rows of the keys, and with `unread` those that cannot be read."""
+        found = []
+        for info in self.files:
+            with suppress(FileNotFoundError):  # whoever is at work on the stage has removed it
+                if info.extension in ("parquet", "arrow") and self._has(info, targets, has, unread):
+                    found.append(info.base_name)
+        return found
+
+    def _has(self, info: pafs.FileInfo, targets: Targets, has: Callable[[Life, bytes], bool], unread: bool) -> bool:
+        try:
+            with answering(), self.system.open_input_file(info.path) as source:
+                if info.extension == "arrow":
+                    rows = pa.ipc.open_file(source).read_all()
+                else:
+                    rows = pq.ParquetFile(source).read()
+        except pa.ArrowInvalid:  # a run that was killed has left a part of it, or one is writing it now
+            return unread
+        said = rows.schema.metadata or {}
+        if (life := parse_identity(said[OF.encode()].decode())) not in targets:
+            return False
+        if "raw" in rows.column_names and OP not in rows.column_names:
+            return any(raw is not None and has(life, raw) for raw in rows.column("raw").to_pylist())
+        keys, schema = targets[life]
+        named = {names[info.extension == "parquet"]: names[0] for names in json.loads(said[KEYED_BY.encode()])}
+        if list(named.values()) != keys.column_names:
+            return True  # another key, of before a DDL: who staged it is refused
+        mine = rows.select(list(named)).rename_columns(list(named.values()))
+        return bool(len(numbers_of(mine, keys, schema)))
+
+
+def _stages(lake: Lake, targets: Targets) -> Iterator[_FoundStage]:
+    """Yield the stages that are there, where windows of these tables are staged."""
+    tables = lake.state.tables()
+    for root, io in dict(lake.workbench.storage(tables[life]) for life in targets if life in tables).items():
+        system, place = storage(io, f"{root.rstrip('/')}/{STAGE}")
+        with answering():
+            every = system.get_file_info(pafs.FileSelector(place, recursive=True, allow_not_found=True))
+        stages: dict[str, list[pafs.FileInfo]] = {}
+        for info in every:
+            if info.is_file:
+                stages.setdefault(info.path.rpartition("/")[0], []).append(info)
+        yield from (_FoundStage(system, path, files) for path, files in sorted(stages.items()))
+
+
+# --- rows of keys -----------------------------------------------------------------------------------------------------
+
+
+def numbers_of(table: pa.Table, keys: pa.Table, schema: TableSchema) -> Rows:
+    """Return which rows of a table with the columns of a key are of one of the keys, as their collations compare."""
+    kinds = pa.schema([keys.schema.field(name) for name in keys.column_names])
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    like = pl.from_arrow(kinds.empty_table())
+    assert isinstance(like, pl.DataFrame)
+    cast = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in like.schema.items())
+    mine, by = with_key(cast.to_arrow().cast(kinds), schema, ())
+    found = mine.with_row_index("_cdc_row").join(with_key(keys, schema, ())[0], on=by, how="semi")
+    rows: Rows = found.get_column("_cdc_row").to_numpy().astype(np.int64)
+    return rows
+
+
 @dataclass(frozen=True)
 class KeyRows:
     """Finds the rows of keys in files of a table, by the field ids of the key's columns.
@@ -150,11 +256,6 @@ class KeyRows:
     keys: pa.Table
     schema: TableSchema
     columns: Schema
-
-    @cached_property
-    def _wanted(self) -> pl.DataFrame:
-        wanted, _ = with_key(self.keys, self.schema, ())
-        return wanted
 
     @cached_property
     def tokens(self) -> tuple[bytes, ...]:
@@ -191,16 +292,7 @@ class KeyRows:
 
     def numbers(self, table: pa.Table) -> Rows:
         """Return which rows of a table with the key's columns are of one of the keys."""
-        kinds = pa.schema([self.keys.schema.field(name) for name in self.keys.column_names])
-        frame = pl.from_arrow(table)
-        assert isinstance(frame, pl.DataFrame)
-        like = pl.from_arrow(kinds.empty_table())
-        assert isinstance(like, pl.DataFrame)
-        cast = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in like.schema.items())
-        mine, by = with_key(cast.to_arrow().cast(kinds), self.schema, ())
-        found = mine.with_row_index("_cdc_row").join(self._wanted, on=by, how="semi")
-        rows: Rows = found.get_column("_cdc_row").to_numpy().astype(np.int64)
-        return rows
+        return numbers_of(table, self.keys, self.schema)
 
     def in_file(self, system: Any, path: str) -> Rows:
         """Return the numbers of a Parquet file's rows that are of one of the keys."""

@@ -2,7 +2,7 @@
 
     find      the tables: the mirror, its history tables, dropped tables that had the name
     refuse    input that has the keys and is not applied yet, holds, a rebuild that is not finished
-    remove    rows, in every snapshot and file (`lake.forget`); cuts list the snapshots that were made anew
+    remove    rows, in every snapshot and file (`lake.forget`), stages and records; cuts list the snapshots made anew
     prove     everything that is left is read
 
 All of that has a ticket, which stays where a run is killed or finds something left: `status` says so then, until the
@@ -68,6 +68,16 @@ class ForgettingLake(Tickets, Protocol):
 
     def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
         """Read all that a table has, and tell where rows of the keys are."""
+
+    def forget_stages(
+        self, targets: Mapping[Life, tuple[pa.Table, TableSchema]], has: Callable[[Life, bytes], bool]
+    ) -> int:
+        """Remove what windows staged that are not committed, where it has the keys; return how many."""
+
+    def search_stages(
+        self, targets: Mapping[Life, tuple[pa.Table, TableSchema]], has: Callable[[Life, bytes], bool]
+    ) -> SearchedFiles:
+        """Read all that such windows have staged, and tell where rows of the keys are, or may be."""
 
     def forget_records(self, has: Callable[[Life, bytes], bool]) -> Sequence[str]:
         """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand."""
@@ -192,6 +202,7 @@ def _forgotten(
         removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
     remade = lake.follow_tags()
     has = partial(_has_key, found.patterns, found.sources.keys(), pipeline.masks.seal)
+    stages = lake.forget_stages(found.targets, has)
     records = tuple(lake.forget_records(has))
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, found.landed, found.anywhere)
@@ -202,6 +213,7 @@ def _forgotten(
     landing = pipeline.landing
     searched = (
         *(lake.search(one, mine, schema) for one, (mine, schema) in found.targets.items()),
+        lake.search_stages(found.targets, has),
         lake.search_records(has),
         *([search_landed(pipeline, landing, found.sources, found.anywhere)] if landing is not None else []),
     )
@@ -215,6 +227,7 @@ def _forgotten(
         removed=tuple(removed),
         searched=searched,
         records=records,
+        stages=stages,
         messages=len(found.landed.places),
         lost=tuple(sorted(map(str, found.landed.lost))),
         cuts=tuple(remade),

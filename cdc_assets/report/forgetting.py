@@ -23,6 +23,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  removed   {one.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
     yield from (f"  made anew the cut {name}" for name in report.cuts)
     yield from (f"  removed   the record {place} of the quarantine, by its bytes" for place in report.records)
+    if report.stages:
+        yield f"  removed   {counted(report.stages, 'window')} that had been staged with the rows and not committed"
     if report.messages:
         yield f"  emptied   {counted(report.messages, 'message')} of the landing"
     for table in report.lost:

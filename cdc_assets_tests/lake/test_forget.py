@@ -123,6 +123,11 @@ def filled(shop: Shop) -> None:
     make_cut(shop.pipeline(), "second")
     shop.widen()
     shop.window("U", 7, 11)
+    place, trap = "cdc_assets.lake.tables:Lake.commit", Trap(lambda _, name: name.startswith("before"))
+    with trapped(trap, [place]), suppress(Killed):
+        shop.window("U", 3, 12)
+    shop.window("U", 12)
+    assert list(Path(str(shop.lake.settings.local_directory)).glob("_cdc_stage/*/*.parquet"))
 
 
 FEW = ("before _expire",)

@@ -9,6 +9,7 @@ The result is written as staged changes for a MERGE, or, if the table is empty, 
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
+from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.staging.installation import Batches, alike
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.model.reports import Report
@@ -33,6 +35,8 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
 __all__ = [
+    "KEYED_BY",
+    "OF",
     "DataFileWritten",
     "FirstLoad",
     "Part",
@@ -53,6 +57,8 @@ _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """How a path spells that a partition's value is NULL."""
+OF, KEYED_BY = "cdc.identity", "cdc.key"
+"""Metadata of a stage's files: whose rows they have, and the columns of its key, each with its name in parts (JSON)."""
 _BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
 """Options for changes that the next task reads: encoding them as Parquet took a quarter of a large load."""
 
@@ -170,6 +176,7 @@ def scatter(place: StagePlace, window: Window, number: int, buckets: int) -> Par
     for bucket, changes in enumerate(kind_of(place.step).split(window.changes, place.step.schema, buckets)):
         name = f"{place.path}/bucket-{bucket:05d}-{number:05d}{place.attempt}.arrow" if changes.num_rows else ""
         if name:
+            changes = _marked(changes, place.step)
             with _sink(place, name) as sink, pa.ipc.new_file(sink, changes.schema, options=_BRIEFLY) as writer:
                 writer.write_table(changes)
         names.append(name)
@@ -193,7 +200,7 @@ def _write_rejects(place: StagePlace, window: Window, number: int) -> str:
     if not window.rejects:
         return ""
     name = f"rejects-{number:05d}{place.attempt}.parquet"
-    _write(place, f"{place.path}/{name}", rejects_table(window.rejects, place.step))
+    _write(place, f"{place.path}/{name}", _marked(rejects_table(window.rejects, place.step), place.step))
     return name
 
 
@@ -211,7 +218,7 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
         files = tuple(write_data_files(place, place.landing, rows, number))
     if staged.num_rows:
         name = place.part_path(number)
-        _write(place, name, _by_position(staged, place.step))
+        _write(place, name, _marked(_by_position(staged, place.step), place.step))
     ranges = kind.bounds(changes, place.step.schema) if name or files else None
     patches, bases = has_patches(staged), has_bases(staged)
     return Part(report, name, files, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
@@ -263,6 +270,13 @@ def _sink(place: StagePlace, location: str) -> Iterator[Any]:
         raise LakeUnavailable(
             f"{location}: the warehouse cannot be written ({error}). Nothing was applied. Correct that and try again."
         ) from error
+
+
+def _marked(rows: pa.Table, step: ApplyRows) -> pa.Table:
+    """Let a file of a stage say whose rows it has, for who looks into one that a dead run left."""
+    key = {name: f"c{place}" for place, name in enumerate(column.name for column in step.schema.stored)}
+    said = {OF: format_identity(step.life), KEYED_BY: json.dumps([[one, key[one]] for one in step.schema.key])}
+    return rows.replace_schema_metadata(said)
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
