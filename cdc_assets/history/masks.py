@@ -11,7 +11,7 @@ so that a rebuild gives what the policy says now; a table that stands is held if
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.ddl import concealed, names_in
@@ -19,11 +19,14 @@ from cdc_assets.model.masks import Mask, MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.schema_changes import DropColumn, RenameColumn
+from cdc_assets.model.schema_changes import DropColumn, RenameColumn, RetypeColumn
 from cdc_assets.model.splits import Import
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import Event, Held, History, TableHistory
+from cdc_assets.types.conversions import zone_matters
 from cdc_assets.types.families import BINARY
+from cdc_assets.types.masks import same_masked
+from cdc_assets.types.mysql_types import type_text
 
 __all__ = ["mask_holds", "origins", "with_masks"]
 
@@ -88,6 +91,10 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
             if mask is not None and origin not in masks:
                 masks[origin] = replace(mask, origin=origin)
 
+    types = _types(traced, {origin for origin, mask in masks.items() if mask.leaves_types})
+    for origin, had in types.items():
+        masks[origin] = replace(masks[origin], types=had, as_type=type_text(had[-1][0]))
+
     def of(names: Names) -> dict[str, Mask]:
         return {name: masks[origin] for name, origin in names.items() if origin in masks}
 
@@ -96,6 +103,52 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
         for event, before, after in traced
     )
     return replace(table, events=events, brought=_brought(table.brought, of(traced[0][2])))
+
+
+def _types(
+    traced: Sequence[tuple[Event, Names, Names]], origins: Collection[str]
+) -> dict[str, tuple[tuple[Column, ...], ...]]:
+    """Return the types of each column in which its values are masked otherwise, oldest first.
+
+    A column has none here whose types all mask alike, or whose values cannot be turned from each into the next: by the
+    zone of a session that no file tells, by a guess, or as a type came back, so that it is not known of which time its
+    rows are.
+    """
+    found: dict[str, list[list[Column]]] = {}
+    newest: dict[str, Column] = {}
+    lost: set[str] = set()
+    for event, before, after in traced:
+        guesses = {one.new.name for one in event.changes if isinstance(one, RetypeColumn) and one.approximate}
+        lost |= {after[name] for name in guesses if name in after}
+        for schema, names in ((event.before, before), (event.after, after)):
+            for column in schema.columns:
+                origin = names[column.name]
+                if origin not in origins or newest.get(origin) == column:
+                    continue
+                bare = replace(column, default=None, comment="", generated="", mask=None)
+                types, last = found.setdefault(origin, [[bare]]), newest.get(origin, bare)
+                newest[origin] = column
+                if not same_masked(last, bare):
+                    lost |= {origin} if zone_matters(last, bare) else set()
+                    types.append([bare])
+                elif not any(one.decodes_like(bare) for one in types[-1]):
+                    types[-1].append(bare)
+    return {
+        origin: tuple(map(tuple, types))
+        for origin, types in found.items()
+        if len(types) > 1 and origin not in lost and not _comes_back(types)
+    }
+
+
+def _comes_back(types: Sequence[Sequence[Column]]) -> bool:
+    """Return whether a type is the same as one before another."""
+    return any(
+        one.decodes_like(other)
+        for place, alike in enumerate(types)
+        for later in types[place + 1 :]
+        for one in alike
+        for other in later
+    )
 
 
 def _brought(table: Import | None, masks: Mapping[str, Mask]) -> Import | None:

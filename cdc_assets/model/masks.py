@@ -17,6 +17,7 @@ import hmac
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import combinations
+from typing import Any
 
 from cdc_assets.model.names import fold_name
 
@@ -38,7 +39,9 @@ class Mask:
     """One way to mask values. `detail` is the part of `redact` or the text of `constant`, `key` that of `hash`.
 
     `pattern` is the line of the policy that asks for it, and `origin` names the column for good: it stays when the
-    column is renamed. Neither makes another mask of it.
+    column is renamed. Neither makes another mask of it. `types` are those that the column has had, where the same value
+    would be masked otherwise in another of them, oldest first, each by the columns that mask alike: values are masked
+    as those of the newest one, which `as_type` names.
     """
 
     way: str
@@ -46,6 +49,8 @@ class Mask:
     key: bytes = field(default=b"", repr=False)
     pattern: str = field(default="", compare=False)
     origin: str = field(default="", compare=False)
+    types: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
+    as_type: str = ""
 
     def __str__(self) -> str:
         """Return the mask as a person writes it, without its key."""
@@ -54,9 +59,13 @@ class Mask:
     @property
     def fingerprint(self) -> str:
         """A text that is equal for masks that make equal values of equal values; it gives no key away."""
-        if self.way != "hash":
-            return str(self)
-        return f"hash {_fingerprint(self.key)}"
+        made = f"hash {_fingerprint(self.key)}" if self.way == "hash" else str(self)
+        return f"{made} as {self.as_type}" if self.as_type else made
+
+    @property
+    def leaves_types(self) -> bool:
+        """Return whether what is left of a value depends on its type."""
+        return self.way in ("hash", "redact")
 
     @property
     def keeps_keys(self) -> bool:

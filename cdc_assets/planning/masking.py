@@ -27,10 +27,7 @@ from cdc_assets.model.schema_changes import (
     SetDefault,
 )
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, ExchangePartition, HoldTable, Step
-from cdc_assets.types.collations import is_plain
-from cdc_assets.types.conversions import narrows, needs_conversion
-from cdc_assets.types.families import CHARACTER
-from cdc_assets.types.masks import family_of, masked_array
+from cdc_assets.types.masks import masked_array, same_masked
 
 __all__ = ["in_lake"]
 
@@ -138,22 +135,10 @@ def _retyped(change: RetypeColumn, column: Column) -> Iterator[SchemaChange]:
         return
     old, new = replace(change.old, mask=mask).in_lake, kept
     assert old is not None
-    if mask.way not in ("null", "constant") and not _same_masked(change.old, change.new):
+    if mask.leaves_types and not mask.types and not same_masked(change.old, change.new):
         raise _Unmaskable(
             f'the column "{column.name}" has another type, and is masked by {mask}: the masked values of rows that are '
             "there would be others, which cannot be made of them."
         )
     if old != new:
         yield RetypeColumn(old, new)
-
-
-def _same_masked(old: Column, new: Column) -> bool:
-    """Return whether every value masked as one type is the same masked as the other, and no value changes."""
-    if old.type in CHARACTER and new.type in CHARACTER:
-        forms = {(column.compares_by or "") for column in (old, new)}
-        alike = len(forms) == 1 or all(map(is_plain, forms))
-    else:
-        alike = True
-    if (old.type, old.unsigned, old.precision, old.scale) == (new.type, new.unsigned, new.precision, new.scale):
-        return alike and not needs_conversion(old, new)
-    return alike and family_of(old) == family_of(new) and not needs_conversion(old, new) and not narrows(old, new)

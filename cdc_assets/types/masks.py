@@ -9,16 +9,20 @@ by a column still joins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
-from cdc_assets.types.collations import normal_form
-from cdc_assets.types.mysql_types import arrow_type
+from cdc_assets.types.collations import is_plain, normal_form
+from cdc_assets.types.conversions import convert, narrows, needs_conversion
+from cdc_assets.types.families import CHARACTER
+from cdc_assets.types.mysql_types import arrow_type, type_text
 
-__all__ = ["family_of", "masked_array"]
+__all__ = ["family_of", "masked_array", "same_masked"]
 
 _SHORT = 8
 """Of texts with fewer characters `last4` would leave half and more, so it leaves nothing."""
@@ -27,12 +31,16 @@ _SHORT = 8
 def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
     """Return the values of one column as its mask leaves them, in the type that the lake has for them.
 
-    Equal values are masked once where that costs more than to find them: what Python makes one by one.
+    Those of an earlier type of the column are turned into its present one first (`Mask.types`). Equal values are masked
+    once where that costs more than to find them: what Python makes one by one. Raises TableHeld, without a value, where
+    one cannot be turned.
     """
     mask, kept = column.mask, column.in_lake
     assert mask is not None
     assert kept is not None
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if mask.types:
+        values, column = _in_newest_type(values, column)
     if mask.way == "null":
         return pa.nulls(len(values), arrow_type(kept))
     if mask.way == "constant":
@@ -47,6 +55,43 @@ def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array
         left = [None if value is None else _REDACTED[mask.detail](value) for value in plain.to_pylist()]
         made = pa.array(left, arrow_type(kept))
     return made if distinct is None else made.take(distinct.indices)
+
+
+def same_masked(old: Column, new: Column) -> bool:
+    """Return whether every value masked as one type is the same masked as the other, and no value changes."""
+    if old.type in CHARACTER and new.type in CHARACTER:
+        forms = {(column.compares_by or "") for column in (old, new)}
+        alike = len(forms) == 1 or all(map(is_plain, forms))
+    else:
+        alike = True
+    if (old.type, old.unsigned, old.precision, old.scale) == (new.type, new.unsigned, new.precision, new.scale):
+        return alike and not needs_conversion(old, new)
+    return alike and family_of(old) == family_of(new) and not needs_conversion(old, new) and not narrows(old, new)
+
+
+def _in_newest_type(values: pa.Array, column: Column) -> tuple[pa.Array, Column]:
+    """Return values as the newest type of their column has them, and the column so."""
+    assert column.mask is not None
+    types = column.mask.types
+    places = [n for n, alike in enumerate(types) if any(one.decodes_like(column) for one in alike)]
+    places = places or [n for n, alike in enumerate(types) if same_masked(column, alike[-1])]
+    if len(places) != 1:
+        raise TableHeld(
+            f'the masked column "{column.name}" has rows of the type {type_text(column)}, which it never had in its '
+            "table, so it is not known how to mask them.",
+            column=column.name,
+        )
+    for before, after in zip(types[places[0] :], types[places[0] + 1 :], strict=False):
+        try:
+            values = convert(values, before[-1], after[0])[0]
+        except TableHeld:
+            raise TableHeld(
+                f'a value of the masked column "{column.name}" cannot become {type_text(after[0])} from '
+                f"{type_text(before[-1])}, as a DDL made it. Mask the column by null or constant, or base the table on "
+                "a dump from after that DDL.",
+                column=column.name,
+            ) from None
+    return values, replace(types[-1][-1], mask=column.mask)
 
 
 def _hashes(plain: pa.Array, key: bytes, family: str) -> pa.Array:

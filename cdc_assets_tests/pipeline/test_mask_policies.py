@@ -291,6 +291,63 @@ def test_a_mask_that_changes_holds_and_is_said_for_new_rows_where_the_type_stays
     assert any("--new-settings" in way for way in table.ways) is (can_be_said or then is None)
 
 
+def retyped(site: Site, kind: str, at: int) -> None:
+    query = f"ALTER TABLE `t` MODIFY COLUMN `a` {kind}{'(40)' if kind == 'VARCHAR' else ''}"
+    site.feed.table("shop.t", [("a", kind), ("b", "VARCHAR")], at, query, 5)
+
+
+@pytest.mark.parametrize("mask", [KEY, {"redact": "length"}], ids=str)
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_column_of_another_family_is_masked_as_that_in_all_rows_once_its_table_is_built_anew(
+    tmp_path: Path, mask: Any, stands: bool
+) -> None:
+    site, privacy = Site(tmp_path), {"shop.t.a": mask}
+    site.feed.table("shop.t", [("a", "INT"), ("b", "VARCHAR")])
+    site.feed.lines("shop.t", [("I", FIRST + 5, ["1", "007", '"x"']), ("I", FIRST + 6, ["2", "8", '"x"'])])
+    if stands:
+        site.apply(FIRST + 8, privacy=privacy)
+    retyped(site, "VARCHAR", FIRST + 10)
+    site.feed.lines(
+        "shop.t", [("I", FIRST + 15, ["3", '"7"', '"x"']), ("D", FIRST + 16, ["2", '"8"', '"x"'])], FIRST + 10
+    )
+    table = table_of(site, FIRST + 20, privacy=privacy)
+    assert table.state is (State.HELD if stands else State.APPLIED)
+    if stands:
+        assert "as VARCHAR(40)" in table.reason
+        site.rebuild("shop.t", privacy=privacy)
+    left = hashed("7") if mask is KEY else 1
+    assert {one["id"]: one["a"] for one in site.lake.read(T).to_pylist()} == {1: left, 3: left}
+    retyped(site, "BLOB", FIRST + 30)
+    assert table_of(site, FIRST + 40, privacy=privacy).state is State.HELD
+    site.rebuild("shop.t", privacy=privacy)
+    left = hashed("7", family="bytes") if mask is KEY else 1
+    assert {one["id"]: one["a"] for one in site.lake.read(T).to_pylist()} == {1: left, 3: left}
+    assert table_of(site, FIRST + 50, privacy=privacy).state is State.APPLIED
+
+
+def test_a_masked_value_that_another_type_does_not_take_holds_its_table_and_is_not_shown(tmp_path: Path) -> None:
+    site, privacy = Site(tmp_path), {"shop.t.a": KEY}
+    site.feed.table("shop.t", [("a", "VARCHAR"), ("b", "VARCHAR")])
+    site.feed.lines("shop.t", [("I", FIRST + 5, ["1", '"no number"', '"x"'])])
+    retyped(site, "INT", FIRST + 10)
+    table = table_of(site, FIRST + 20, privacy=privacy)
+    assert (table.state, "no number" in repr(table)) == (State.HELD, False)
+    assert 'a value of the masked column "a" cannot become INT' in table.reason
+
+
+@pytest.mark.parametrize("kinds", [("VARCHAR", "INT", "VARCHAR"), ("INT", "DATETIME", "TIMESTAMP")], ids=str)
+def test_a_column_whose_type_comes_back_or_asks_a_zone_is_held_as_its_rows_cannot_be_turned(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    site = Site(tmp_path)
+    site.feed.table("shop.t", [("a", kinds[0]), ("b", "VARCHAR")])
+    for number, kind in enumerate(kinds[1:]):
+        retyped(site, kind, FIRST + 10 + number)
+    table = table_of(site, FIRST + 20, privacy={"shop.t.a": KEY})
+    assert table.state is State.HELD
+    assert "the masked values of rows that are there would be others" in table.reason
+
+
 def test_a_line_that_no_column_matches_is_told_and_a_mask_is_shown_with_its_line(site: Site) -> None:
     site.feed.publish(FIRST + 9)
     found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.nothing": None}))
