@@ -488,7 +488,7 @@ class _Chain:
                     siblings[where] = tuple(other for other in tables if other[0].folded != name)
         if not taken and not beside:
             return None
-        schema = current[-1].after
+        schema, had = current[-1].after, None if self.applied is None else self.applied.settings
         return ApplyRows(
             self.table.life,
             lo,
@@ -503,7 +503,7 @@ class _Chain:
             tuple(beside),
             self._unexplained(decoding) if self.commit_ts else {},
             siblings,
-            {} if self.settings is None else self.settings.of(self.table.life.source, schema, hi),
+            {} if self.settings is None else self.settings.of(self.table.life.source, schema, hi, had),
             {} if self.settings is None else self.settings.former(self.table.life.source, hi),
             -1 if self.table.base is None else self.table.base.at,
             self.rule,

@@ -75,20 +75,27 @@ class ValueSettings:
         """Return the positions after which a table's rows are read with other settings, in order."""
         return tuple(sorted({change.since - 1 for change in self._of(life)}))
 
-    def of(self, life: Life, schema: TableSchema, position: Tso) -> dict[str, str]:
-        """Return the settings with which a table's rows up to a position are read, as far as values depend on them.
+    def of(self, life: Life, schema: TableSchema, position: Tso, had: Mapping[str, str] | None) -> dict[str, str]:
+        """Return the settings with which a table's values up to a position were read, as far as they depend on any.
 
-        With the present ones are those of before each change since the table began, as `tz before TSO`.
+        With the present ones are those of before each change since the table began, as `tz before TSO`. `had` are those
+        of the table as it stands, None for one that is built from nothing: all rows are masked as the policy says now,
+        so of a former mask a table only has values that it had already.
         """
         found, collated = deciding(self.at(life, position), schema.stored), _collated(schema)
-        then = self.former(life, position)
-        found |= {name: then.get(name, mask) for name, mask in masks_of(schema).items()}
+        then, masks = self.former(life, position), masks_of(schema)
+        mixed = {
+            name
+            for name, mask in masks.items()
+            if had is not None and (had.get(name, NO_MASK) != mask or any(_is_before(one, name) for one in had))
+        }
+        found |= {name: then.get(name, mask) if name in mixed else mask for name, mask in masks.items()}
         passed = [change for change in self._of(life) if life.version < change.since <= position]
         former = {
             _before(name, change.since): value
             for change in passed
             for name, value in change.before.items()
-            if name in found
+            if name in found and (name in mixed or name not in masks)
         }
         return {**found, **former, **({_COLLATIONS: _collations(collated)} if collated else {})}
 
@@ -106,7 +113,7 @@ class ValueSettings:
                     made |= set() if defaults_to_now(column) else {name}
         if not made:
             return {}
-        return self.of(life, replace(after, columns=tuple(c for c in after.columns if c.name in made)), position)
+        return self.of(life, replace(after, columns=tuple(c for c in after.columns if c.name in made)), position, None)
 
     def _of(self, life: Life) -> list[SettingsChange]:
         return [change for change in self.changes if change.concerns(life)]
@@ -121,7 +128,7 @@ class ValueSettings:
         schema, wire = seen[-1], self.at(table.life, _first_due(state) - 1)
         read = read_otherwise(wire, state.settings, schema.stored)
         found = {name: (state.settings[name], wire.settings[name], columns) for name, columns in read.items()}
-        known = self.of(table.life, schema, _first_due(state) - 1)
+        known = self.of(table.life, schema, _first_due(state) - 1, state.settings)
         for name in (name for name in state.settings if _BEFORE in name and name not in known):
             found[name] = (state.settings[name], wire.settings.get(name.partition(_BEFORE)[0], ""), ())
         collated, then = _collated(schema), state.settings.get(_COLLATIONS, "")
@@ -135,7 +142,7 @@ class ValueSettings:
         then = {name: mask for name, mask in state.settings.items() if name.startswith(_MASK) and _BEFORE not in name}
         now = {
             name: mask
-            for name, mask in self.of(table.life, schema, _first_due(state) - 1).items()
+            for name, mask in self.of(table.life, schema, _first_due(state) - 1, state.settings).items()
             if name in masks_of(schema)
         }
         if not then and not now:
@@ -229,6 +236,10 @@ def read_otherwise(wire: Wire, then: Mapping[str, str], columns: Iterable[Column
 
 def _before(name: str, since: Tso) -> str:
     return f"{name}{_BEFORE}{since}"
+
+
+def _is_before(name: str, setting: str) -> bool:
+    return name.startswith(f"{setting}{_BEFORE}")
 
 
 def _first_due(state: AppliedState) -> Tso:

@@ -271,10 +271,17 @@ def test_another_mask_holds_a_table_that_stands_until_it_is_rebuilt_or_said_for_
     assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
         hashed("ann@example.org"), hashed("bob@example.org", "second key"),
     }  # fmt: skip
+    (table,) = site.lake.tables.values()
+    ((before, _),) = [one for one in table.settings.items() if " before " in one[0]]
+    assert before == f"privacy.a before {FIRST + 10}"
     site.rebuild("shop.t", privacy=privacy)
     assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
         hashed(one, "second key") for one in ("ann@example.org", "bob@example.org")
     }
+    site.feed.lines("shop.t", [("I", FIRST + 25, ["3", '"eve@example.org"', '"x"'])])
+    assert table_of(site, FIRST + 30, privacy=privacy).state is State.APPLIED
+    (table,) = site.lake.tables.values()
+    assert [name for name in table.settings if name.startswith("privacy")] == ["privacy.a"]
 
 
 @pytest.mark.parametrize(
