@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, JavaMissing
 from cdc_assets.jvm.class_data import class_data_options
-from cdc_assets.jvm.jars import needed_jars, spark_jars
+from cdc_assets.jvm.jars import LOCAL_FILES, needed_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.cluster import is_local, refuse_connect, refuse_dead, spark_master, watch_executors
@@ -77,8 +77,12 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
     }
 
 
-_INSIDE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Where the driver of a local session listens."""
+_INSIDE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.hadoop.fs.file.impl": LOCAL_FILES,
+}
+"""Where the driver of a local session listens, and how it writes files of its own machine."""
 
 
 def _reached(jars: Sequence[str], more: Sequence[str]) -> dict[str, str]:

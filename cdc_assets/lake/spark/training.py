@@ -41,7 +41,8 @@ _ROW = '"{op}","rows","training",{ts},{key},"1.50","a","2026-01-02","2026-01-02 
 def train(warehouse: Path, java_options: list[str]) -> None:
     """Run the workload in a JVM with these options, on a lake in `warehouse`, until it exits. Raises SetupError."""
     settings = LakeSettings.from_warehouse(warehouse)
-    spark = spark_session(settings, **{"spark.driver.extraJavaOptions": " ".join(java_options)})
+    own = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}  # the archive knows no other jar
+    spark = spark_session(settings, **own, **{"spark.driver.extraJavaOptions": " ".join(java_options)})
     lake = Lake(settings, "training", lambda: spark)
     name = TableId("training", "rows")
     life, schema = Life(name, 100), TableSchema(_COLUMNS, ("id",))
