@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import cast
@@ -95,6 +96,7 @@ class MemoryLake:
         self.forgotten: dict[str, ForgottenKeys] = {}
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
+        self.pins: list[tuple[Life, int]] = []
         self.shared = 0  # how often several tables read a window at once
 
     def applied(self) -> Mapping[Life, AppliedState]:
@@ -345,14 +347,23 @@ class MemoryLake:
         rows = _with_values(rows.filter((pc.field(at) > since) & (pc.field(at) <= until)), equal)
         yield from (rows.slice(start, 7) for start in range(0, rows.num_rows, 7))
 
-    def scan(self, life: Life) -> MemoryScan:
+    @contextmanager
+    def pinned(self, life: Life, snapshot_id: int) -> Iterator[None]:
+        self.pins.append((life, snapshot_id))
+        yield
+        self.pins.remove((life, snapshot_id))
+
+    def scan(self, life: Life, snapshot_id: int | None = None) -> MemoryScan:
         table = self.tables[life]
+        if snapshot_id is not None:
+            _, at, rows = next(tag for tag in table.tags.values() if tag[0] == snapshot_id)
+            table = dataclasses.replace(table, rows=rows, progress=Progress(at, Phase.ROWS))
         columns = {
             column.name: iceberg_type(column)
             for column in table.schema.stored
             if column.name in table.rows.column_names
         }
-        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, len(table.past))
+        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, snapshot_id or len(table.past))
 
     def names(self) -> set[TableId]:
         return {table.name for table in self.tables.values() if table.name is not None}

@@ -49,6 +49,7 @@ __all__ = ["explain", "verify"]
     metavar="NAME=VALUE",
     help="Details of --dump: at, tz, separator, delimiter, null-value, escape-backslash, dialect, header.",
 )
+@click.option("--cut", default="", metavar="NAME", help="Compare tables as they are in a cut, with the source of then.")
 @click.option("--quiet", is_flag=True, help="State that nothing is written into the tables while they are compared.")
 @click.option("--threads", type=click.IntRange(1, 64), help="Connections that read the source at once (default: 4).")
 @click.option("--limit-rate", type=click.IntRange(1), metavar="ROWS", help="Rows a second that are read of the source.")
@@ -91,7 +92,9 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         stated = {name: value for name, value in asked.items() if value is not None}
         options = options_of(settings.verify.model_copy(update=stated))
         choice = parse_choice(given["where"], given["sample"] or settings.verify.sample, secrets.randbelow(1 << 30))
-        options = replace(options, choice=choice, repair=repair, resume=resume, run=f"cli-{uuid.uuid4().hex[:12]}")
+        options = replace(
+            options, choice=choice, repair=repair, resume=resume, cut=given["cut"], run=f"cli-{uuid.uuid4().hex[:12]}"
+        )
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             for one in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):

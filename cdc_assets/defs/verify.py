@@ -30,6 +30,7 @@ class VerifyConfig(dg.Config):
     repair: bool = Field(default=False, description="Write the source's rows of the keys that differ into the tables.")
     where: str = Field(default="", description="Compare these rows only: `id >= 1000 AND day < '2025-06-01'`.")
     sample: str = Field(default="", description="Compare a share of the rows only, chosen by their key: `1%`.")
+    cut: str = Field(default="", description="Compare the tables as they are in a cut of this name.")
     resume: bool = Field(default=False, description="Go on after an interruption: pass over what was equal.")
 
 
@@ -42,7 +43,7 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         settings = source.changefeed.verify
         options = replace(options_of(settings), quiet=config.quiet or settings.quiet, repair=config.repair)
         choice = parse_choice(config.where, config.sample or settings.sample, secrets.randbelow(1 << 30))
-        options = replace(options, choice=choice, run=context.run_id, resume=config.resume)
+        options = replace(options, choice=choice, run=context.run_id, resume=config.resume, cut=config.cut)
         known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
         found: list[TableComparison] = []
         try:

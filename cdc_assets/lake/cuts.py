@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.growing import GrowingTable
-from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.names import format_identity, location, parse_identity
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
@@ -77,15 +75,10 @@ class LakeCuts:
         """Return the snapshots with the tag of a cut, each with how far it is applied."""
         tables = self.state.tables()
         return {
-            life: (one.tags[name], self._label(one, one.tags[name]).progress.tso)
+            life: (one.tags[name], self.state.label_of(one, one.tags[name]).progress.tso)
             for life, one in tables.items()
             if name in one.tags
         }
-
-    def _label(self, table: LakeTable, snapshot_id: int) -> Label:
-        file = self.state.file(table.metadata_location)
-        labels = (Label.parse(one.summary) for one in file.lineage_of(snapshot_id))
-        return next((label for label in labels if label is not None), table.label)
 
     # --- making and removing ---
 

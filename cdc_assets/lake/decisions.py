@@ -3,6 +3,7 @@
 cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
 cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
+cdc.pin.…       which snapshots somebody reads for long
 cdc.cut.…       which cuts were decided, and are not made yet or are to be removed (`planning.cuts`)
 cdc.forget.…    keys of rows that are kept out, as HMACs (`planning.forgotten`)
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdc_assets.lake.names import encoded, format_identity, format_name, parse_identity
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
-from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.cuts import CutRequest, SnapshotPin
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.releases import KeptDecision, Release, Releases
@@ -34,12 +35,13 @@ _PREFIXES: Mapping[type[KeptDecision], str] = {
     CompletePattern: "cdc.complete.",
     SettingsChange: "cdc.settings.",
     CutRequest: "cdc.cut.",
+    SnapshotPin: "cdc.pin.",
     ForgottenKeys: "cdc.forget.",
 }
 _PIECE = 900
 """Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""
 
-DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange, CutRequest, ForgottenKeys)
+DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange, CutRequest, ForgottenKeys, SnapshotPin)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class Decisions:
         """Return the keys whose rows are kept out, by table and name: one query."""
         return tuple(sorted(self._all(ForgottenKeys), key=lambda one: (one.table, one.name)))
 
+    def pins(self) -> tuple[SnapshotPin, ...]:
+        """Return which snapshots somebody reads, or read when it was killed: one query."""
+        return tuple(self._all(SnapshotPin))
+
     def keep(self, decision: KeptDecision) -> None:
         """Store a decision in one update, in place of an earlier one about the same."""
         catalog = self.catalog()
@@ -93,7 +99,7 @@ class Decisions:
 def format_decision(changefeed: str, decision: KeptDecision) -> dict[str, str]:
     """Return the namespace properties that hold a decision; the inverse of `parse_decisions`."""
     fields = {"changefeed": changefeed, **asdict(decision)}
-    if isinstance(decision, Release):
+    if isinstance(decision, Release | SnapshotPin):
         fields["life"] = format_identity(decision.life)
     if isinstance(decision, ForgottenKeys):
         fields["lives"] = [format_identity(life) for life in decision.lives]
@@ -114,7 +120,7 @@ def parse_decisions(properties: Mapping[str, str], changefeed: str, kind: type[D
     for parts in pieces.values():
         fields: dict[str, Any] = json.loads("".join(parts[number] for number in sorted(parts)))
         if fields.pop("changefeed") == changefeed:
-            if kind is Release:
+            if kind in (Release, SnapshotPin):
                 fields["life"] = parse_identity(fields["life"])
             if kind is CutRequest:
                 fields["without"] = tuple(fields["without"])
@@ -139,6 +145,8 @@ def _key(changefeed: str, decision: KeptDecision) -> str:
             subject = f"{_digest(pattern)}.{since}"
         case CutRequest(name) | ForgottenKeys(name):
             subject = _digest(name)
+        case SnapshotPin(life, snapshot_id, reader):
+            subject = _digest(f"{format_identity(life)}.{snapshot_id}.{reader}")
     return f"{_PREFIXES[type(decision)]}{encoded(changefeed)}.{subject}"
 
 

@@ -8,9 +8,10 @@ together with the snapshot at which it was valid (see `label`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import DataFileContent, ManifestContent
@@ -28,6 +29,7 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
 from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.lake.tables import Lake
+from cdc_assets.model.cuts import SnapshotPin
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
@@ -43,6 +45,8 @@ _SWEPT = "cdc.swept-ms"
 
 _ATTEMPTS = 4
 _DAY_MS = 86_400_000
+_PINNED = timedelta(days=1)
+"""So long a snapshot is kept for a reader that may have been killed."""
 
 
 class LakeMaintenance:
@@ -64,6 +68,7 @@ class LakeMaintenance:
         """
         lake_table = {one.identifier: one for one in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
+        pinned = {(pin.life, pin.snapshot_id) for pin in self.lake.state.decisions.pins() if not _is_stale(pin)}
         own = self.lake.state.places.own.main
         mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in lake_table or entry[0][0] == own)
         if alone is not None:
@@ -71,7 +76,7 @@ class LakeMaintenance:
 
         def look(entry: tuple[Identifier, str]) -> TableFacts | None:
             with suppress(FileNotFoundError):  # a commit just removed it; the next look finds its successor
-                return self._fact(*entry, lake_table.get(entry[0]), tokens, exchanges or {})
+                return self._fact(*entry, lake_table.get(entry[0]), tokens, exchanges or {}, pinned)
             return None
 
         with ThreadPoolExecutor(8) as pool:
@@ -84,6 +89,7 @@ class LakeMaintenance:
         lake_table: LakeTable | None,
         tokens: set[str],
         exchanges: Mapping[Life, frozenset[Tso]],
+        pinned: Collection[tuple[Life, int]] = (),
     ) -> TableFacts:
         state = self.lake.state
         file = state.file(place)
@@ -108,7 +114,8 @@ class LakeMaintenance:
             sum(manifests),
             tuple(_fact_of(one, file) for one in line.values()),
             tuple(_fact_of(one, file) for one in file.snapshots.values() if one.snapshot_id not in line),
-            frozenset(self._needed(lake_table, line.values(), tokens, exchanges)),
+            frozenset(self._needed(lake_table, line.values(), tokens, exchanges))
+            | {snapshot_id for life, snapshot_id in pinned if lake_table is not None and life == lake_table.life},
             int(file.properties.get(_SWEPT, 0)),
         )
 
@@ -189,6 +196,9 @@ class LakeMaintenance:
 
     def sweep(self) -> tuple[int, int]:
         """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
+        for pin in self.lake.state.decisions.pins():
+            if _is_stale(pin):
+                self.lake.remove_decision(pin)
         return self.lake.workbench.remove_stale(), Rebuilds(self.lake).end_stale()
 
     def _repeated(self, life: Life, action: Any) -> int:
@@ -241,6 +251,10 @@ def _retried(action: Callable[[], int]) -> int:
             return action()
         time.sleep(0.2 * 2**attempt)
     return action()
+
+
+def _is_stale(pin: SnapshotPin) -> bool:
+    return datetime.now(timezone.utc) - datetime.fromisoformat(pin.when) > _PINNED
 
 
 def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:

@@ -11,6 +11,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable
 
+from cdc_assets.errors import InputError
 from cdc_assets.lake.failures import answering
 
 if TYPE_CHECKING:
@@ -21,26 +22,36 @@ __all__ = ["TableScan"]
 
 
 class TableScan:
-    """A table as of a metadata file: what is committed later is not seen, and its rows stay as they are.
+    """A table as of a metadata file, or a snapshot in it: its rows stay as they are, whatever is committed later.
 
     Raises LakeUnavailable where the warehouse does not answer, or maintenance has removed a file meanwhile.
     """
 
-    def __init__(self, state: LakeState, lake_table: LakeTable) -> None:
-        self.snapshot_id = lake_table.snapshot_id
+    def __init__(self, state: LakeState, lake_table: LakeTable, snapshot_id: int | None = None) -> None:
+        self.snapshot_id = lake_table.snapshot_id if snapshot_id is None else snapshot_id
         self.progress = lake_table.label.progress
         self.rows = lake_table.rows
         with answering():
             self._table = StaticTable.from_metadata(lake_table.metadata_location, state.io(lake_table))
+        self._past, self._schema = snapshot_id, self._table.schema()
+        if snapshot_id is not None:
+            past = self._table.snapshot_by_id(snapshot_id)
+            if past is None:
+                raise InputError(f"{lake_table.life} has no snapshot {snapshot_id} any more: it expired.")
+            if past.schema_id is not None:
+                self._schema = self._table.schemas()[past.schema_id]
+            self.progress = state.label_of(lake_table, snapshot_id).progress
+            count = past.summary["total-records"] if past.summary is not None else None
+            self.rows = None if count is None else int(count)
 
     @property
     def columns(self) -> dict[str, str]:
         """The types of its columns in Iceberg's words, by name in their order."""
-        return {field.name: str(field.field_type) for field in self._table.schema().fields}
+        return {field.name: str(field.field_type) for field in self._schema.fields}
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         """Return the Arrow types of columns."""
-        return schema_to_pyarrow(self._table.schema().select(*columns), include_field_ids=False)
+        return schema_to_pyarrow(self._schema.select(*columns), include_field_ids=False)
 
     def pieces(self, equal: Mapping[str, object] = {}, condition: str = "") -> Sequence[FileScanTask]:
         """Return its data files, each with its delete files; those that by their bounds have no such row are left out.
@@ -48,13 +59,14 @@ class TableScan:
         Rows are wanted that fulfil a condition of Iceberg's expressions, and have these numbers by column.
         """
         with answering():
-            return tuple(self._table.scan(_such_rows(equal, condition)).plan_files())
+            scan = self._table.scan(_such_rows(equal, condition), snapshot_id=self._past)
+            return tuple(scan.plan_files())
 
     def read(
         self, piece: FileScanTask, columns: Sequence[str], equal: Mapping[str, object] = {}, condition: str = ""
     ) -> Iterator[pa.Table]:
         """Yield the rows of a data file that fulfil a condition and have these numbers, batch by batch."""
-        scan = self._table.scan(_such_rows(equal, condition), tuple(columns))
+        scan = self._table.scan(_such_rows(equal, condition), tuple(columns), snapshot_id=self._past)
         with answering():
             reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
             # What PyIceberg has in public holds a whole data file at once, of several gigabytes once it is decoded.

@@ -21,6 +21,7 @@ from cdc_assets.lake.catalogs.catalog import (
 )
 from cdc_assets.lake.decisions import Decisions
 from cdc_assets.lake.failures import answering
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, OwnedTable, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
 from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, format_identity, parse_identity
@@ -260,6 +261,11 @@ class LakeState:
     def file(self, place: str) -> MetadataFile:
         """Return the content of a metadata file; raises FileNotFoundError."""
         return read_file(self.catalog, place)
+
+    def label_of(self, table: LakeTable, snapshot_id: int) -> Label:
+        """Return how far a table was applied in a snapshot."""
+        labels = (Label.parse(one.summary) for one in self.file(table.metadata_location).lineage_of(snapshot_id))
+        return next((label for label in labels if label is not None), table.label)
 
     def snapshot_with(self, life: Life, name: str, value: str) -> Snapshot | None:
         """Return the snapshot of a table's history that has a property of that value."""

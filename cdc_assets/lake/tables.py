@@ -11,8 +11,10 @@ state. A step whose label already exists does nothing, so each may be repeated a
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,7 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.windows import commit_window, discard_window, repair_rows, stage_windows
 from cdc_assets.lake.workbench import Workbench
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Gap, Life
@@ -126,11 +128,22 @@ class Lake:
         """Return the rows of a table by its source name, read without Spark; raises KeyError when there is none."""
         return self.state.read(name)
 
-    def scan(self, life: Life) -> TableScan:
-        """Open a table for reading all of it as it is now. Starts no JVM."""
+    def scan(self, life: Life, snapshot_id: int | None = None) -> TableScan:
+        """Open a table for reading all of it as it is now, or as it was in a snapshot. Starts no JVM."""
         from cdc_assets.lake.scan import TableScan  # it loads the readers of PyIceberg, which no step needs
 
-        return TableScan(self.state, self.state.find(life))
+        return TableScan(self.state, self.state.find(life), snapshot_id)
+
+    @contextmanager
+    def pinned(self, life: Life, snapshot_id: int) -> Iterator[None]:
+        """Keep a snapshot from expiring while it is read; that of a reader that is killed is kept for a day."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        pin = SnapshotPin(life, snapshot_id, uuid.uuid4().hex, now)
+        self.keep_decision(pin)
+        try:
+            yield
+        finally:
+            self.remove_decision(pin)
 
     def changes(self, life: Life, since: Tso, until: Tso, equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
         """Return the changes of a log at positions in (since, until] that have these numbers, in no particular order.

@@ -76,10 +76,10 @@ class TableComparison:
     counted on both sides; `missing`, `extra` and `differing` count rows, `rows` are the first of them. `columns` are
     sentences on columns that differ, `left_out` says by column why its values are not compared, `losses` counts values
     that are equal but for a loss that the fidelity report names. `chosen` says which rows alone were compared, "" for
-    all. `earlier` counts the rows of ranges that were compared as of another TSO, by an earlier run or before garbage
-    collection passed it. With `partly` more rows differ than were read again, so that counts are the least that there
-    are.
-    `kept_out` counts rows of the source that are not compared, as their keys are forgotten.
+    all, and `cut` in which cut, "" for the table as it is now. `earlier` counts the rows of ranges that were compared
+    as of another TSO, by an earlier run or before garbage collection passed it. With `partly` more rows differ than
+    were read again, so that counts are the least that there are. `kept_out`
+    counts rows of the source that are not compared, as their keys are forgotten.
     """
 
     table: TableId
@@ -101,6 +101,7 @@ class TableComparison:
     partly: bool = False
     kept_out: int = 0
     chosen: str = ""
+    cut: str = ""
     earlier: Mapping[Tso, int] = field(default_factory=dict)
     repair: str = ""
     seconds: float = 0.0

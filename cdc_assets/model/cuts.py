@@ -12,7 +12,17 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import first_of
 
-__all__ = ["UNNAMED", "Cut", "CutBlock", "CutOutcome", "CutRequest", "CutTable", "is_left_out", "is_unnamed"]
+__all__ = [
+    "UNNAMED",
+    "Cut",
+    "CutBlock",
+    "CutOutcome",
+    "CutRequest",
+    "CutTable",
+    "SnapshotPin",
+    "is_left_out",
+    "is_unnamed",
+]
 
 UNNAMED = "cut-"
 """What the names of cuts begin with that nobody named; their position follows."""
@@ -32,6 +42,19 @@ class CutRequest:
     who: str = ""
     when: str = ""
     withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPin:
+    """A snapshot of a table that a `reader` reads for long: maintenance keeps it and those after it, for a day at most.
+
+    `when` is ISO text in UTC.
+    """
+
+    life: Life
+    snapshot_id: int
+    reader: str
+    when: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.cuts import CutRequest, SnapshotPin
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Life
@@ -37,5 +37,5 @@ class Release:
 
 Releases = Mapping[tuple[Life, Tso], Release]
 
-KeptDecision = Release | CompletePattern | SettingsChange | CutRequest | ForgottenKeys
+KeptDecision = Release | CompletePattern | SettingsChange | CutRequest | ForgottenKeys | SnapshotPin
 """What a person decided, as a lake keeps it: one about the same replaces an earlier one."""

@@ -228,6 +228,10 @@ class TableHistory:
         """The newest schema."""
         return self.events[-1].after
 
+    def schema_at(self, position: Tso) -> TableSchema:
+        """Return the schema after all DDL at or below a position, the newest one if it began later."""
+        return next((event.after for event in reversed(self.events) if event.at <= position), self.schema)
+
     @property
     def inferred(self) -> tuple[str, ...]:
         """What its first columns leave open where they were taken from its rows."""

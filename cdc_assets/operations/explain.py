@@ -29,7 +29,7 @@ from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats, KeyRange
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
@@ -214,19 +214,13 @@ def _of_log(
     found = []
     for row in (row for rows in pieces() for row in rows.to_pylist()):
         at, place = row[POSITION], row[PLACE] or ""
-        there = {column.name for column in _columns_at(history, at)}
+        there = {column.name for column in history.schema_at(at).in_lake.stored}
         values = {name: row[name] for name in names if name in there or row[name] is not None}
         enters = row[CHANGE_TYPE] not in LEAVES
         fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
         found.append(_Image(at, enters, fresh, values, row[ABSENT] or (), path, (0, 0), partial(str, shown)))
     return found
-
-
-def _columns_at(history: TableHistory, at: Tso) -> tuple[Column, ...]:
-    """Return the columns that a table had at a position."""
-    schema = next((event.after for event in reversed(history.events) if event.at <= at), history.schema)
-    return schema.in_lake.stored
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -41,5 +41,5 @@ class LakeRows(Protocol):
 class ScannedLake(Protocol):
     """A lake whose tables can be read as of one snapshot."""
 
-    def scan(self, life: Life) -> LakeRows:
-        """Open a table as it is now."""
+    def scan(self, life: Life, snapshot_id: int | None = None) -> LakeRows:
+        """Open a table as it is now, or as it was in a snapshot."""

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +23,7 @@ from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import of_keys
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.model.cuts import Cut
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -49,6 +51,12 @@ REPAIR, REBUILD = "repair", "rebuild"
 
 class RepairableLake(ScannedLake, Protocol):
     """A lake whose tables can be given the source's rows."""
+
+    def cuts(self) -> tuple[Cut, ...]:
+        """Return the cuts that exist, by position."""
+
+    def pinned(self, life: Life, snapshot_id: int) -> AbstractContextManager[None]:
+        """Keep a snapshot from expiring while it is read."""
 
     def quarantined_counts(self) -> Any:
         """Return how many records of each table are open."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -26,6 +27,7 @@ from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedDat
 from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
+from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.progress import Life, Phase, Progress
@@ -38,7 +40,7 @@ from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_
 from cdc_assets.operations.equal_ranges import RangePlan, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
-from cdc_assets.operations.named import mirrors, table_called
+from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
 from cdc_assets.pipeline.completeness import gap_of
@@ -69,7 +71,8 @@ class VerifyOptions:
     At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
     table are named, and only those of the `choice` compared. With `repair` those that differ are written into the lake
     as the source has them, by that `run`. With `resume` tables that were equal and have not changed in the lake since
-    are not read, nor are ranges of a key that were equal when a comparison was interrupted.
+    are not read, nor are ranges of a key that were equal when a comparison was interrupted. With the name of a `cut`
+    tables are compared as they are there.
     """
 
     quiet: bool = False
@@ -80,6 +83,7 @@ class VerifyOptions:
     repair: bool = False
     run: str = ""
     resume: bool = False
+    cut: str = ""
 
 
 def options_of(settings: VerifySettings) -> VerifyOptions:
@@ -116,12 +120,13 @@ def verify(
             proof = _Proof(pipeline, lake, connect, options, tables, say, begun)
             for life, found in proof.compared(done):
                 done.add(life)
-                pipeline.ledger.record_comparison(pipeline.settings.name, found)
+                if not found.cut:
+                    pipeline.ledger.record_comparison(pipeline.settings.name, found)
                 if found.state != NOT_COMPARED:
                     pipeline.ledger.forget_equal_ranges(pipeline.settings.name, [life])
                 yield found
         except BucketMissing as gone:
-            if proof is not None and proof.at < pipeline.plan()[1].checkpoint:
+            if proof is not None and not options.cut and proof.at < pipeline.plan()[1].checkpoint:
                 continue
             raise BucketMissing(
                 f"{gone.message} Tables are compared with the source as of the fence. A changefeed that runs keeps "
@@ -129,7 +134,7 @@ def verify(
                 "with --resume what was compared is passed over.",
                 **gone.where,
             ) from None
-        if not tables:
+        if not tables and not options.cut:
             yield from proof.unknown_to_the_lake()
         return
 
@@ -161,16 +166,26 @@ class _Proof:
     source: InitialSource = field(init=False)
     dump: Dump = field(init=False)
     filters: ReplicatedTables = field(init=False)
+    cut: Cut | None = field(init=False)
 
     def __post_init__(self) -> None:
         settings = self.pipeline.settings
         wire = settings.source_options.wire
         self.filters = replicated(settings.changefeed_config if wire.has_commit_ts else None)
         _, self.plan = self.pipeline.plan()
-        self.source = self.connect(0 if self.options.quiet else self.plan.checkpoint)
+        self.cut = self._named_cut()
+        asked = self.cut.at if self.cut is not None else self.plan.checkpoint
+        self.source = self.connect(0 if self.options.quiet else asked)
         # A dump says of when it is, and a server what it was asked for.
         self.dump = self.source.dump()
         self.at = self.dump.at
+        if self.cut is None:
+            self.cut = next((one for one in self.lake.cuts() if one.at == self.at), None)
+        elif not self.dump.present and self.cut.at != self.at:
+            raise BadSettings(
+                f"{self.dump.uri} is as of {self.at}, and the cut {self.cut.name} is as of {self.cut.at}. Give a dump "
+                "of that TSO."
+            )
         if self.dump.present and not self.options.quiet:
             raise BadSettings(
                 f"{self.dump.uri} has no TSO to read at: it shows the tables as they are now, and the lake has them as "
@@ -186,6 +201,18 @@ class _Proof:
                 f"{counted(waiting, 'message')} of the changefeed not landed yet, so the tables are behind the source "
                 "as it is now. Apply first."
             )
+
+    def _named_cut(self) -> Cut | None:
+        """Return the cut that is asked for, None if none is."""
+        options, cuts = self.options, {one.name: one for one in self.lake.cuts()} if self.options.cut else {}
+        if not options.cut:
+            return None
+        if options.cut not in cuts:
+            raise BadSettings(f"there is no cut {options.cut}; known are {', '.join(sorted(cuts)) or 'none'}.")
+        if options.quiet or options.repair:
+            other = "--quiet is of a source as it is now" if options.quiet else "--repair writes into tables of now"
+            raise BadSettings(f"{other}, and a cut is of the past. Leave out one of the two.")
+        return cuts[options.cut]
 
     # --- which tables ---
 
@@ -204,15 +231,29 @@ class _Proof:
     def _asked(self) -> list[tuple[Life, TableId]]:
         there = mirrors(self.plan)
         named = {life: table.name for life, table in there.items() if table.name is not None}
+        if self.cut is not None:
+            past = {one.life: one.name for one in self.cut.taken if not one.life.kind}
+            named = past if self.options.cut else {**named, **past}
         patterns = [text.lower() for text in self.tables if "*" in text] if self.tables else ["*"]
-        asked = {table_called(text, there, self.plan).life for text in self.tables if "*" not in text}
+        asked = {self._life_called(text, there, named) for text in self.tables if "*" not in text}
         asked |= {life for life, name in named.items() if any(fnmatchcase(str(name.folded), one) for one in patterns)}
         return sorted(((life, named[life]) for life in asked), key=lambda one: one[1])
+
+    def _life_called(self, text: str, there: Mapping[Life, TableHistory], named: Mapping[Life, TableId]) -> Life:
+        """Return which table a person means, in a cut by its name then; raises BadSettings for none."""
+        if self.cut is None or not self.options.cut:
+            return table_called(text, there, self.plan).life
+        found = next((life for life, name in named.items() if is_called(text, (name, life))), None)
+        if found is None:
+            raise no_such_table(text, named.values(), "one of the tables of the cut")
+        return found
 
     def unknown_to_the_lake(self) -> Iterator[TableComparison]:
         """Yield the source's tables that the changefeed replicates and the lake does not have."""
         lives = self.plan.history.lives.items()
-        known = ByName({table.name: None for life, table in lives if table.name is not None and not life.kind})
+        names = [table.name for life, table in lives if table.name is not None and not life.kind]
+        names += [one.name for one in self.cut.tables] if self.cut is not None else []
+        known = ByName(dict.fromkeys(names))
         feed = self.plan.feed.lives.values() if self.plan.feed is not None else ()
         beside = ByName({table.name: None for table in feed if table.name is not None})
         for table in self.dump.tables:
@@ -229,8 +270,11 @@ class _Proof:
         at = 0 if self.dump.present else self.at
         chosen = self.options.choice.text
         bare = TableComparison(table=name, state=NOT_COMPARED, at=at, through=self.plan.checkpoint, chosen=chosen)
-        reason = self._unready(life, self.plan)
-        if reason:
+        past = next((one for one in self.cut.taken if one.life == life), None) if self.cut is not None else None
+        reason = self._unready(life, self.plan) if past is None or not self.options.cut else ""
+        if self.cut is not None and past is not None and (self.options.cut or reason):
+            bare = replace(bare, cut=self.cut.name, through=self.cut.at)
+        elif reason:
             return replace(bare, reason=reason)
         if theirs is None:
             reason = next((text for table, text in self.dump.problems.items() if table.folded == name.folded), "")
@@ -240,14 +284,16 @@ class _Proof:
                 bare, reason="the source does not show such a table: it has none, or its user may not see it."
             )
         try:
-            scan = self.lake.scan(life)
+            scan = self.lake.scan(life, past.snapshot_id if past is not None and bare.cut else None)
             bare = replace(bare, snapshot=scan.snapshot_id)
-            if scan.progress != self.plan.applied[life].progress:
+            if not bare.cut and scan.progress != self.plan.applied[life].progress:
                 return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
             if self.options.resume and (before := known_equal(self.pipeline, bare)) is not None:
                 return before
             pair = _TablePair(self, self.plan.history.lives[life], scan, theirs)
-            found = pair.compared(bare)
+            is_large = scan.snapshot_id is not None and (scan.rows is None or scan.rows >= _SAMPLED)
+            with self.lake.pinned(life, scan.snapshot_id or 0) if is_large else nullcontext():
+                found = pair.compared(bare)
         except SourceChanged:
             return replace(bare, reason=_WRITTEN)
         except FileNotFoundError as gone:
@@ -261,10 +307,12 @@ class _Proof:
         if found.state != DIFFERENT:
             return found
         plan = self.pipeline.plan()[1]
-        if reason := self._outdated(life, plan):
+        if not found.cut and (reason := self._outdated(life, plan)):
             return replace(found, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")
         if self.filters.filters_events(name):
             return replace(found, state=NOT_COMPARED, reason="the changefeed's event filters leave out changes of it.")
+        if self.options.repair and found.cut:
+            return replace(found, repair=f"not repaired: it is applied above {self.at}, and was compared in a cut.")
         return self._repaired(life, found, pair.unequal, plan) if self.options.repair else found
 
     def _outdated(self, life: Life, plan: Plan) -> str:
@@ -329,7 +377,8 @@ class _TablePair:
 
     def compared(self, bare: TableComparison) -> TableComparison:
         """Compare columns, then rows."""
-        proof, feed = self.proof, self.history.schema
+        proof, own = self.proof, self.history.schema_at(bare.through) if bare.cut else self.history.schema
+        feed = own
         settings = proof.pipeline.settings
         for one in proof.pipeline.ledger.fidelity(settings.name, self.history.life):
             self.notes.setdefault(one.column, set()).update(one.notes)
@@ -376,7 +425,7 @@ class _TablePair:
         source.forgotten = [(one, feed) for one in forgotten]
         doubtful = guesses(self.history.changes)
 
-        masked = {column.name for column in self.history.schema.columns if column.mask is not None}
+        masked = {column.name for column in own.columns if column.mask is not None}
 
         def loss_of(name: str, mine: Any, their: Any) -> str:
             if name in masked:
@@ -430,7 +479,7 @@ class _TablePair:
         """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same."""
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
         for one in ledger.equal_ranges(name, self.history.life):
-            if one.at or (not bare.at and one.snapshot == bare.snapshot):
+            if one.at == bare.at if bare.cut else one.at or (not bare.at and one.snapshot == bare.snapshot):
                 yield one
 
     def _forgotten(self, key: Sequence[str]) -> tuple[KeyDigests, ...]:

@@ -49,6 +49,7 @@ def _verdict(one: TableComparison) -> str:
 
 def _when(one: TableComparison) -> str:
     at = f"as of {one.at}" if one.at else "as of now"
+    at = f"in the cut {one.cut}, {at}" if one.cut else at
     return f" ({at}, {seconds_text(one.seconds)})" if one.seconds else ""
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.steps import ApplyRows, ChangeTable, Step
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.losses import OTHER_CENTURY, SAME_JSON, loss_between
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
@@ -54,10 +56,11 @@ def some(*names: str) -> list[object]:
 class Applied:
     """A recorded changefeed, applied to a lake in memory."""
 
-    def __init__(self, config: Config, **given: Any) -> None:
+    def __init__(self, config: Config, through: int = -1, **given: Any) -> None:
         self.config, self.final = config, config.checkpoints[-1]
         self.lake, settings = MemoryLake(), config.settings(self.final.bucket, **given)
-        self.pipeline = Pipeline(settings, AsOf(settings, self.final.ts), self.lake, Ledger("sqlite://"))
+        source = AsOf(settings, config.checkpoints[through].ts)
+        self.pipeline = Pipeline(settings, source, self.lake, Ledger("sqlite://"))
         self.pipeline.apply("test")
 
     def compared(
@@ -497,6 +500,61 @@ def test_a_dump_of_another_time_is_not_compared(tmp_path: Path) -> None:
     found = applied.compared(dumped_at(earlier, tmp_path))
     assert {one.state for one in found.values()} == {NOT_COMPARED}
     assert f"above {earlier.ts}" in found[TableId("part", "r")].reason
+
+
+class CutThen:
+    """A recorded changefeed with a cut at its first checkpoint, applied to its end."""
+
+    def __init__(self) -> None:
+        self.applied = Applied(CONFIGS[PARTITIONS], through=0)
+        self.then, pipeline = self.applied.config.checkpoints[0], self.applied.pipeline
+        made = make_cut(pipeline, "then")
+        assert made.at == self.then.ts
+        pipeline.source = AsOf(pipeline.settings, self.applied.final.ts)
+        pipeline.apply("test")
+        self.names = {one.name for one in made.taken}
+
+
+@pytest.mark.parametrize("named", ["", "then"])
+def test_a_dump_is_compared_with_tables_as_they_are_in_a_cut_of_its_tso(named: str, tmp_path: Path) -> None:
+    shop = CutThen()
+    found = shop.applied.compared(dumped_at(shop.then, tmp_path), cut=named)
+    equal = {name for name, one in found.items() if one.state == EQUAL}
+    assert equal == shop.names
+    assert {found[name].cut for name in equal} == {"then"}
+    assert {found[name].at for name in equal} == {shop.then.ts}
+    assert shop.applied.pipeline.ledger.comparisons(shop.applied.pipeline.settings.name).keys() & equal == set()
+    life = next(life for life, table in shop.applied.lake.tables.items() if table.tags["then"][2].num_rows)
+    number, at, rows = shop.applied.lake.tables[life].tags["then"]
+    shop.applied.lake.tables[life].tags["then"] = (number, at, rows.slice(1))
+    found = shop.applied.compared(dumped_at(shop.then, tmp_path / "again"), cut=named, repair=not named)
+    (wrong,) = (one for one in found.values() if one.state == DIFFERENT)
+    assert (wrong.missing, "was compared in a cut" in wrong.repair) == (1, not named)
+
+
+def test_a_cut_is_compared_with_a_source_of_its_own_time_only(tmp_path: Path) -> None:
+    shop = CutThen()
+    dump = dumped_at(shop.then, tmp_path / "then")
+    for options, said in (
+        ({"cut": "now"}, "there is no cut now; known are then"),
+        ({"cut": "then", "quiet": True}, "--quiet is of a source as it is now"),
+        ({"cut": "then", "repair": True}, "--repair writes into tables of now"),
+    ):
+        with pytest.raises(BadSettings, match=said):
+            shop.applied.compared(dump, **options)
+    with pytest.raises(BadSettings, match="Give a dump of that TSO"):
+        shop.applied.compared(dumped_at(shop.applied.final, tmp_path / "final"), cut="then")
+    with pytest.raises(BadSettings, match="one of the tables of the cut"):
+        shop.applied.compared(dump, "part.nothing", cut="then")
+
+
+@pytest.mark.usefixtures("ranges")
+def test_the_snapshot_of_a_large_table_is_kept_while_it_is_read(tmp_path: Path) -> None:
+    applied, pins = Applied(CONFIGS["A_all_types/csv-ts"]), list[int]()
+    say = partial(list.append, pins)
+    applied.say = lambda table, side, rows: say(len(applied.lake.pins))  # type: ignore[method-assign]
+    applied.compared(dumped_at(applied.final, tmp_path), str(TYPES))
+    assert ({*pins}, applied.lake.pins) == ({1}, [])
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
