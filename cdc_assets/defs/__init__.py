@@ -16,6 +16,7 @@ dump ────────────────▶     (what was in the ta
     events            the events that a run over many tables logs
     extracts          the job that writes the changes of a range, and the range of a time window
     failures          reasons of failed runs, from Dagster's event log
+    forgetting        the job that forgets rows, by keys that no event has
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
     landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them

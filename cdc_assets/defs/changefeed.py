@@ -20,6 +20,7 @@ from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.cuts import cut_job, cut_schedules, cut_specs
 from cdc_assets.defs.dumps import dump_spec
 from cdc_assets.defs.extracts import extract_assets, extract_job, extract_sensor
+from cdc_assets.defs.forgetting import forget_job
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
@@ -85,6 +86,7 @@ def build_changefeed_defs(
             cut_job(source, f"{job_name}_cut"),
             extract_job(source, f"{job_name}_extract"),
             verify,
+            forget_job(source, f"{job_name}_forget"),
         ],
         schedules=[
             maintenance_schedule(source, maintenance, f"{job_name}_maintenance"),

@@ -5,7 +5,7 @@ cdc.complete.…  which tables people said to have had no rows before the change
 cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
 cdc.pin.…       which snapshots somebody reads for long
 cdc.cut.…       which cuts were decided, and are not made yet or are to be removed (`planning.cuts`)
-cdc.forget.…    keys of rows that are kept out, as HMACs (`planning.forgotten`)
+cdc.kept-out.…  keys of rows that are kept out, as HMACs (`planning.forgotten`)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PREFIXES: Mapping[type[KeptDecision], str] = {
     SettingsChange: "cdc.settings.",
     CutRequest: "cdc.cut.",
     SnapshotPin: "cdc.pin.",
-    ForgottenKeys: "cdc.forget.",
+    ForgottenKeys: "cdc.kept-out.",
 }
 _PIECE = 900
 """Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""

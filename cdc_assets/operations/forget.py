@@ -180,7 +180,12 @@ def _found(
         refuse_unread(pipeline.landing, landed, anywhere)
     if until is not None and landed.lost:  # rows that others need stand beside them
         _refuse(pipeline, lake, planned, targets)
-    kept_out = None if until is None else keep_out(pipeline, history, schema, wanted, sources, until, name)
+    kept_out = None
+    if until is not None:
+        kept_out = keep_out(pipeline, history, schema, wanted, sources, until, name)
+        # A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
+        there = _targets(pipeline.plan(whole=True)[1], sources)
+        targets = {one: _keys_in(wanted, columns, one) for one, columns in there}
     called = history.last_name or history.life.born_as
     return _KeyPlaces(history.life, called, wanted.num_rows, patterns, targets, landed, anywhere, kept_out)
 

@@ -29,7 +29,7 @@ def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> p
     """Return keys in the types of the lake, before any mask.
 
     The values of a key are texts as MySQL prints them, in the order of the key; of binary columns hexadecimal digits as
-    x'…'. Raises BadSettings for a table without key, and for keys that do not fit it.
+    x'…'. Raises BadSettings for a table without key, and for keys that do not fit it; it shows no value.
     """
     if not schema.key:
         raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")
@@ -60,8 +60,8 @@ def _values(column: Column, texts: Sequence[str]) -> pa.Array:
     given = [one.encode() if binary and isinstance(one, str) else one for one in raw]
     read = values(pa.array(given, pa.binary() if binary else pa.string()), column).array
     if read.null_count:
-        wrong = next(text for text, value in zip(texts, read.to_pylist(), strict=True) if value is None)
-        raise BadSettings(f'"{wrong}" is no value of the key column {column.name}, which is {column.type}.')
+        place = next(place for place, value in enumerate(read.to_pylist(), 1) if value is None)
+        raise BadSettings(f"what key {place} has is no value of the key column {column.name}, which is {column.type}.")
     return read
 
 
@@ -69,4 +69,4 @@ def _bytes(column: Column, text: str) -> bytes:
     try:
         return bytes.fromhex(text[2:-1])
     except ValueError:
-        raise BadSettings(f'"{text}" are no hexadecimal digits, as of the key column {column.name}.') from None
+        raise BadSettings(f"x'…' of the key column {column.name} has no hexadecimal digits.") from None

@@ -236,6 +236,43 @@ def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(loca
     assert dg.AssetKey([NAME, "cuts"]) in defs.resolve_asset_graph().get_all_asset_keys()
 
 
+@pytest.mark.parametrize("rebuilt", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_the_job_forgets_rows_by_keys_that_no_event_has(
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuilt: bool
+) -> None:
+    name, token = TableId("test", "update_pk"), "no-number-4711"
+
+    def forgotten(**config: str) -> dg.ExecuteInProcessResult:
+        given = {"ops": {f"{NAME}_forget_rows": {"config": {"table": str(name), **config}}}}
+        defined = location.defs.resolve_job_def(f"{NAME}_forget")
+        return defined.execute_in_process(run_config=given, instance=location.instance, raise_on_error=False)
+
+    def left() -> list[Any]:
+        rows = LakeState(location.lake, NAME).read(name)
+        return list(rows.column(rows.column_names[0]).to_pylist())
+
+    monkeypatch.setenv("SEAL_KEY", "a key")
+    monkeypatch.setenv("FORGET_THESE", token)
+    given = location.settings.model_copy(update={"privacy_key": {"env": "SEAL_KEY"}})
+    location.defs = build_changefeed_defs(given, location.lake)
+    assert "one of the three" in failure_of(forgotten())
+    refused = forgotten(keys_variable="FORGET_THESE")
+    assert "is no value of the key column" in failure_of(refused)
+    assert not any(token in str(one) for one in location.instance.all_logs(refused.run_id))
+    first, *others = left()
+    (tmp_path / "keys.csv").write_text(f"{first}\n")
+    result = forgotten(keys_file=f"file://{tmp_path}/keys.csv", until="forever", name="asked-for")
+    assert result.success
+    (seen,) = [one for one in map(observation_of, result.all_events) if one]
+    figures = {key: value.value for key, value in seen.metadata.items()}
+    assert (figures["keys"], figures["complete"], figures["kept_out_by"], left()) == (1, True, "asked-for", others)
+    if rebuilt:
+        assert run(location, "rebuild", tables=[str(name)]).success
+    assert left() == others
+    assert forgotten(undo="asked-for").success
+    assert LakeState(location.lake, NAME).decisions.forgotten_keys() == ()
+
+
 def test_the_job_writes_the_changes_of_a_window_and_says_what_is_missing(location: Location, tmp_path: Path) -> None:
     def extracted(until: str, out: Path) -> dg.ExecuteInProcessResult:
         given = {"table": "test.update_pk", "since": "0", "until": until, "out": str(out), "format": "jsonl"}

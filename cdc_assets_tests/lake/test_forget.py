@@ -18,7 +18,7 @@ from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
@@ -48,11 +48,13 @@ class Shop(LittleFeed):
         super().__init__(directory)
         self.lake, self.ledger, self.at = lake, Ledger("sqlite://"), FIRST
         self.version: Tso = FIRST
+        self.privacy_key: dict[str, str] | None = None
         self.tokens: dict[int, set[bytes]] = {}
         self.create("shop.t")
 
     def pipeline(self) -> LakePipeline:
-        settings = self.settings("default", history={"shop.*": ["log", "scd2"]}, maintenance=EAGER)
+        kinds = {"shop.*": ["log", "scd2"]}
+        settings = self.settings("default", history=kinds, maintenance=EAGER, privacy_key=self.privacy_key)
         return LakePipeline(settings, settings.open_source(), self.lake, self.ledger)
 
     def window(self, op: str, *keys: int, apply: bool = True) -> None:
@@ -76,8 +78,9 @@ class Shop(LittleFeed):
         assert self.pipeline().apply("run").complete
         self.at += 10
 
-    def forget(self, *keys: int) -> ForgetReport:
-        return forget(self.pipeline(), LakeForgetting(self.lake), "shop.t", [[str(key)] for key in keys], "run")
+    def forget(self, *keys: int, until: Tso | None = None) -> ForgetReport:
+        given = [[str(key)] for key in keys]
+        return forget(self.pipeline(), LakeForgetting(self.lake), "shop.t", given, "run", until=until)
 
     def left(self, *keys: int) -> list[str]:
         return leaks(Path(str(self.lake.settings.local_directory)), set().union(*(self.tokens[key] for key in keys)))
@@ -202,3 +205,14 @@ def test_a_window_that_was_staged_before_rows_were_forgotten_is_planned_again(
         shop.lake.commit(step, staged)
     assert shop.pipeline().apply("run").complete
     assert [row["id"] for row in shop.contents()[""]] == [2]
+
+
+def test_no_byte_of_a_key_that_is_kept_out_comes_into_the_lake(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEAL_KEY", "a key")
+    shop.privacy_key = {"env": "SEAL_KEY"}
+    shop.window("I", *range(5))
+    shop.window("U", 3, apply=False)
+    assert shop.forget(3, until=FOREVER).complete
+    shop.window("U", 2, 3)
+    assert shop.left(3) == []
+    assert {row["id"] for row in shop.contents()[""]} == {0, 1, 2, 4}

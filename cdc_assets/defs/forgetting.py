@@ -1,0 +1,140 @@
+"""The job that forgets rows of a table, by keys that its config does not have.
+
+Dagster keeps a run's config in plain text for as long as it keeps the run, and shows it to whoever sees the run: keys
+come from a file, or from an environment variable of the process that runs the job. No event of it has a key.
+"""
+
+import os
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from cdc_assets.defs.names import lake_key
+from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.errors import BadSettings, CdcError, Retryable
+from cdc_assets.io.storage_uri import opener
+from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.operations.forget import forget
+from cdc_assets.operations.keep_out import let_in, parse_until
+from cdc_assets.operations.keys import parse_keys
+from cdc_assets.operations.lake_pipeline import LakePipeline
+
+__all__ = ["ForgetConfig", "forget_job"]
+
+
+class ForgetConfig(dg.Config):
+    """Whose rows are forgotten: keys come from a file or an environment variable, never from here."""
+
+    table: str = Field(description="The table, by its present or a former name `schema.table`, or its identity.")
+    keys_file: str = Field(
+        default="",
+        description="URI of a file of keys, read with the changefeed's storage options: CSV without heading, a key in "
+        "each line. Remove it afterwards.",
+    )
+    keys_variable: str = Field(
+        default="", description="Environment variable of the run's process with keys, as a file has them."
+    )
+    until: str = Field(
+        default="",
+        description="Keep the keys out of what is applied from now on, at positions through a TSO, time or cut, or "
+        "`forever`.",
+    )
+    name: str = Field(default="", description="Name of the decision that keeps them out; one of it is replaced.")
+    undo: str = Field(default="", description="Let keys in again that the decision of this name keeps out.")
+
+    def check(self) -> None:
+        """Raise BadSettings unless exactly one of the three says which keys are meant."""
+        if bool(self.keys_file) + bool(self.keys_variable) + bool(self.undo) != 1:
+            raise BadSettings("Give keys_file, keys_variable or undo: one of the three.")
+        if self.undo and (self.until or self.name) or (self.name and not self.until):
+            raise BadSettings("name is of a decision that until makes. Give both, until alone, or undo alone.")
+
+
+def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
+    """Return the job; it takes the writers' slot (pool `spark`)."""
+
+    @dg.op(name=f"{job_name}_rows", out=dg.Out(dg.Nothing), pool="spark")
+    def forget_rows(
+        context: dg.OpExecutionContext, config: ForgetConfig, pyspark: LazyPySparkResource, s3: S3Resource
+    ) -> None:
+        """Take the rows out of everything that the lake has of them, prove that they are gone, and log the report."""
+        try:
+            config.check()
+            with source.pipeline(s3, pyspark) as pipeline:
+                if config.undo:
+                    found = let_in(pipeline, config.table, config.undo, context.run_id)
+                    context.add_output_metadata({"let_in": len(found.digests), "table": str(found.table)})
+                    return
+                report = _forgotten(context, config, pipeline, _keys(config, source.with_credentials(s3).storage()))
+        except CdcError as error:
+            raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
+        metadata = _figures(report)
+        context.add_output_metadata(metadata)
+        context.log_event(
+            dg.AssetObservation(
+                lake_key(source.changefeed, report.table), description="rows were forgotten", metadata=metadata
+            )
+        )
+        if not report.complete:
+            raise dg.Failure("Rows are left, see the report. Launch the same job again.", metadata, allow_retries=True)
+
+    description = (
+        "Takes the rows of some keys out of a table, its history tables, quarantine, snapshots, cuts and landing, "
+        "proves that they are gone, and keeps the keys out from then on if `until` is said. Keys come from a file or "
+        "an environment variable: a run's config is kept, and shown."
+    )
+    return source.job(job_name, forget_rows, description)
+
+
+def _keys(config: ForgetConfig, options: dict[str, Any]) -> list[list[str]]:
+    """Return the keys, read where the job runs. Raises BadSettings where there are none."""
+    if config.keys_variable:
+        if config.keys_variable not in os.environ:
+            raise BadSettings(f"The environment variable {config.keys_variable} is not set where the job runs. Set it.")
+        return parse_keys(os.environ[config.keys_variable], config.keys_variable)
+    directory, _, name = config.keys_file.rpartition("/")
+    if not directory:
+        raise BadSettings(f"keys_file is {config.keys_file!r}; expected a URI such as s3://bucket/keys.csv.")
+    return parse_keys(opener(directory, options, "keys_file").read(name).decode(), config.keys_file)
+
+
+def _forgotten(
+    context: dg.OpExecutionContext, config: ForgetConfig, pipeline: LakePipeline, keys: list[list[str]]
+) -> ForgetReport:
+    from cdc_assets.lake.forget import LakeForgetting  # it loads PyIceberg's readers, which no code location needs
+
+    cuts = {one.name: one.at for one in pipeline.lake.cuts()} if config.until else {}
+    until = parse_until(config.until, cuts) if config.until else None
+    lake, say = LakeForgetting(pipeline.lake), context.log.info
+    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.name)
+
+
+def _figures(report: ForgetReport) -> dict[str, Any]:
+    """Return a report without a key: those that rows were moved from or to are counted."""
+    places = [
+        dg.TableRecord({"place": one.place, "files": one.files, "bytes": one.bytes, "files with rows": len(one.having)})
+        for one in report.searched
+    ]
+    columns = [dg.TableColumn("place", "string")]
+    columns += [dg.TableColumn(name, "int") for name in ("files", "bytes", "files with rows")]
+    return {
+        "table": str(report.table),
+        "keys": report.keys,
+        "complete": report.complete,
+        "begun": report.begun,
+        "ended": report.ended,
+        "copies_removed": sum(one.rows for one in report.removed),
+        "files_rewritten": sum(one.files_rewritten for one in report.removed),
+        "snapshots_expired": sum(one.snapshots_expired for one in report.removed),
+        "records_removed": len(report.records),
+        "messages_emptied": report.messages,
+        "keys_moved": len(report.moved),
+        "cuts_made_anew": list(report.cuts),
+        "tables_with_lost_messages": list(report.lost),
+        "searched": dg.MetadataValue.table(places, schema=dg.TableSchema(columns=columns)),
+        "not_ours": report.feed,
+        **({"kept_out_by": report.kept_out, "until": report.until} if report.kept_out else {}),
+    }
