@@ -105,6 +105,8 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         if not as_json:
             click.echo(summary_line(found))
         printed += [comparison_json(settings.name, one) for one in found]
+    if tables and not printed:
+        raise BadSettings(f"no table is called like {', '.join(tables)}. Give names, identities or patterns of tables.")
     if as_json:
         show_json(printed)
     return code

@@ -49,9 +49,11 @@ class RowChoice:
     @property
     def text(self) -> str:
         """What is said of rows that were chosen so, "" for all."""
-        said = " AND ".join(f"{one.column} {one.operator} {one.value}" for one in self.conditions)
-        share = f"one of {self.one_of:,}" if self.one_of > 1 else ""
-        return ", ".join(part for part in (said, share) if part)
+        if not self:
+            return ""
+        conditions = " AND ".join(f"{one.column} {one.operator} {one.value}" for one in self.conditions)
+        share = f"one of {self.one_of:,} rows" if self.one_of > 1 else "rows"
+        return f"{share} with {conditions}" if conditions else share
 
     def of(self, columns: Sequence[Column], key: Sequence[str], table: str) -> BoundChoice:
         """Return the choice for a table's columns; raises BadSettings for a condition that is none of these."""

@@ -57,8 +57,8 @@ from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 __all__ = ["VerifyOptions", "known_equal", "options_of", "verify"]
 
 _WRITTEN = (
-    "the source was written to while it was compared: rows that were read twice were not the same. Stop what writes "
-    "into it, apply to the end, and compare again."
+    "the source's table was written to while it was compared. Stop what writes into it, apply to the end, and compare "
+    "again."
 )
 _SAMPLED = 200_000
 """As many values of the first key column say where ranges of the key begin."""
@@ -221,12 +221,13 @@ class _Proof:
         theirs = ByName({table.id: table for table in self.dump.tables})
         for life, name in self._asked():
             if life not in done:
-                start = time.monotonic()
+                start, breaks = time.monotonic(), self.source.reconnects
                 if life not in self.begun and not self.options.resume:
                     self.pipeline.ledger.forget_equal_ranges(self.pipeline.settings.name, [life])
                 self.begun.add(life)
                 found = self._compared(life, name, theirs.get(name))
-                yield life, replace(found, seconds=round(time.monotonic() - start, 3))
+                again = self.source.reconnects - breaks
+                yield life, replace(found, seconds=round(time.monotonic() - start, 3), reconnects=again)
 
     def _asked(self) -> list[tuple[Life, TableId]]:
         there = mirrors(self.plan)
@@ -279,10 +280,13 @@ class _Proof:
         if theirs is None:
             reason = next((text for table, text in self.dump.problems.items() if table.folded == name.folded), "")
             if reason:
-                return replace(bare, reason=f"the source's table cannot be read: {reason}.")
+                return replace(bare, reason=f"the source's table cannot be read: {reason.removesuffix('.')}.")
+            if any(other.folded == name.folded for other in self.dump.left_out):
+                return replace(bare, reason="the source has no table of that name, but a view or a sequence.")
             return replace(
                 bare, reason="the source does not show such a table: it has none, or its user may not see it."
             )
+        start = time.monotonic()
         try:
             scan = self.lake.scan(life, past.snapshot_id if past is not None and bare.cut else None)
             bare = replace(bare, snapshot=scan.snapshot_id)
@@ -306,6 +310,8 @@ class _Proof:
             return replace(bare, reason=error.message)
         if found.state != DIFFERENT:
             return found
+        if self.dump.present and self.source.is_written(theirs, time.monotonic() - start):
+            return replace(bare, reason=_WRITTEN)
         plan = self.pipeline.plan()[1]
         if not found.cut and (reason := self._outdated(life, plan)):
             return replace(found, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")

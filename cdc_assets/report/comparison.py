@@ -17,7 +17,7 @@ _KINDS = {"missing": "missing in the lake", "extra": "only in the lake", "differ
 
 def comparison_lines(one: TableComparison) -> Iterator[str]:
     """Yield what is said of a table."""
-    yield f"{one.table}: {_verdict(one)}{f' of those with {one.chosen}' if one.chosen else ''}{_when(one)}"
+    yield f"{one.table}: {_verdict(one)}{_when(one)}"
     yield from (f"  column     {sentence}" for sentence in one.columns)
     yield from (f"  {row.kind:<10} {_row(row)}" for row in one.rows)
     if one.rows and (left := one.missing + one.extra + one.differing - sum(row.count for row in one.rows)) > 0:
@@ -48,9 +48,10 @@ def _verdict(one: TableComparison) -> str:
 
 
 def _when(one: TableComparison) -> str:
-    at = f"as of {one.at}" if one.at else "as of now"
-    at = f"in the cut {one.cut}, {at}" if one.cut else at
-    return f" ({at}, {seconds_text(one.seconds)})" if one.seconds else ""
+    said = [*([one.chosen] if one.chosen else []), *([f"in the cut {one.cut}"] if one.cut else [])]
+    said.append(f"as of {one.at}" if one.at else "as of now")
+    said += [f"connected again {counted(one.reconnects, 'time')}"] if one.reconnects else []
+    return f" ({', '.join([*said, seconds_text(one.seconds)])})" if one.seconds else ""
 
 
 def _row(row: RowDifference) -> str:

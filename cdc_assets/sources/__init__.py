@@ -165,6 +165,13 @@ class InitialSource(Protocol):
     def glance(self, table: DumpTable) -> Glance:
         """Return an estimate from the first rows of a table; reads a few megabytes at most."""
 
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in the midst of rows, and was opened again."""
+
+    def is_written(self, table: DumpTable, seconds: float) -> bool:
+        """Return whether a table is known to have been written to in the last seconds."""
+
     def promised(self, table: DumpTable) -> TableSchema:
         """Return the table's schema as far as its rows keep it: what is not read is NULL in places."""
 

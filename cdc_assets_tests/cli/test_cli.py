@@ -137,6 +137,8 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     equal = run("verify", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
     assert equal.returncode == 0, equal.stdout + equal.stderr
     assert equal.stdout.splitlines()[-1] == "4 tables: 4 equal"
+    none = run("verify", "cols.x*", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
+    assert (none.returncode, "no table is called like cols.x*" in none.stderr) == (2, True)
     key = B.case.expected()[TableId("cols", "t")].rows[0]["id"] or ""
     explained = json.loads(run("explain", "cols.t", key, *feed(), "--warehouse", lake, "--json").stdout)
     assert explained["row"]["id"] == key

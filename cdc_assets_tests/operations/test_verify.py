@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, timezone
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from cdc_assets.errors import BadSettings, BucketMissing
+from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.values.ticdc import DEFAULTED, TOO_LARGE
@@ -31,6 +32,7 @@ from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
+from cdc_assets.sources.mysql_protocol import rows as reading
 from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, ZERO_DATE
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
@@ -186,16 +188,12 @@ def test_every_type_is_equal_to_the_source_at_the_fence(
     assert f"SET SESSION tidb_snapshot = '{applied.final.ts}'" in standing.asked
 
 
-def test_a_server_without_snapshots_is_compared_only_if_it_is_quiet(mariadb: Server) -> None:
-    applied = Applied(CONFIGS[PARTITIONS])
-    assert applied.final.expected is not None
-    contents = expected_tables(applied.final.expected)
-    load(mariadb, contents)
-    source = read_by(mariadb, *{name.schema for name in contents})
+def test_a_server_without_snapshots_is_compared_only_if_it_is_quiet(quiet: Applied, mariadb: Server) -> None:
+    source = read_by(mariadb, "part")
     with pytest.raises(BadSettings, match="say so with --quiet"):
-        applied.compared(source)
-    found = applied.compared(source, quiet=True)
-    assert unequal(applied.config, found) == []
+        quiet.compared(source)
+    found = quiet.compared(source, quiet=True)
+    assert unequal(quiet.config, found) == []
     assert {one.at for one in found.values()} == {0}
 
 
@@ -288,11 +286,80 @@ def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_
     assert applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, next(iter(applied.lake.tables))) == ()
 
 
-def test_a_quiet_source_that_is_written_to_is_said_to_be_none(mariadb: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def quiet(mariadb: Server) -> Applied:
+    """A changefeed that is applied, whose source is a server that has no TSO."""
     applied = Applied(CONFIGS[PARTITIONS])
     assert applied.final.expected is not None
-    contents = expected_tables(applied.final.expected)
-    load(mariadb, contents)
+    load(mariadb, expected_tables(applied.final.expected))
+    return applied
+
+
+def test_a_quiet_source_that_is_written_to_before_its_rows_are_read_is_said_to_be_none(
+    quiet: Applied, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are read twice are the same then: the server says when it was written to, to the second."""
+    name, written = TableId("part", "r"), list[str]()
+
+    def write(table: TableId, side: str, rows: int) -> None:
+        if not written:
+            written.append(side)
+            time.sleep(1.1)
+            mariadb.run("DELETE FROM part.r LIMIT 1")
+
+    monkeypatch.setattr(quiet, "say", write)
+    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[name]
+    assert (found.state, "was written to" in found.reason, written) == (NOT_COMPARED, True, ["lake"])
+    time.sleep(1.1)
+    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[name]
+    assert (found.state, found.extra) == (DIFFERENT, 1)
+
+
+def test_a_table_that_the_user_may_not_read_is_named_and_the_others_are_compared(
+    quiet: Applied, mariadb: Server
+) -> None:
+    mariadb.run(
+        "CREATE OR REPLACE USER poor@'%' IDENTIFIED BY 'poor'",
+        *(f"GRANT SELECT ON part.{name} TO poor@'%'" for name in ("flat", "h")),
+        "GRANT SELECT (id) ON part.r TO poor@'%'",
+        "RENAME TABLE part.ex TO part.ex_base",
+        "CREATE VIEW part.ex AS SELECT * FROM part.ex_base",
+        "GRANT SELECT ON part.ex TO poor@'%'",
+    )
+    uri = mariadb.uri.replace("reader@", "poor@")
+    found = quiet.compared(lambda at: connect_server(uri, "poor", at, ["part.*"], range_bytes=1 << 20), quiet=True)
+    assert {name.table: one.reason.partition(" (")[0] for name, one in found.items()} == {
+        "flat": "",
+        "h": "",
+        "r": f'the source\'s table cannot be read: mysql://127.0.0.1:{mariadb.port} refuses the user "poor"',
+        "ex": "the source has no table of that name, but a view or a sequence.",
+        "rc_renamed": "the source does not show such a table: it has none, or its user may not see it.",
+    }
+
+
+def test_a_connection_that_breaks_in_the_midst_of_a_table_is_opened_again_and_counted(
+    quiet: Applied, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, broken = reading._stream, list[str]()
+
+    def breaking(address: Any, at: Tso, sql: str, skipped: int) -> Iterator[Any]:
+        for block in stream(address, at, sql, skipped):
+            yield block[:1]
+            if not broken:
+                broken.append(sql)
+                raise StorageUnavailable("gone")
+            yield block[1:]
+
+    monkeypatch.setattr(reading, "_stream", breaking)
+    monkeypatch.setattr(reading, "_PAUSES_SECONDS", (0.0,))
+    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
+    assert (found.state, found.reconnects) == (EQUAL, 1)
+    assert "connected again 1 time" in next(comparison_lines(found))
+
+
+def test_a_quiet_source_that_is_written_to_is_said_to_be_none(
+    quiet: Applied, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = TableId("part", "r")
     mariadb.run("UPDATE part.r SET v = 'other' LIMIT 1")
 
@@ -300,8 +367,8 @@ def test_a_quiet_source_that_is_written_to_is_said_to_be_none(mariadb: Server, m
         if side == "source":
             mariadb.run("DELETE FROM part.r")
 
-    monkeypatch.setattr(applied, "say", write)
-    found = applied.compared(read_by(mariadb, "part"), "part.r", quiet=True)
+    monkeypatch.setattr(quiet, "say", write)
+    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)
     assert (found[name].state, "was written to" in found[name].reason) == (NOT_COMPARED, True)
 
 
@@ -335,6 +402,12 @@ def test_a_sample_misses_no_row_of_its_own_and_is_no_proof_of_the_others(tmp_pat
     bare = applied.compared(source, str(name))[name]
     applied.compared(source, str(name), choice=parse_choice("", "50%"))
     assert known_equal(applied.pipeline, bare) is None
+
+
+def test_a_choice_of_rows_is_said_in_words() -> None:
+    texts = [parse_choice(where, sample).text for where in ("", "id>3 AND `d`<'2024-01-01'") for sample in ("", "5%")]
+    conditions = "rows with id > 3 AND d < 2024-01-01"
+    assert texts == ["", "one of 20 rows", conditions, f"one of 20 {conditions}"]
 
 
 @pytest.mark.parametrize(

@@ -81,5 +81,5 @@ def _tls(parts: SplitResult) -> Tls:
 
 def _refused(what: str) -> BadSettings:
     return BadSettings(
-        f"initial.source.uri {what}. Expected mysql://user@host:4000, with /database behind it to read one only."
+        f"the URI of the source {what}. Expected mysql://user@host:4000, with /database behind it to read one only."
     )

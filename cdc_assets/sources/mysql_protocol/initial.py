@@ -16,7 +16,7 @@ from cdc_assets.sources.mysql_protocol.address import parse_address
 from cdc_assets.sources.mysql_protocol.ranges import RANGE_BYTES, narrowed
 from cdc_assets.sources.mysql_protocol.rows import ServerReader
 from cdc_assets.sources.mysql_protocol.session import session
-from cdc_assets.sources.mysql_protocol.tables import read_tables, sizes
+from cdc_assets.sources.mysql_protocol.tables import is_written, read_tables, sizes
 
 __all__ = ["Server", "connect"]
 
@@ -75,6 +75,16 @@ class Server:
     def promised(self, table: DumpTable) -> TableSchema:
         """Return the table's schema: all of it is read."""
         return table.schema
+
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in the midst of rows, and was opened again."""
+        return len(self.reader.breaks)
+
+    def is_written(self, table: DumpTable, seconds: float) -> bool:
+        """Return whether the server says that a table was written to in the last seconds."""
+        with session(self.reader.address, self.at) as opened:
+            return is_written(opened, table.id, seconds)
 
     def wants(self, table: TableId) -> bool:
         """Return whether a table is to be read."""

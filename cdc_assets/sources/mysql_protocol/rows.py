@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
@@ -44,6 +44,8 @@ class ServerReader:
 
     address: Address
     at: Tso
+    breaks: list[str] = field(default_factory=list, compare=False, repr=False)
+    """Why connections were opened again, by this reader in this process."""
 
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a range. Stored generated columns are read like others, so there is nothing to generate.
@@ -74,10 +76,11 @@ class ServerReader:
                     done += len(block)
                     yield block
                 return
-            except StorageUnavailable:
+            except StorageUnavailable as broken:
                 pause = next(again, None)
                 if pause is None:
                     raise
+                self.breaks.append(broken.message)
                 time.sleep(pause)
 
 

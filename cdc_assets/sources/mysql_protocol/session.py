@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import (
@@ -45,7 +46,8 @@ _WHERE_KNOWN = (
 _NO_SUCH_VARIABLE = 1193
 _NO_SUCH_DATABASE = 1049
 _GONE = {1050, 1051, 1146}
-_REFUSED = {1044, 1045, 1142, 1143, 1227, 1698, 2054, 2059, 3159}
+_REFUSED = {1044, 1045, 1227, 1698, 2054, 2059, 3159}
+_NO_RIGHTS = {1142, 1143}
 _TOO_OLD = {8055, 9006}
 _PASSING = {
     1040,
@@ -213,7 +215,11 @@ def _translated(address: Address) -> Iterator[None]:
     except ssl.SSLError as error:
         raise _error(address, 2003, str(error), error) from None
     except FileNotFoundError as error:
-        raise BadSettings(f"{address.uri}: a file of its TLS parameters is not there ({error}). Correct it.") from None
+        named = (address.tls.ca, address.tls.certificate, address.tls.key)
+        gone = ", ".join(path for path in named if path is not None and not Path(path).exists())
+        raise BadSettings(
+            f"{address.uri}: a file of its TLS parameters is not there ({gone or error}). Correct it."
+        ) from None
     except OSError as error:
         raise _error(address, 2013, str(error), error) from None
     except RuntimeError as error:
@@ -232,8 +238,10 @@ def _error(address: Address, code: int, text: str, cause: object) -> CdcError:
             "from the environment: password: {env: NAME}.",
             **where,
         )
+    if code in _NO_RIGHTS:  # other tables can be read
+        return InputError(f'{address.uri} refuses the user "{address.user}" {said}. Grant it SELECT.', **where)
     if code == _NO_SUCH_DATABASE:
-        return BadSettings(f"{address.uri} has no such database {said}. Correct initial.source.uri.", **where)
+        return BadSettings(f"{address.uri} has no such database {said}. Correct the URI of the source.", **where)
     if code in _TOO_OLD:
         return BucketMissing(
             f"{address.uri} no longer has the data of the TSO {said}: it has been garbage-collected. Create the "
@@ -247,8 +255,8 @@ def _error(address: Address, code: int, text: str, cause: object) -> CdcError:
         )
     if code in _PASSING:
         return StorageUnavailable(
-            f"{address.uri} did not answer {said}. Try again later; when all its tables are "
-            "imported, initial.source may be taken out.",
+            f"{address.uri} did not answer {said}. Try again later; a source whose tables are all imported may be "
+            "taken out of the setting initial.",
             **where,
         )
     if code in _GONE:

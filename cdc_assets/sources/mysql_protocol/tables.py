@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from cdc_assets.ddl import Unreadable, created
 from cdc_assets.errors import BadSettings, InputError, MalformedData, MalformedDump
@@ -13,7 +14,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.sources.mysql_protocol.ranges import Size, cut
 from cdc_assets.sources.mysql_protocol.session import Session, identifier
 
-__all__ = ["read_tables", "sizes"]
+__all__ = ["is_written", "read_tables", "sizes"]
 
 _SYSTEM = frozenset(("information_schema", "performance_schema", "mysql", "sys", "inspection_schema", "metrics_schema"))
 _NO_ROWS = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
@@ -47,8 +48,8 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], ra
             problems[table] = found
     if not tables and not problems:
         raise MalformedDump(
-            f"{session.address.uri} shows no table that is wanted. Check initial.source: its uri, its tables, and that "
-            "the user may read them.",
+            f"{session.address.uri} shows no table that is wanted. Check the URI of the source, which of its tables "
+            "are named, and that the user may read them.",
             file=session.address.uri,
         )
     warnings = () if session.is_tidb else (f"the server is {session.version}, {_QUIET}.",)
@@ -95,6 +96,16 @@ def sizes(session: Session, database: str) -> dict[str, Size]:
     except InputError:
         return {}
     return {_text(row[0]): Size(int(row[4] or 0), int(row[6] or 0)) for row in rows}
+
+
+def is_written(session: Session, table: TableId, seconds: float) -> bool:
+    """Return whether a table was written to in the last seconds, of which the first may be missed; False if unknown."""
+    rows = session.query(f"SHOW TABLE STATUS FROM {identifier(table.schema)}")
+    newest = next((row[12] for row in rows if _text(row[0]) == table.table), None)
+    if newest is None:
+        return False
+    begin = datetime.fromisoformat(session.asked("SELECT NOW(6)")) - timedelta(seconds=seconds)
+    return datetime.fromisoformat(_text(newest)) > begin.replace(microsecond=0)
 
 
 def _text(value: bytes | None) -> str:
