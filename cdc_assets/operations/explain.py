@@ -8,18 +8,20 @@ ledger knows the run and the snapshot that each file came with. Nothing is writt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.split import key_ranges, of_keys
+from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
@@ -30,7 +32,9 @@ from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, Predicate, RenameColumn
 from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import value_text
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
     from cdc_assets.formats import SplitReader
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.splits import DataFile, Listing
-    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.model.table_history import Event, TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -84,8 +88,10 @@ def explain(
     entries = pipeline.ledger.files(pipeline.settings.name)
     read_before = {entry.path: entry for entry in entries if entry.life == str(life.source)}
     found, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
+    events: Sequence[Event] = ()
     if found is None:
         found, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
+        events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
     forgotten = _is_kept_out(pipeline, history, wanted)
     gone += [forgotten] if forgotten else []
     texts = [text for text in map(value_text, plain.to_pylist()[0].values()) if text is not None]
@@ -111,7 +117,7 @@ def explain(
         key=shown,
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
         position=None if row is None else row[COMMIT_TS],
-        changes=tuple(_changes(found, read_before)),
+        changes=tuple(_changes(found, events, read_before)),
         events=tuple(_events(pipeline, life, history.events, since, last, until)),
         set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
@@ -143,14 +149,16 @@ class ExplainedLake(ScannedLake, Protocol):
 class _Image:
     """An image of the row: its values by column, but for those that it leaves as they were (`absent`).
 
-    It `enters` or leaves; of one that is `fresh` the input does not say whether there was a row before. It is of the
-    input at `path`, and of the `window` (lo, hi], (0, 0) where that is not known.
+    `columns` are those that the table had then. It `enters` or leaves; of one that is `fresh` the input does not say
+    whether there was a row before. It is of the input at `path`, and of the `window` (lo, hi], (0, 0) where that is not
+    known.
     """
 
     position: Tso
     enters: bool
     fresh: bool
     row: Mapping[str, Any]
+    columns: Collection[str]
     absent: Collection[str]
     path: str
     window: tuple[Tso, Tso]
@@ -172,23 +180,30 @@ def _of_input(
     last: Tso,
 ) -> tuple[list[_Image], list[str]]:
     """Return the images of the key in the input that is there, in their order, and sentences on what is not."""
-    life, schema = history.life, history.schema.in_lake
+    life = history.life
     bases = {one: state.base for one, state in present.applied.items()}
     planned = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
     steps = planned.of(life)
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
-    gone = list(_gone(life, windows, expired, read_before))
+    # What is landed is cut into other pieces from one time to another, and tells itself what has expired.
+    known = {} if pipeline.settings.source_options.is_landed else read_before
+    gone = list(_gone(life, windows, expired, known))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
     found: list[tuple[tuple[Tso, bool, str, int], _Image]] = []
     stats = {one.path: one for one in pipeline.ledger.files_of(pipeline.settings.name, life.source)}
     with ThreadPoolExecutor(_READERS) as pool:
-        tasks = [
-            pool.submit(_rows_of_key, step, share, pipeline.source.reader, wanted, schema)
-            for step in windows
-            if step.lo <= last
-            for share in _shares(step, stats, wanted, since, last)
-        ]
+        tasks = []
+        for step in windows:
+            keys = _key_then(history, step, wanted)
+            if keys is None:
+                names = ", ".join(step.schema.key)
+                gone.append(f"before {step.hi} the key was ({names}): changes of then are not looked for")
+            elif step.lo <= last:
+                tasks += [
+                    pool.submit(_rows_of_key, step, share, pipeline.source.reader, keys)
+                    for share in _shares(step, stats, keys, since, last)
+                ]
         for task in tasks:
             rows, problems = task.result()
             found += [one for one in rows if since < one[1].position <= last]
@@ -215,12 +230,30 @@ def _of_log(
     for row in (row for rows in pieces() for row in rows.to_pylist()):
         at, place = row[POSITION], row[PLACE] or ""
         there = {column.name for column in history.schema_at(at).in_lake.stored}
-        values = {name: row[name] for name in names if name in there or row[name] is not None}
+        values = {name: row[name] for name in names}
+        columns_then = [name for name in names if _name_then(history, name, at) in there]
         enters = row[CHANGE_TYPE] not in LEAVES
         fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
-        found.append(_Image(at, enters, fresh, values, row[ABSENT] or (), path, (0, 0), partial(str, shown)))
+        found.append(
+            _Image(at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown))
+        )
     return found
+
+
+def _name_then(history: TableHistory, name: str, at: Tso) -> str:
+    """Return what a column of the present name was called at a position, if it was there."""
+    for event in reversed(history.events):
+        if event.at > at:
+            renames = {one.new: one.old for one in event.changes if isinstance(one, RenameColumn)}
+            name = renames.get(name, name)
+    return name
+
+
+def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Table | None:
+    """Return the key by the columns of a window, None where rows were of another key then."""
+    names = [_name_then(history, name, step.ddl) for name in wanted.column_names]
+    return wanted.rename_columns(names) if set(names) == set(step.schema.key) else None
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -231,7 +264,7 @@ def _shares(
 ) -> Iterator[list[int]]:
     """Yield the files of a window that may have the key in (since, last], by their numbers, some at a time."""
     share, size = list[int](), 0
-    numbers = {of: key_ranges(_with_key_of(step, wanted), schema) for of, (_, schema) in step.schemas.items()}
+    numbers = {of: key_ranges(wanted, schema) for of, (_, schema) in step.schemas.items()}
     for place, file in enumerate(step.files):
         known = stats.get(file.path)
         if file.may_hold(known, since, last) and _may_have_key(step, file, known, numbers[file.root, file.version]):
@@ -259,27 +292,19 @@ def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numb
     return True
 
 
-def _with_key_of(step: ApplyRows, wanted: pa.Table) -> pa.Table:
-    names = list(step.schema.key)
-    return wanted.rename_columns(names) if len(names) == wanted.num_columns else wanted
-
-
 def _rows_of_key(
-    step: ApplyRows, share: Sequence[int], reader: SplitReader, wanted: pa.Table, present: TableSchema
+    step: ApplyRows, share: Sequence[int], reader: SplitReader, wanted: pa.Table
 ) -> tuple[list[tuple[tuple[Tso, bool, str, int], _Image]], list[str]]:
     """Return the images of the key in files of a window, by what orders them, and why some cannot be read."""
     schema = step.schema
-    if len(schema.key) != len(present.key):
-        return [], [f"before {step.hi} the key was ({', '.join(schema.key)}): changes of then are not looked for"]
     try:
         changes = decode_window(step, reader, share, quarantine=True).changes
-        keys = _with_key_of(step, wanted)
-        keys = keys.cast(pa.schema([changes.schema.field(name) for name in schema.key]))
+        keys = wanted.cast(pa.schema([changes.schema.field(name) for name in wanted.column_names]))
         mine = of_keys(changes, keys, schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         if len(share) == 1:
             return [], [f"{step.files[share[0]].path} cannot be read: {error}"]
-        alone = [_rows_of_key(step, [place], reader, wanted, present) for place in share]
+        alone = [_rows_of_key(step, [place], reader, wanted) for place in share]
         return [image for images, _ in alone for image in images], [text for _, texts in alone for text in texts]
     column, names = position_column(mine), [column.name for column in schema.stored]
     images = [
@@ -290,6 +315,7 @@ def _rows_of_key(
                 row[OP] > 0,
                 row[OP] == Op.UPDATE,
                 {name: row.get(name) for name in names},
+                names,
                 row.get(UNCHANGED) or (),
                 file.path,
                 (step.lo, step.hi),
@@ -302,10 +328,25 @@ def _rows_of_key(
     return images, []
 
 
-def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry]) -> Iterator[RowChange]:
-    """Yield the changes: images of one position together, each with what it changed. What came twice is one change."""
+def _changes(
+    found: Sequence[_Image], events: Sequence[Event], read_before: Mapping[str, FileEntry]
+) -> Iterator[RowChange]:
+    """Yield the changes: images of one position together, each with what it changed. What came twice is one change.
+
+    Between them the row is what `events` make of it, one of which may remove it.
+    """
     row: dict[str, Any] | None = None
-    for position in dict.fromkeys(image.position for image in found):
+    left = list(events)
+    for position in [*dict.fromkeys(image.position for image in found), _FOREVER]:
+        while left and left[0].at <= position:
+            event = left.pop(0)
+            if row is not None and _removes(event, row):
+                changed, place = _changed(row, None, row), f"DDL of version {event.at}"
+                yield RowChange(event.at, tso_time(event.at), "delete", changed, place, 0, 0, "", None)
+                row = None
+            row = None if row is None else _after(event, row)
+        if position == _FOREVER:
+            return
         images = [image for image in found if image.position == position]
         leaving = next((image for image in images if not image.enters), None)
         entering = next((image for image in reversed(images) if image.enters), None)
@@ -322,7 +363,7 @@ def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry]) -> I
             position,
             tso_time(position),
             kind,
-            _changed(before, row),
+            _changed(before, row, image.columns),
             image.place(),
             *image.window,
             "" if entry is None else entry.run,
@@ -330,10 +371,40 @@ def _changes(found: Sequence[_Image], read_before: Mapping[str, FileEntry]) -> I
         )
 
 
+def _removes(event: Event, row: Mapping[str, Any]) -> bool:
+    """Return whether a DDL removes a row, as TRUNCATE and DROP PARTITION do."""
+    deletes = [change for change in event.changes if isinstance(change, DeleteRows)]
+    return any(one.predicate is None or _fulfils(event, row, one.predicate) for one in deletes)
+
+
+def _fulfils(event: Event, row: Mapping[str, Any], predicate: Predicate) -> bool:
+    from cdc_assets.ddl import polars_expr
+
+    frame = pl.from_arrow(_table_of(event, row))
+    assert isinstance(frame, pl.DataFrame)
+    return bool(frame.select(polars_expr(predicate).fill_null(False)).item())
+
+
+def _after(event: Event, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a row as it reads after a DDL, None where that is not known: the row was exchanged for another one."""
+    if isinstance(event, Exchanged):
+        return None if not event.partitioned or _fulfils(event, row, event.predicate) else dict(row)
+    changes = (*event.hidden, *event.changes)
+    if not changes:
+        return dict(row)
+    (found,) = evolve_rows(_table_of(event, row), changes, event.after.in_lake).to_pylist()
+    return dict(found)
+
+
+def _table_of(event: Event, row: Mapping[str, Any]) -> pa.Table:
+    columns = [column for column in event.before.in_lake.stored if column.name in row]
+    return pa.table({column.name: pa.array([row[column.name]], arrow_type(column)) for column in columns})
+
+
 def _changed(
-    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, names: Iterable[str]
 ) -> dict[str, tuple[str | None, str | None]]:
-    names = dict.fromkeys([*(before or {}), *(after or {})])
+    """Return the values before and after by column, of those `names` in which they are not the same."""
     return {
         name: (value_text((before or {}).get(name)), value_text((after or {}).get(name)))
         for name in names

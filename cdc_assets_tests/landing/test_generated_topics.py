@@ -18,10 +18,10 @@ from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 _STEPS = ["rows"] * 12 + [*KINDS] + ["create", "rename tables", "exchange partition"] * 2
 
 
-def any_history(random: Random) -> Source:
+def any_history(random: Random, old_values: bool = True) -> Source:
     steps = [("create", random.randbytes(24)) for _ in range(random.randint(1, 4))]
     steps += [(random.choice(_STEPS), random.randbytes(24)) for _ in range(random.randint(12, 40))]
-    return history(steps, old_values=True)
+    return history(steps, old_values)
 
 
 def any_style(random: Random) -> MessageStyle:

@@ -107,6 +107,17 @@ def test_ddl_in_between_is_told_and_changes_keep_the_columns_of_their_time(tmp_p
     assert found.row == {"id": "1", "v": "a", "w": None}
 
 
+def test_a_row_that_a_truncate_removes_is_told_as_that_and_the_next_one_is_another(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    shop.feed.ddl("shop.t", FIRST + 5, "TRUNCATE TABLE `t`", 11)
+    shop.feed.rows("shop.t", FIRST + 5, [("I", FIRST + 7, 1, "b")])
+    shop.apply(FIRST + 9)
+    found = [(one.position - FIRST, one.kind, one.changed["v"]) for one in shop.explain("1").changes]
+    assert found == [(1, "insert", (None, "a")), (5, "delete", ("a", None)), (7, "insert", (None, "b"))]
+    assert shop.explain("1").changes[1].place == f"DDL of version {FIRST + 5}"
+
+
 def test_what_is_not_applied_is_not_told_and_bounds_are_kept(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a"), ("U", FIRST + 3, 1, "b"), ("U", FIRST + 8, 1, "c")])
