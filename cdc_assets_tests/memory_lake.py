@@ -424,6 +424,9 @@ class MemoryLake:
             return rows if has_masks(settings, step.masks.get(mirror, {})) else None
         if states is None or step.life.kind != "scd2":
             return None
+        assert isinstance(step, (ChangeTable, DropTable, RecoverTable, ExchangePartition))
+        if not has_masks(states.settings, step.masks.get(mirror, {})):
+            return None
         lives = [one for one in states.lives if one.since < step.at and (one.until or step.at) >= step.at]
         rows = [
             {**{one.source: row[one.column] for one in lives}, COMMIT_TS: row[COMMIT_TS]}
@@ -704,7 +707,8 @@ def _restated(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, en
         case RecoverTable():
             begins = rows.filter(pc.equal(rows.column(END_TS), ddl)).to_pylist()
         case ExchangePartition(schema=schema):
-            assert entering is not None
+            if entering is None:
+                raise TableHeld("no row tells the rows that the DDL moves", table=str(step.life))
             ends = _mask(rows, step.predicate if step.partitioned else None)
             of = {column.name: column.origin or column.name for column in schema.stored if not column.kept}
             begins = [{name: row.get(of.get(name, name)) for name in rows.column_names} for row in entering.to_pylist()]

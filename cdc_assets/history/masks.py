@@ -22,7 +22,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import DropColumn, RenameColumn, RetypeColumn
 from cdc_assets.model.splits import Import
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.table_history import Event, Held, History, TableHistory
+from cdc_assets.model.table_history import Event, Exchanged, Held, History, TableHistory
 from cdc_assets.types.conversions import zone_matters
 from cdc_assets.types.families import BINARY
 from cdc_assets.types.masks import same_masked
@@ -84,7 +84,8 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
     traced = origins(table)
     masks: dict[str, Mask] = {}
     for event, before, after in traced:
-        tables = (event.file.table, *([event.name] if event.name is not None else []))
+        own = () if isinstance(event, Exchanged) else (event.file.table,)  # that of the other table, maybe
+        tables = (*own, *([event.name] if event.name is not None else []))
         for name, origin in (*before.items(), *after.items()):
             found = (policy.of(one.schema, one.table, name) for one in tables)
             mask = next((one for one in found if one is not None), None)
@@ -252,17 +253,22 @@ def _read(text: str, schema: TableSchema) -> set[str]:
 
 def _exchanged(event: Event, history: History, life: Life) -> str:
     """Return why rows cannot be exchanged with another table, whose columns are masked otherwise."""
-    other = history.lives.get(getattr(event, "other", None) or life)
-    if other is None or other.life == life:
+    if not isinstance(event, Exchanged):
+        return ""
+    lives = history.lives
+    kinds = (one for one in lives if one.source == event.other and one.kind == life.kind)
+    other = lives.get(event.other) or next((lives[one] for one in kinds), None)
+    if other is None:
         return ""
     theirs = next((one.before for one in other.events if one.at == event.at), other.schema)
     mine, masks = (
-        {fold_name(c.name): c.mask for c in schema.columns if c.mask is not None} for schema in (event.before, theirs)
+        {fold_name(c.name): c.mask for c in schema.columns if c.mask is not None and not c.kept}
+        for schema in (event.before, theirs)
     )
     different = sorted(name for name in mine.keys() | masks.keys() if mine.get(name) != masks.get(name))
     if not different:
         return ""
     return (
-        f'EXCHANGE PARTITION takes rows from {other.life}, in which the column "{different[0]}" is masked otherwise: '
-        "give both tables the same masks"
+        f'EXCHANGE PARTITION takes rows from {other.life.source}, in which the column "{different[0]}" is masked '
+        "otherwise: give both tables the same masks"
     )

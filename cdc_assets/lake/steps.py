@@ -303,7 +303,10 @@ def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFr
 
 
 def _states_before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:
-    """Return the rows of a table without a mirror, as its states tell: those of right before a DDL."""
+    """Return the rows of a table without a mirror, as its states tell: those of right before a DDL.
+
+    None where a state may have values from before the masks of now.
+    """
     table = bench.state.tables().get(life)
     if table is None or not keeps_states(life.kind):
         return None
@@ -311,6 +314,8 @@ def _states_before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> D
         raise TableHeld(
             f"{step.life} waits for {life}, which has not reached the DDL of version {step.at}.", table=str(step.life)
         )
+    if not has_masks(table.label.settings, step.masks.get(life.source, {})):
+        return None
     rows = work.session.spark.read.table(work.session.name(table.identifier))
     rows = rows.where(f"{START_TS} < {step.at} AND ({END_TS} IS NULL OR {END_TS} >= {step.at})")
     lives = parse_lives(bench.state.file(table.metadata_location).properties)

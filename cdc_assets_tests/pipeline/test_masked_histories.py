@@ -13,6 +13,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.masked import KEY
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.pipeline.test_imported import exchanged
 from cdc_assets_tests.schema_documents import document, write_schema
 
 TEXT = {"ColumnName": "w", "ColumnType": "VARCHAR", "ColumnPrecision": "40", "ColumnDefault": "a secret"}
@@ -96,3 +97,29 @@ def test_a_ddl_moves_no_row_into_a_history_table_that_its_mirror_has_from_before
     assert len(tables) == 1 + len(history)
     assert "secret" not in repr([rows for of, rows in tables.items() if of])
     assert "hidden" in repr(tables["log"])
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["at once", "rows before"])
+@pytest.mark.parametrize("masked", ["parted", "plain", "*"])
+@pytest.mark.parametrize("history", [["log", "scd2"], {"kinds": ["scd2"], "mirror": False}], ids=repr)
+def test_an_exchange_brings_no_value_into_a_table_where_it_is_masked(
+    tmp_path: Path, masked: str, applied: bool, history: object
+) -> None:
+    feed, lake, ledger = exchanged(tmp_path, "parted", "plain"), MemoryLake(), Ledger("sqlite://")
+    settings = feed.settings(history={"s.*": history})
+    if applied:
+        feed.publish(FIRST + 3)
+        assert Pipeline(settings, settings.open_source(), lake, ledger).apply().complete
+        before = {life: table.rows for life, table in lake.tables.items()}
+    settings = feed.settings(privacy={f"s.{masked}.v": {"constant": "hidden"}}, history={"s.*": history})
+    if applied:
+        released = ["s.parted", "s.plain"] if masked == "*" else [f"s.{masked}"]
+        for name in released:
+            release(Pipeline(settings, settings.open_source(), lake, ledger), name, FIRST + 4, "new-settings")
+    feed.publish(FIRST + 9)
+    outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply()
+    for life, table in lake.tables.items():
+        if masked in ("*", life.born_as.table):
+            there = before[life].column("v").to_pylist() if applied else []
+            assert {"parted", "plain"} & set(table.rows.column("v").to_pylist()) <= set(there), life
+    assert applied or (masked == "*") == outcome.complete, outcome.tables
