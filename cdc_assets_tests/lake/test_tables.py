@@ -37,6 +37,14 @@ def test_rows_are_inserted_updated_and_deleted_and_the_table_says_through_which_
     assert lake.state.named(ORDERS).rows == 3
 
 
+def test_java_is_asked_once_what_a_name_is(lake: Lake) -> None:
+    Source(lake).apply(200, [("I", 110, 1, "a")])
+    with lake.workbench.sessions.step() as session:
+        java = session.iceberg.java
+        assert java("org.apache.iceberg.Schema") is java("org.apache.iceberg.Schema")
+        assert session.jvm.java.util is session.jvm.java.util
+
+
 def test_each_row_carries_the_commit_ts_of_its_last_change(lake: Lake) -> None:
     orders = Source(lake)
     orders.apply(200, [("I", 110, 1, "a"), ("I", 111, 2, "b")])

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaPackage, JVMView
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -57,8 +58,29 @@ def open_gateway(conf: Mapping[str, str]) -> Any:
     settings = SparkConf(loadDefaults=False).setAll(options)
     with SparkContext._lock:
         if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_launched(settings))
+            gateway = _launched(settings)
+            gateway.jvm.__class__ = _JavaNames
+            SparkContext._ensure_initialized(gateway=gateway)
     return SparkContext._jvm
+
+
+class _MemberOnce:
+    """Asks Java once what a name is, ours and PySpark's: for one that is no class it looks through hundreds of jars."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = super().__getattr__(name)  # type: ignore[misc]
+        if type(member) is JavaPackage:
+            member.__class__ = _JavaNamesBelow
+        setattr(self, name, member)
+        return member
+
+
+class _JavaNames(_MemberOnce, JVMView):  # type: ignore[misc]
+    """The names that need no package before them, and the outermost packages."""
+
+
+class _JavaNamesBelow(_MemberOnce, JavaPackage):  # type: ignore[misc]
+    """The classes and packages of a package."""
 
 
 def _launched(settings: SparkConf) -> Any:
@@ -130,7 +152,6 @@ class IcebergCatalog:
 
     def __init__(self, jvm: Any, settings: LakeSettings, spark: SparkSession | None = None) -> None:
         self.jvm = jvm
-        self._classes: dict[str, Any] = {}
         self._namespaces: dict[str, Any] = {}
         self._map_type: Any = None
         self._begin: Any = None
@@ -191,10 +212,8 @@ class IcebergCatalog:
         return self.java("org.apache.iceberg.catalog.TableIdentifier").of(self._namespaces[namespace], name)
 
     def java(self, name: str) -> Any:
-        """Return a Java class by its full name, cached, since each part of the name takes a call to the JVM."""
-        if name not in self._classes:
-            self._classes[name] = reduce(getattr, name.split("."), self.jvm)
-        return self._classes[name]
+        """Return a Java class by its full name."""
+        return reduce(getattr, name.split("."), self.jvm)
 
     def java_map(self, values: Mapping[str, str]) -> Any:
         """Return a Java map of texts in one call, where py4j would need one for each entry."""
