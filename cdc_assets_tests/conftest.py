@@ -35,7 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """PySpark leaves the sockets of `collect` to the garbage collector; a busy machine is not a failed property."""
     gc.disable()  # until all is collected
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-    settings.register_profile("busy", deadline=None)
+    is_soak = not config.option.markexpr
+    settings.register_profile("busy", deadline=None, max_examples=100 if is_soak else 40)
     settings.load_profile("busy")
     config.pluginmanager.register(Recorder(), "durations")
     if getattr(config, "workerinput", {}).get("workerid", "gw0") != "gw0":

@@ -235,8 +235,16 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
             stop_group(made.process)
 
 
+def test_a_morning_with_dagster(site: Site) -> None:
+    """Checkpoints advance, a bad record stops its table, a run is ended."""
+    _checkpoints_advance(site)
+    _a_bad_record_stops_its_table_only(site)
+    _a_run_that_is_ended_leaves_whole_windows(site)
+
+
+@pytest.mark.soak
 def test_a_day_with_dagster(site: Site) -> None:
-    """Checkpoints advance, a bad record stops its table, partitions are replayed, a table is rebuilt, a run ended."""
+    """Partitions are replayed by a backfill beside all that, and a table is rebuilt."""
     _checkpoints_advance(site)
     replay = site.backfill(REDO, site.partition_keys(REDO)[-2:])
     before = site.snapshots(REDO)

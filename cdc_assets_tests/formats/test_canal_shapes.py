@@ -88,7 +88,7 @@ RECORDS = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data(), extended=st.booleans())
 def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(data: st.DataObject, extended: bool) -> None:
     records = (

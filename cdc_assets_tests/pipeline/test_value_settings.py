@@ -506,10 +506,15 @@ def test_a_zone_matters_to_the_protocols_that_do_not_write_it(protocol: str, sta
 
 
 MARIADB = [one for one in recordings() if not one.postgres]
+ALWAYS = ("default", "iso3")
+"""A connector whose messages have schema blocks, and one whose messages have none."""
 MOMENTS = {"DATE", "DATETIME", "TIME"}
 
 
-@pytest.mark.parametrize("recording", MARIADB, ids=str)
+@pytest.mark.parametrize(
+    "recording",
+    [pytest.param(one, marks=() if one.variant in ALWAYS else pytest.mark.soak, id=str(one)) for one in MARIADB],
+)
 def test_modes_of_a_connector_matter_where_messages_have_no_schema_block(recording: Recording) -> None:
     feed = recording.feed()
     feed.send(lines=recording.lines)

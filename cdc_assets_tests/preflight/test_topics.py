@@ -88,7 +88,14 @@ def test_what_rows_leave_open_is_said_once_a_table_and_in_one_sentence(tmp_path:
     assert table.detail == '"a", "b", "c": which integer of 4 bytes or less it is'
 
 
-@pytest.mark.parametrize("recording", [one for one in recordings() if not one.postgres], ids=str)
+@pytest.mark.parametrize(
+    "recording",
+    [
+        pytest.param(one, marks=() if one.variant == "default" else pytest.mark.soak, id=str(one))
+        for one in recordings()
+        if not one.postgres
+    ],
+)
 def test_only_of_tidb_it_is_open_whether_texts_compare_by_their_collation(recording: Any, tmp_path: Path) -> None:
     archive_of(recording.lines, tmp_path)
     given: dict[str, Any] = {"sink_uri": recording.uri, "archive": {"uri": str(tmp_path), "layout": "records"}}
