@@ -182,7 +182,8 @@ def _found(
         _refuse(pipeline, lake, planned, targets)
     kept_out = None
     if until is not None:
-        kept_out = keep_out(pipeline, history, schema, wanted, sources, until, name)
+        through = max((planned.applied[one].progress.tso for one in targets), default=0)
+        kept_out = keep_out(pipeline, history, schema, wanted, sources, through, until, name)
         # A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
         there = _targets(pipeline.plan(whole=True)[1], sources)
         targets = {one: _keys_in(wanted, columns, one) for one, columns in there}

@@ -21,7 +21,7 @@ from cdc_assets.model.forgetting import ForgottenKeys, digest_key
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.tso import FOREVER, Tso
+from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.operations.named import is_called
@@ -49,13 +49,15 @@ def keep_out(
     schema: TableSchema,
     keys: pa.Table,
     lives: Collection[Life],
+    through: Tso,
     until: Tso,
     name: str = "",
 ) -> ForgottenKeys:
     """Record that rows of keys are kept out of a table through a position, and return the decision.
 
     `schema` has the columns by which the keys are meant, `keys` their values in the lake, `lives` are the tables of the
-    source that are looked through. A decision of the same name is replaced. Raises BadSettings.
+    source that are looked through, of which rows `through` a position are in the lake: these are forgotten whatever
+    `until` says. A decision of the same name is replaced. Raises BadSettings.
     """
     seal, settings = pipeline.masks.seal, pipeline.settings
     if seal is None:
@@ -67,6 +69,12 @@ def keep_out(
         raise BadSettings(
             "the rows of this changefeed carry no commit-ts, so nothing tells which of them are from before a moment. "
             "Keep the keys out by --until forever."
+        )
+    if until < through:
+        raise BadSettings(
+            f"the table is applied through {through} ({tso_time(through)}). All rows of the keys up to there are "
+            f"forgotten, and a rebuild would bring back those after {until}. Keep the keys out at least --until "
+            f"{through}."
         )
     if keys.num_rows > _MOST:
         raise BadSettings(f"{keys.num_rows:,} keys came, and at most {_MOST:,} can be kept out by one decision.")
