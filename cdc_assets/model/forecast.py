@@ -2,6 +2,8 @@
 
 rate    seconds of the source that a run applies in a second of the clock, from the end of one run to that of the
         next: above 1 the table catches up, below it falls behind
+pause   a time without runs, ten times as long as it usually is between two: it says nothing of the rate, nor do the
+        runs before it
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import median, median_low
 
 from cdc_assets.model.tso import Tso, seconds_behind, wall_clock_ms
 from cdc_assets.model.wording import seconds_text
@@ -20,6 +22,7 @@ MOST_POINTS = 12
 """So many ends of runs are kept of a table."""
 _FEWEST_POINTS = 3
 _UP_TO_DATE_SECONDS = 60.0
+_PAUSE = 10
 _STEADY = 0.05
 """A table whose rate is so close to 1 keeps its distance."""
 
@@ -79,6 +82,7 @@ def forecast(points: Sequence[Point], now: float, target_seconds: float | None =
     """
     if not points:
         return Forecast(Pace.UNKNOWN, 0.0)
+    points = _since_pause(points)
     ends = [end for end, _ in points]
     lag = seconds_behind(points[-1][1], ends[-1])
     between = [later - earlier for earlier, later in pairwise(ends) if later > earlier]
@@ -100,3 +104,13 @@ def forecast(points: Sequence[Point], now: float, target_seconds: float | None =
         return Forecast(Pace.FALLING_BEHIND, lag, rate, slowest, fastest)
     left = [None if one <= 1 else (lag - allowed) / (one - 1) for one in (rate, fastest, slowest)]
     return Forecast(Pace.CATCHING_UP, lag, rate, slowest, fastest, *left)
+
+
+def _since_pause(points: Sequence[Point]) -> Sequence[Point]:
+    """Return the points since the newest pause."""
+    between = [later - earlier for (earlier, _), (later, _) in pairwise(points)]
+    if not between:
+        return points
+    long = _PAUSE * max(_UP_TO_DATE_SECONDS, median_low(between))
+    begin = max((place for place, seconds in enumerate(between, 1) if seconds > long), default=0)
+    return points[begin:]

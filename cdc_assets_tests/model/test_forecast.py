@@ -53,6 +53,27 @@ def test_nothing_is_said_by_two_runs_or_by_runs_of_long_ago() -> None:
     assert forecast([], NOW).pace == Pace.UNKNOWN
 
 
+def after_a_pause(rates: list[float], lag: float, pause: float) -> list[Point]:
+    """Runs that kept up until they paused, and those since, the last one now."""
+    since = points(rates, lag)
+    begin = since[0][0] - pause
+    before = [(end, int((end - 5) * 1000) << 18) for end in (begin - 100 * number for number in range(7, -1, -1))]
+    return [*before, *since]
+
+
+def test_runs_from_before_a_pause_say_nothing_of_the_rate() -> None:
+    found = forecast(after_a_pause([20.0, 20.0, 20.0], 9500, pause=36_000), NOW)
+    assert (found.pace, found.rate, found.slowest) == (Pace.CATCHING_UP, 20.0, 20.0)
+    assert forecast(after_a_pause([20.0], 9500, pause=36_000), NOW).pace == Pace.UNKNOWN
+    assert forecast(after_a_pause([1.0], 5, pause=36_000), NOW).pace == Pace.UP_TO_DATE
+
+
+def test_runs_with_news_at_odd_times_are_no_pauses() -> None:
+    ends = [NOW - seconds for seconds in (4000, 3400, 3300, 2500, 2450, 1200, 700, 0)]
+    found = forecast([(end, int((end - 9000) * 1000) << 18) for end in ends], NOW, target_seconds=60)
+    assert (found.pace, found.lag_seconds) == (Pace.KEEPING, 9000)
+
+
 @given(st.lists(st.floats(0.01, 20), min_size=2, max_size=11), st.floats(0, 1e6))
 def test_the_latest_is_never_before_the_soonest(rates: list[float], lag: float) -> None:
     found = forecast(points(rates, lag), NOW)
