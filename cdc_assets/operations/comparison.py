@@ -229,12 +229,14 @@ class Comparison:
         source: RowPieces,
         ranges: Sequence[range] = (),
         equal: Callable[[range, int], object] = lambda ranges, rows: None,
+        again: Callable[[Sequence[int]], Sequence[Any]] | None = None,
     ) -> ComparedRows:
         """Compare the rows of two sides.
 
         Each piece of the source has all rows of the `ranges` that are at its place, where these are given: `equal` is
-        called, by several threads, with those in which both sides are the same, and how many rows they have. Raises
-        SourceChanged where a side gives other rows the second time, and what the sides raise.
+        called, by several threads, with those in which both sides are the same, and how many rows they have. `again`
+        gives pieces of the source that have all rows of some ranges, and perhaps others. Raises SourceChanged where a
+        side gives other rows the second time, and what the sides raise.
         """
         sides = [(side, side.pieces(), self._digests()) for side in (lake, source)]
         mine, theirs = (digests for _, _, digests in sides)
@@ -254,7 +256,11 @@ class Comparison:
         sizes = np.where(suspects, mine.counts + theirs.counts, 0)
         chosen = suspects & ((np.cumsum(sizes) <= _ROWS_AT_ONCE) | (np.cumsum(suspects) == 1))
         rows = RowsOfKeys(self)
-        rows.compare(*(self._again(side, pieces, digests, chosen) for side, pieces, digests in sides))
+        found = [
+            self._again(side, pieces, digests, chosen, again if side is source else None)
+            for side, pieces, digests in sides
+        ]
+        rows.compare(*found)
         return ComparedRows(
             *counts,
             **{kind: rows.counts[kind] for kind in ("missing", "extra", "differing")},
@@ -274,12 +280,21 @@ class Comparison:
     def _digests(self) -> Digests:
         return Digests(tuple(str(self.columns.index(name)) for name in self.key), self.borders)
 
-    def _again(self, side: RowPieces, pieces: Sequence[Any], digests: Digests, chosen: Mask) -> list[Frame]:
+    def _again(
+        self,
+        side: RowPieces,
+        pieces: Sequence[Any],
+        digests: Digests,
+        chosen: Mask,
+        pieces_of: Callable[[Sequence[int]], Sequence[Any]] | None,
+    ) -> list[Frame]:
         """Return the rows of some parts, from the pieces that have any of their ranges."""
         ranges = np.unique(np.flatnonzero(chosen) // digests.share)
         touched = [
             (number, pieces[number]) for number in sorted(digests.touched) if digests.touched[number][ranges].any()
         ]
+        if pieces_of is not None:
+            touched = list(enumerate(pieces_of(ranges.tolist())))
         again, found = self._digests(), list[Frame]()
 
         def add(frame: Frame, piece: int) -> None:

@@ -20,7 +20,7 @@ from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
 from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso
 
-__all__ = ["RangePlan", "plan_ranges"]
+__all__ = ["RangePlan", "grouped", "plan_ranges"]
 
 _FEWEST = 64
 """Of fewer ranges a table is cut by its server: their column has few values."""
@@ -46,10 +46,10 @@ class RangePlan:
         low = None if ranges.start == 0 else _text(self.borders[ranges.start - 1])
         return low, None if ranges.stop > self.borders.len() else _text(self.borders[ranges.stop - 1])
 
-    def files(self, table: DumpTable) -> Iterator[tuple[DumpFile, list[RowCondition]]]:
-        """Yield what a server is to be asked for: all rows of a table, and the conditions of the `asked` ranges."""
+    def files(self, table: DumpTable, asked: Sequence[range]) -> Iterator[tuple[DumpFile, list[RowCondition]]]:
+        """Yield what a server is to be asked for: all rows of a table, and the conditions of some ranges."""
         whole = replace(table.files[0], condition="")
-        for number, ranges in enumerate(self.asked):
+        for number, ranges in enumerate(asked):
             bounds = zip((">=", "<"), self.bounds(ranges), strict=True)
             conditions = [RowCondition(whole.ordered_by, sign, text) for sign, text in bounds if text is not None]
             yield replace(whole, path=f"{table.id}.{number:09d}.{whole.kind}"), conditions
@@ -77,7 +77,7 @@ def plan_ranges(
         for number in range(len(limits) - 1)
         if any(_is_within(limits[number], limits[number + 1], *interval) for interval in intervals)
     )
-    asked = tuple(_grouped([number for number in range(len(limits) - 1) if number not in known], rows))
+    asked = grouped([number for number in range(len(limits) - 1) if number not in known], _questions(rows))
     earlier = Counter[Tso]()
     for one in equal:
         earlier[one.at] += one.rows
@@ -93,15 +93,18 @@ def _is_within(low: Any, high: Any, begin: Any, end: Any) -> bool:
     return (begin is None or (low is not None and begin <= low)) and (end is None or (high is not None and high <= end))
 
 
-def _grouped(numbers: Sequence[int], rows: int) -> Iterator[range]:
-    """Yield the numbers as ranges of some that follow each other."""
-    questions = min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
-    size = max(1, -(-len(numbers) // questions))
-    begin = 0
+def _questions(rows: int) -> int:
+    return min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
+
+
+def grouped(numbers: Sequence[int], questions: int) -> tuple[range, ...]:
+    """Return the numbers, which grow, as ranges of some that follow each other: at least `questions` if there are."""
+    size, begin, found = max(1, -(-len(numbers) // questions)), 0, list[range]()
     for place in range(1, len(numbers) + 1):
         if place == len(numbers) or place - begin == size or numbers[place] != numbers[place - 1] + 1:
-            yield range(numbers[begin], numbers[place - 1] + 1)
+            found.append(range(numbers[begin], numbers[place - 1] + 1))
             begin = place
+    return tuple(found)
 
 
 def _text(value: int | date | datetime) -> str:

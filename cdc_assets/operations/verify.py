@@ -36,8 +36,8 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
-from cdc_assets.operations.equal_ranges import RangePlan, plan_ranges
+from cdc_assets.operations.comparison import ComparedRows, Comparison, SourceChanged, borders_of
+from cdc_assets.operations.equal_ranges import RangePlan, grouped, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
@@ -453,13 +453,11 @@ class _TablePair:
         if choice:
             how = replace(how, chosen=choice.chosen)
 
-        def record(ranges: range, count: int) -> None:
-            if plan is not None:
-                found = EqualRange(*plan.bounds(ranges), bare.at, bare.snapshot, count, compared_columns)
-                proof.pipeline.ledger.record_equal_range(settings.name, self.history.life, found)
-
-        rows = how.run(lake, source, plan.asked if plan is not None else (), record)
-        earlier = plan.earlier if plan is not None else {}
+        earlier: Mapping[Tso, int] = {}
+        if plan is not None:
+            rows, earlier = self._in_ranges(how, lake, source, plan, bare, compared_columns), plan.earlier
+        else:
+            rows = how.run(lake, source)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
         differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
@@ -480,6 +478,28 @@ class _TablePair:
             partly=rows.partly,
             kept_out=sum(source.kept_out.values()),
         )
+
+    def _in_ranges(
+        self,
+        how: Comparison,
+        lake: _LakeSide,
+        source: _SourceSide,
+        plan: RangePlan,
+        bare: TableComparison,
+        columns: str,
+    ) -> ComparedRows:
+        """Compare the rows of the ranges that are not known to be equal, and record those that are."""
+        ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
+
+        def record(ranges: range, count: int) -> None:
+            found = EqualRange(*plan.bounds(ranges), bare.at, bare.snapshot, count, columns)
+            ledger.record_equal_range(name, self.history.life, found)
+
+        def again(numbers: Sequence[int]) -> Sequence[Any]:
+            source.is_again = True
+            return source.of_ranges(grouped(numbers, len(numbers)))
+
+        return how.run(lake, source, plan.asked, record, again)
 
     def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
         """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same."""
@@ -651,6 +671,8 @@ class _SourceSide:
     forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
     kept_out: dict[int, int] = field(default_factory=dict)
     """How many rows of forgotten keys each piece has."""
+    is_again: bool = False
+    """Whether rows are asked for that were counted already."""
 
     @property
     def threads(self) -> int:
@@ -660,11 +682,15 @@ class _SourceSide:
     def pieces(self) -> Sequence[Any]:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
-            asked = self.plan.files(self.pair.theirs)
-            return [split for file, bounds in asked for split in self.pair.proof.source.splits(file, bounds)]
+            return self.of_ranges(self.plan.asked)
         source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
         conditions = [replace(one, column=their[one.column]) for one in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
+
+    def of_ranges(self, asked: Sequence[range]) -> Sequence[Any]:
+        """Return the rows of some ranges of the key."""
+        files = self.plan.files(self.pair.theirs, asked) if self.plan is not None else ()
+        return [split for file, bounds in files for split in self.pair.proof.source.splits(file, bounds)]
 
     def read(self, piece: Any) -> Iterator[pa.Table]:
         """Yield the rows of a range; raises MalformedData for one that no lake can have."""
@@ -687,7 +713,8 @@ class _SourceSide:
             names = [their.name for _, their in self.pairs]
             rows = decoded.changes.select(names).rename_columns([mine.name for mine, _ in self.pairs])
             left = _without(rows, self.forgotten)
-            self.kept_out[id(piece)] += rows.num_rows - left.num_rows
+            if not self.is_again:
+                self.kept_out[id(piece)] += rows.num_rows - left.num_rows
             yield left
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -74,7 +75,7 @@ class Shop(LittleFeed):
         self.publish(checkpoint)
 
     def at(self, cut: str, table: TableId = ORDERS) -> list[tuple[Any, ...]]:
-        """Read a table as a cut has it, as Spark does, and make sure that PyIceberg reads the same."""
+        """Read a table as a cut has it, as Spark does, and make sure that PyIceberg and a scan read the same."""
         life = next(life for life in self.lake.state.tables() if life.born_as == table)
         found = self.lake.state.tables()[life]
         with self.lake.workbench.sessions.step() as session:
@@ -84,7 +85,10 @@ class Shop(LittleFeed):
         named = other.snapshot_by_name(cut)
         assert named is not None
         read = other.scan(snapshot_id=named.snapshot_id, selected_fields=("id", "v")).to_arrow().to_pylist()
-        plain = sorted(tuple(row) for row in rows)
+        plain, scan = sorted(tuple(row) for row in rows), self.lake.scan(life, named.snapshot_id)
+        scanned = pa.concat_tables(part for piece in scan.pieces() for part in scan.read(piece, ["id", "v"]))
+        assert plain == sorted(zip(*scanned.to_pydict().values(), strict=True))
+        assert (scan.rows, list(scan.columns)[:2]) == (len(plain), ["id", "v"])
         assert plain == sorted((row["id"], row["v"]) for row in read)
         return plain
 

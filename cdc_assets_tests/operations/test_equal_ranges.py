@@ -62,7 +62,7 @@ def test_days_and_times_are_borders_as_servers_print_them() -> None:
     assert asked(days)[1][0] == "2025-01-02"
     times = planned(pl.Series([datetime(2025, 1, 1, 0, 0, second // 2, second % 2) for second in range(63)]))
     assert asked(times)[1][0] == "2025-01-01 00:00:00.000000"
-    (_, conditions), *_ = list(times.files(TABLE))[1:]
+    (_, conditions), *_ = list(times.files(TABLE, times.asked))[1:]
     assert [(one.column, one.operator) for one in conditions] == [("id", ">="), ("id", "<")]
 
 
