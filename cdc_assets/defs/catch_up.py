@@ -33,7 +33,7 @@ from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.operations.maintenance import expire_snapshots
+from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expire_snapshots
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
@@ -49,6 +49,9 @@ _LOOK_SECONDS, _REST_SECONDS = 0.5, 5.0
 
 _QUEUED_SECONDS = 3.0
 """A run that waits in the queue for longer has no place: the queue looks every second."""
+
+_COMPACT_SECONDS = 300.0
+"""Between two compactions by a run that lives on: it applies nothing meanwhile."""
 
 _SEEN = 100
 """How many of the runs in the queue are looked at."""
@@ -129,6 +132,7 @@ def _outcomes(
         if config.keep_alive:
             with suppress(Retryable):  # due again after the next round
                 expire_snapshots(pipeline, outcome.plan, int(time.time() * 1000))
+            rounds.compact(pipeline, outcome.plan)
         if not config.keep_alive or not rounds.has_next(pipeline, outcome.checkpoint):
             return
 
@@ -146,7 +150,7 @@ class _Rounds:
         self._ends = self._begun + self._settings.run_keep_alive_seconds
         self._pause = _LOOK_SECONDS
         self._count = 0
-        self._landing_logged = self._queue_seen = float("-inf")
+        self._landing_logged = self._queue_seen = self._compacted = float("-inf")
 
     def begin(self) -> None:
         """Begin a round."""
@@ -177,6 +181,22 @@ class _Rounds:
             self._worked, self._pause = time.monotonic(), _LOOK_SECONDS
         else:
             self._slow_down()
+
+    def compact(self, pipeline: LakePipeline, plan: Plan) -> None:
+        """Compact a table that has been in need of it for long; nothing of the run goes on meanwhile, which is said."""
+        now = time.monotonic()
+        if now < self._compacted + _COMPACT_SECONDS:
+            return
+        try:
+            done = compact_overdue(pipeline, plan, int(time.time() * 1000))
+        except Retryable as error:
+            self._compacted = now
+            self._context.log.warning(f"{error} The table is compacted later.")
+            return
+        if done is not None:
+            self._compacted = now
+            moves = ", ".join(f"{name} {move}" for name, move in zip(MOVE_HEADS, done.moves, strict=True))
+            self._context.log.info(f"compacted {done.before.table} in {seconds_text(done.seconds)}: {moves}")
 
     def outlast(self, error: Retryable) -> bool:
         """Wait for a store or the catalog that did not answer; return False if the run is to end by that."""

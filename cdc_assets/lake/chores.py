@@ -20,7 +20,7 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.settings.maintenance import MaintenanceSettings
 
-__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable"]
+__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable", "has_many_hidden"]
 
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
@@ -96,11 +96,16 @@ def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Cho
     oldest = min((one.made_ms for one in (*facts.lineage, *facts.strays)), default=now_ms)
     return Chores(
         compact=facts.small_files >= settings.small_files
-        or facts.deleted_rows >= max(_FEW_ROWS, settings.deleted_share * (facts.rows + facts.deleted_rows)),
+        or has_many_hidden(facts.rows, facts.deleted_rows, settings.deleted_share),
         manifests=facts.manifests >= settings.manifests and facts.manifest_bytes < facts.manifests * _MANIFEST_BYTES,
         orphans=now_ms - (facts.swept_ms or oldest) >= settings.orphan_days * _DAY_MS,
         expire=found if len(found) >= settings.expire_at_least else (),
     )
+
+
+def has_many_hidden(rows: int, hidden: int, share: float) -> bool:
+    """Return whether deletion vectors hide at least that share of the rows in a table's files, and not just a few."""
+    return hidden >= max(_FEW_ROWS, share * (rows + hidden))
 
 
 def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:

@@ -88,7 +88,8 @@ class LakeTable:
     """A table of this changefeed as it is in the catalog now. `rows` is its row count, None if it is not known.
 
     `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
-    `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them. `tags` are tagged
+    `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them, and so does
+    `hidden_rows`, of which deletion vectors say that they are no rows any more. `tags` are tagged
     snapshots by the name of their tag, `snapshots` counts all. `forgotten` is the newest run that took rows out of it
     for good, "" for none.
     """
@@ -105,6 +106,7 @@ class LakeTable:
     parent_id: int | None = None
     file_bytes: int | None = None
     data_files: int | None = None
+    hidden_rows: int | None = None
     gap: Gap | None = None
     base: Base | None = None
     key: tuple[str, ...] | None = None
@@ -205,6 +207,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         parent_id=snapshot.parent_id if snapshot else None,
         file_bytes=snapshot.number("total-files-size") if snapshot else 0,
         data_files=snapshot.number("total-data-files") if snapshot else 0,
+        hidden_rows=snapshot.number("total-position-deletes") if snapshot else 0,
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
         key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pytest
@@ -21,7 +21,7 @@ from cdc_assets.defs.assets import _needed
 from cdc_assets.defs.catch_up import _Rounds
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld
+from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life, Phase, State
 from cdc_assets.model.schema import TableId, TableSchema
@@ -285,6 +285,26 @@ def test_a_run_that_lives_on_logs_what_it_landed_once_a_minute_and_at_its_end(
     for every in (60, 60, 60, 0):
         rounds.log_landing(pipeline, every)  # type: ignore[arg-type]  # it is only passed on
     assert run.said == ["landed", "landed"]
+
+
+def test_a_compaction_that_loses_its_races_is_told_and_tried_again_later_by_the_run_that_lives_on(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[object] = []
+
+    def lose(*given: object) -> None:
+        tried.append(given)
+        raise TableMoved("s.t: another writer committed first.")
+
+    monkeypatch.setattr(catch_up, "compact_overdue", lose)
+    run = Rounds(Place(tmp_path, instance))
+    rounds, passed_on = run.opened(), cast("Any", None)
+    for _ in range(3):
+        rounds.compact(passed_on, passed_on)
+    assert run.said == ["s.t: another writer committed first. The table is compacted later."]
+    monkeypatch.setattr(catch_up, "_COMPACT_SECONDS", 0)
+    rounds.compact(passed_on, passed_on)
+    assert len(tried) == 2
 
 
 def test_new_settings_end_a_run_that_lives_on(

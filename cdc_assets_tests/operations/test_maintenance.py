@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.lake import Lake, commit, maintenance
+from cdc_assets.lake import Lake, commit, compaction, maintenance
+from cdc_assets.lake import chores as chores_module
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores, expirable
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.maintenance import LakeMaintenance
@@ -227,6 +228,31 @@ def test_a_run_that_goes_on_expires_the_snapshots_of_a_table_that_has_many(
         assert (expired is not None) == (number == 10), number
     assert (held("busy"), held("quiet")) == (11, 2)
     assert len(lake.read(TableId("s", "busy"))) == 12
+    assert pipeline.apply("test").complete
+    lake.close()
+
+
+def test_a_run_that_goes_on_compacts_a_table_that_no_compaction_beside_it_could(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "MOST_BYTES", 0)  # as if all files were larger than what windows put together
+    monkeypatch.setattr(chores_module, "_FEW_ROWS", 4)
+    feed, lake = LittleFeed(tmp_path), Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    feed.create("s.busy")
+    settings = feed.settings()
+    pipeline = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    hidden = []
+    for number in range(6):
+        at = FIRST + 100 * number
+        changes = [("U", at + 1 + key, key, f"v{number}") for key in range(5)]
+        feed.rows("s.busy", FIRST, changes if number else [("I", at + 1 + key, key, "a") for key in range(10)])
+        feed.publish(at + 99)
+        planned = pipeline.apply("test").plan
+        done = upkeep.compact_overdue(pipeline, planned, later_ms(0))
+        if done is not None:
+            hidden.append((done.before.deleted_rows, done.after.deleted_rows, done.after.data_files))
+    assert hidden == [(5, 0, 1)] * 5
+    assert sorted(lake.read(TableId("s", "busy")).column("v").to_pylist()) == ["a"] * 5 + ["v5"] * 5
     assert pipeline.apply("test").complete
     lake.close()
 
