@@ -131,9 +131,6 @@ EXECUTORS = (
 
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
-SHARED_CLASS_NAMES = set("Layout Records _File".split())
-"""Names that stand in several files. This list only shrinks."""
-
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")
 
 
@@ -312,7 +309,7 @@ def test_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, set()).add(name_of(path))
     shared = {name for name, files in homes.items() if len(files) > 1}
-    assert shared == SHARED_CLASS_NAMES, "the list only shrinks: give a new class a name of its own"
+    assert shared == set(), "give a new class a name of its own"
 
 
 def test_modules_have_names_of_their_own() -> None:

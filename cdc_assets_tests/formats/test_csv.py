@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.csv import decode as csv_format
-from cdc_assets.formats.csv.decode import decode, hidden_columns, layout
+from cdc_assets.formats.csv.decode import decode, hidden_columns, row_columns
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.sifting import NULL_OR_TEXT
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -399,7 +399,7 @@ def test_column_selectors_match_as_tidbs_filters_do(selectors: Any, hidden: set[
 
 def test_a_layout_lists_ticdcs_columns_first() -> None:
     options = replace(PLAIN, output_old_value=True, output_handle_key=True)
-    assert layout(options, TABLE, SCHEMA).meta == ("op", "table", "schema", "commit-ts", "is-update", "handle-key")
+    assert row_columns(options, TABLE, SCHEMA).meta == ("op", "table", "schema", "commit-ts", "is-update", "handle-key")
 
 
 def test_names_may_hold_any_structure() -> None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, shape_of
-from cdc_assets.formats.csv.dialect import Layout, dialect, read
+from cdc_assets.formats.csv.dialect import RowColumns, dialect, read
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.dialect import Dialect, Rows, Undo, complete_bytes, fields, leading, numbered, records, undone
 from cdc_assets.formats.sifting import NULL_OR_TEXT, BatchChanges, Fault, Mask, checked_values, drop_misfits
@@ -37,10 +37,10 @@ __all__ = [
     "FILE_EXPANSION",
     "commit_stamps",
     "decode",
-    "layout",
     "raw_records",
     "record_beginning",
     "record_identity",
+    "row_columns",
 ]
 
 EXTENSION = ".csv"
@@ -57,7 +57,7 @@ _OWN_TYPES = {"commit-ts": pa.int64(), "handle-key": pa.binary()}
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _CsvFile:
     """What is known before the first row is read. Rows stand between `start` and `end`; `first` is their first line."""
 
     data: bytes
@@ -66,7 +66,7 @@ class _File:
     schema: TableSchema
     options: CsvOptions
     how: Dialect
-    columns: Layout
+    columns: RowColumns
     first: int
     start: int
     end: int
@@ -148,32 +148,32 @@ def record_identity(raw: bytes) -> object:
 # --- before the first row ---------------------------------------------------------------------------------------------
 
 
-def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options: CsvOptions) -> _File:
+def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options: CsvOptions) -> _CsvFile:
     how = dialect(options)
     start = len(_BOM) if data.startswith(_BOM) else 0
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise MalformedData(
             f"{path} starts with the mark of UTF-16; TiCDC writes UTF-8. Restore the original file.", path=path
         )
-    columns, first = layout(options, table, schema), 1
+    columns, first = row_columns(options, table, schema), 1
     if options.output_field_header and start < len(data):
         names = how.delimiter.join(column.name.encode() for column in columns.columns)
         at = data.find(names + how.terminator, start)  # a column's name may hold the terminator
         cut = data.find(how.terminator, start) if at < 0 else at + len(names)
         if cut < 0:
-            return _File(data, path, table, schema, options, how, columns, 1, start, start)
-        columns = layout_of_header(data[start:cut], how, columns, schema, path)
+            return _CsvFile(data, path, table, schema, options, how, columns, 1, start, start)
+        columns = columns_of_header(data[start:cut], how, columns, schema, path)
         first, start = 2, cut + len(how.terminator)
-    file = _File(data, path, table, schema, options, how, columns, first, start, complete_bytes(data, how, start))
+    file = _CsvFile(data, path, table, schema, options, how, columns, first, start, complete_bytes(data, how, start))
     _check_quote(file)
     _check_terminator(file)
     return file
 
 
-def layout(options: CsvOptions, table: TableId, schema: TableSchema) -> Layout:
+def row_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> RowColumns:
     """Return the columns that the options and the schema promise."""
     hidden = hidden_columns(options, table, schema) if options.column_selectors else frozenset()
-    return Layout(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
+    return RowColumns(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
 
 
 def _meta(options: CsvOptions) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _meta(options: CsvOptions) -> tuple[str, ...]:
     return ("op", "table", "schema", *(name for name, there in optional.items() if there))
 
 
-def _check_quote(file: _File) -> None:
+def _check_quote(file: _CsvFile) -> None:
     head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.how.quote
     if not head or (head.startswith(quote) if quote else head[:1] in _OPS):
         return
@@ -199,7 +199,7 @@ def _check_quote(file: _File) -> None:
     )
 
 
-def _check_terminator(file: _File) -> None:
+def _check_terminator(file: _CsvFile) -> None:
     """Refuse a file whose records end otherwise: CR LF are only in quoted values, and LF is the end of CRLF too."""
     expected = file.how.terminator
     rest = file.data[file.end :]
@@ -216,7 +216,7 @@ def _check_terminator(file: _File) -> None:
     )
 
 
-def _with_handle_key_settled(file: _File) -> _File:
+def _with_handle_key_settled(file: _CsvFile) -> _CsvFile:
     """The new architecture takes output-handle-key and writes no such column: find out which writer it was.
 
     A header and the number of fields show it. Without a header a virtual column may be missing in its place; then the
@@ -242,7 +242,7 @@ def _with_handle_key_settled(file: _File) -> _File:
     return replace(file, columns=without)
 
 
-def _first(file: _File) -> list[bytes | None]:
+def _first(file: _CsvFile) -> list[bytes | None]:
     record = next(records(file.data, file.how, file.start, file.end))
     try:
         return [value for value, _ in fields(record, file.how)]
@@ -253,7 +253,7 @@ def _first(file: _File) -> list[bytes | None]:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(file: _File) -> list[Rows]:
+def _rows(file: _CsvFile) -> list[Rows]:
     """Read the rows, converted where all values of a block fit, else as bytes."""
     own = {name: _OWN_TYPES.get(name, _WORDS) for name in file.columns.meta}
     kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
@@ -266,7 +266,7 @@ def _rows(file: _File) -> list[Rows]:
     return blocks
 
 
-def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> BatchChanges:
+def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _CsvFile) -> BatchChanges:
     faults: list[Fault] = []
     masks: list[Mask] = []
     ops = _ops(batch, numbers, faults, file)
@@ -288,7 +288,7 @@ def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File
     return drop_misfits(batch, faults, masks) if faults or masks else BatchChanges(batch)
 
 
-def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], file: _File) -> pa.Int8Array:
+def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], file: _CsvFile) -> pa.Int8Array:
     words = _words(batch.column("op"))
     codes = pa.array([_OPS.get(word) for word in words.dictionary.to_pylist()], pa.int8())
     ops = pa.repeat(codes[0], len(words)) if len(codes) == 1 and not words.null_count else codes.take(words.indices)
@@ -309,7 +309,7 @@ def _words(array: pa.Array) -> pa.DictionaryArray:
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
-def _check_table(batch: pa.RecordBatch, numbers: pa.Int64Array, ops: pa.Int8Array, undo: Undo, file: _File) -> None:
+def _check_table(batch: pa.RecordBatch, numbers: pa.Int64Array, ops: pa.Int8Array, undo: Undo, file: _CsvFile) -> None:
     """Refuse a file with rows of another table; where the operation does not fit either, the row is just broken."""
     for name, expected in (("schema", file.table.schema), ("table", file.table.table)):
         words = _words(batch.column(name))
@@ -351,7 +351,7 @@ def _commit_stamps(batch: pa.RecordBatch, faults: list[Fault]) -> pa.Int64Array:
     return stamps
 
 
-def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _File) -> None:
+def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _CsvFile) -> None:
     words = _words(batch.column("is-update"))
     wrong = pa.array([word not in (b"true", b"false") for word in words.dictionary.to_pylist()], pa.bool_())
     wrong = wrong.take(words.indices).fill_null(True)
@@ -361,7 +361,7 @@ def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _File) -> Non
         faults.append(Fault(wrong, words, None, "is not an is-update flag; true or false is expected"))
 
 
-def _apart_from_null(texts: pa.Array, column: Column, file: _File, masks: list[Mask]) -> pa.Array:
+def _apart_from_null(texts: pa.Array, column: Column, file: _CsvFile, masks: list[Mask]) -> pa.Array:
     """Without quotes a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
     kind = wire_type(column)
     if not texts.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
@@ -382,12 +382,12 @@ def _converted(texts: pa.Array, column: Column, options: CsvOptions) -> Values:
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _schema(file: _File) -> pa.Schema:
+def _schema(file: _CsvFile) -> pa.Schema:
     written = {column.name for column in file.columns.columns}
     return shape_of(column for column in file.schema.columns if column.name in written)
 
 
-def _rejects(faults: list[tuple[int, str, str, int | None]], file: _File) -> tuple[Reject, ...]:
+def _rejects(faults: list[tuple[int, str, str, int | None]], file: _CsvFile) -> tuple[Reject, ...]:
     """Give each fault (line, reason, column, commit-ts) its record, in the order of the file."""
     if not faults:
         return ()
@@ -400,7 +400,7 @@ def _rejects(faults: list[tuple[int, str, str, int | None]], file: _File) -> tup
     )
 
 
-def _refuse_cut_texts(file: _File, faults: list[tuple[int, str, str, int | None]]) -> None:
+def _refuse_cut_texts(file: _CsvFile, faults: list[tuple[int, str, str, int | None]]) -> None:
     """Raise MalformedData where a terminator may stand in a text: what is before it looks like a whole row.
 
     Without quotes CR and LF are escaped, and other terminators are not.
@@ -420,7 +420,7 @@ def _refuse_cut_texts(file: _File, faults: list[tuple[int, str, str, int | None]
         )
 
 
-def _tail(file: _File, total: int) -> Reject | None:
+def _tail(file: _CsvFile, total: int) -> Reject | None:
     raw = file.data[file.end :]
     if not raw:
         return None
@@ -428,7 +428,7 @@ def _tail(file: _File, total: int) -> Reject | None:
     return Reject(file.path, file.first + total, reason, raw, commit_ts=_least_commit_ts(raw, file))
 
 
-def _least_commit_ts(raw: bytes, file: _File) -> int | None:
+def _least_commit_ts(raw: bytes, file: _CsvFile) -> int | None:
     """Return the commit-ts of a record that was cut off, or the least that it can be where its last digits are gone.
 
     A TSO of our time has 18 digits.
@@ -441,7 +441,7 @@ def _least_commit_ts(raw: bytes, file: _File) -> int | None:
     return _tso(rest.ljust(18, b"0")) if len(found) == 3 and rest else None
 
 
-def _commit_ts(raw: bytes, file: _File) -> int | None:
+def _commit_ts(raw: bytes, file: _CsvFile) -> int | None:
     """Return the commit-ts of a record that may be broken or cut off, None where it cannot be read."""
     return _stamp(raw, file.how) if "commit-ts" in file.columns.meta else None
 
@@ -456,7 +456,7 @@ def _tso(text: bytes) -> int | None:
     return int(text) if text.isdigit() and len(text) < 20 and int(text) < 1 << 63 else None
 
 
-def _assembled(parts: list[BatchChanges], file: _File) -> pa.Table:
+def _assembled(parts: list[BatchChanges], file: _CsvFile) -> pa.Table:
     return pa.Table.from_batches([part.changes for part in parts], schema=_schema(file))
 
 
@@ -483,7 +483,7 @@ def hidden_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> 
 # --- header -----------------------------------------------------------------------------------------------------------
 
 
-def layout_of_header(line: bytes, how: Dialect, promised: Layout, schema: TableSchema, path: str) -> Layout:
+def columns_of_header(line: bytes, how: Dialect, promised: RowColumns, schema: TableSchema, path: str) -> RowColumns:
     """Return the columns that a header line names; it knows which columns are really written, and in which order.
 
     TiCDC joins the names with the delimiter and never quotes them; the handle key has no name there. Raises
@@ -511,7 +511,7 @@ def layout_of_header(line: bytes, how: Dialect, promised: Layout, schema: TableS
     return _named_columns(text[len(head) :], between, promised, schema, path)
 
 
-def _named_columns(text: str, between: str, promised: Layout, schema: TableSchema, path: str) -> Layout:
+def _named_columns(text: str, between: str, promised: RowColumns, schema: TableSchema, path: str) -> RowColumns:
     known = {column.name: column for column in schema.columns}
     names = _cut_names(text, between, sorted(known, key=len, reverse=True))
     foreign = [name for name in names if name not in known]
@@ -524,7 +524,7 @@ def _named_columns(text: str, between: str, promised: Layout, schema: TableSchem
             line=1,
         )
     absent = tuple(column for column in promised.columns if column.name not in names)
-    return Layout(promised.meta, tuple(known[name] for name in names), absent)
+    return RowColumns(promised.meta, tuple(known[name] for name in names), absent)
 
 
 def _cut_names(text: str, between: str, known: Sequence[str]) -> list[str]:
@@ -545,7 +545,7 @@ def _shortened(text: str) -> str:
 # --- what the first record says ---------------------------------------------------------------------------------------
 
 
-def explain(first: Sequence[bytes | None], how: Dialect, expected: Layout, options: CsvOptions, path: str) -> str:
+def explain(first: Sequence[bytes | None], how: Dialect, expected: RowColumns, options: CsvOptions, path: str) -> str:
     """Return the sentences for a file whose rows have another number of fields than the options and schema promise."""
     found, size = len(first), expected.size
     delimiter = how.delimiter.decode()
@@ -569,7 +569,7 @@ def explain(first: Sequence[bytes | None], how: Dialect, expected: Layout, optio
     return f"{came} {' '.join(hints)} {read}"
 
 
-def _meta_hints(first: Sequence[bytes | None], expected: Layout, options: CsvOptions) -> list[str]:
+def _meta_hints(first: Sequence[bytes | None], expected: RowColumns, options: CsvOptions) -> list[str]:
     extra, at = len(first) - expected.size, 3
     hints = []
     is_tso = re.fullmatch(rb"\d{17,20}", first[at] or b"") is not None

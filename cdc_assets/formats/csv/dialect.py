@@ -31,13 +31,13 @@ from cdc_assets.formats.dialect import (
 )
 from cdc_assets.model.schema import Column
 
-__all__ = ["Layout", "dialect", "read"]
+__all__ = ["RowColumns", "dialect", "read"]
 
 _BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowColumns:
     """The columns of a row: TiCDC's own by name, and the table's in the order of the file.
 
     `absent` are stored columns that neither the file's header nor a column selector explains: virtual ones, as a rule.
@@ -52,9 +52,9 @@ class Layout:
         """The number of fields of a row."""
         return len(self.meta) + len(self.columns)
 
-    def without(self, name: str) -> Layout:
+    def without(self, name: str) -> RowColumns:
         """Return the same without one of TiCDC's own columns."""
-        return Layout(tuple(one for one in self.meta if one != name), self.columns, self.absent)
+        return RowColumns(tuple(one for one in self.meta if one != name), self.columns, self.absent)
 
 
 def dialect(options: CsvOptions) -> Dialect:

@@ -87,7 +87,7 @@ def read(
     how, path, line = sql_dialect(options), split.file.path, 1
     before = cache(partial(lines_before, split, read_range, options))
     target = Target(path, table, schema, options, at, (), before)
-    file: _File | None = None
+    file: _InsertFile | None = None
     open_statement: bool | None = None if split.start else False
     for block in blocks(split, read_range, how):
         if file is None or not file.head:
@@ -112,18 +112,18 @@ def read(
 
 
 @dataclass(frozen=True)
-class _File:
+class _InsertFile:
     """What is known before the first row is read: the columns, and the line that begins every statement."""
 
     cutting: Cutting
     head: bytes
 
 
-def _opened(data: bytes, target: Target, how: Dialect) -> _File:
+def _opened(data: bytes, target: Target, how: Dialect) -> _InsertFile:
     found = _HEAD.search(data)
     if found is None:
         advice = "It was read as INSERT statements of Dumpling; put the file back as Dumpling wrote it."
-        return _File(Cutting(target, how, "hex", advice), b"")
+        return _InsertFile(Cutting(target, how, "hex", advice), b"")
     if b"\n" in found[0] or (not how.escapes and found[0].count(b"'") & 1):
         raise MalformedData(
             f"{target.path}: a name in {shown(found[0])} has a line end or a quote in it, with which the ends of rows "
@@ -145,7 +145,7 @@ def _opened(data: bytes, target: Target, how: Dialect) -> _File:
         f"{', '.join('(none)' if one is None else one.name for one in columns)}; give escape-backslash as Dumpling had "
         "it."
     )
-    return _File(Cutting(replace(target, columns=columns), how, "hex", advice), found[0].rstrip())
+    return _InsertFile(Cutting(replace(target, columns=columns), how, "hex", advice), found[0].rstrip())
 
 
 def _unquoted(name: bytes) -> str:
@@ -187,7 +187,7 @@ def _lines(data: bytes, how: Dialect) -> tuple[Offsets, Offsets]:
     return starts, ends
 
 
-def _found_lines(block: Block, line: int, open_statement: bool | None, file: _File) -> _Lines:
+def _found_lines(block: Block, line: int, open_statement: bool | None, file: _InsertFile) -> _Lines:
     """Separate rows from the beginnings of statements. Raises MalformedData for anything else, and for a row too many.
 
     `open_statement` says whether the lines before end in one, None where they were not seen.

@@ -25,15 +25,15 @@ from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["LAYOUT", "Records"]
+__all__ = ["LAYOUT", "RecordLines"]
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-class Records:
+class RecordLines:
     """The layout. Nothing of a message is lost in it, whatever the protocol."""
 
-    def opened(self, options: TopicOptions) -> Records:
+    def opened(self, options: TopicOptions) -> RecordLines:
         """Return the layout, the same for every feed."""
         return self
 
@@ -114,4 +114,4 @@ def _spans(messages: pa.Table, path: str) -> list[Span]:
     return found
 
 
-LAYOUT = Records()
+LAYOUT = RecordLines()
