@@ -420,9 +420,8 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
         raise BadSettings("--complete is given alone or with --undo: it is about whole tables, not about one DDL.")
     target = target_of({**given, "complete": ()})
     lake = lake_of(target)
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A release concerns one changefeed. Name it with --changefeed NAME.")
-    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+    settings = target.only("A release concerns")
+    with open_pipeline(settings, lake) as pipeline:
         decide = unsay_complete if given["undo"] else say_complete
         left = decide(pipeline, patterns, given["who"], f"cli-{uuid.uuid4().hex[:12]}")
     if as_json:
@@ -442,9 +441,8 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
     target = target_of(given)
     lake = lake_of(target)
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A release concerns one changefeed. Name it with --changefeed NAME.")
-    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+    settings = target.only("A release concerns")
+    with open_pipeline(settings, lake) as pipeline:
         ways = [way for way in ("skip", "rebuild", "new-settings", "undo") if given[way.replace("-", "_")]]
         life, planned = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
     steps = describe_plan(dataclasses.replace(planned, steps=planned.of(life)))

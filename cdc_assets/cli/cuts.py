@@ -61,11 +61,9 @@ def cut(
 
     target = target_of(given)
     lake = lake_of(target)
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A cut concerns one changefeed. Name it with --changefeed NAME.")
+    settings = target.only("A cut concerns")
     if remove and (cut_name or without):
         raise BadSettings("--remove is given alone: --name and --without are about a cut that is made.")
-    settings = target.changefeeds[0]
     with open_pipeline(settings, lake) as pipeline:
         if remove:
             request = remove_cut(pipeline, remove)
@@ -157,9 +155,8 @@ def extract(
 
     target = target_of(given)
     lake = lake_of(target)
-    if len(target.changefeeds) != 1:
-        raise BadSettings("An extract concerns one changefeed. Name it with --changefeed NAME.")
-    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+    settings = target.only("An extract concerns")
+    with open_pipeline(settings, lake) as pipeline:
         cuts = {one.name: one.at for one in pipeline.lake.cuts()}
         found = run(pipeline, table, parse_moment(since, cuts), parse_moment(until, cuts), net=net)
         count = write_extract(found, out, kind, pairs(out_option, "--out-option"))

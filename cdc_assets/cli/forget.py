@@ -71,8 +71,7 @@ def forget(
     target = target_of(given)
     lake = lake_of(target)
     refuse_missing(lake)
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A row is of one changefeed. Name it with --changefeed NAME.")
+    settings = target.only("A row is of")
     given_keys = bool(key) + (file is not None)
     if given_keys != (undo is None) or (undo is not None and (until is not None or name)):
         raise BadSettings(
@@ -81,7 +80,6 @@ def forget(
         )
     if name and until is None:
         raise BadSettings("--name is of a decision that keeps keys out. Give --until with it.")
-    (settings,) = target.changefeeds
     keys = [list(key)] if file is None else parse_keys(file.read_text(encoding="utf-8"), str(file))
     me = f"cli-{uuid.uuid4().hex[:12]}"
     with open_pipeline(settings, lake) as pipeline:

@@ -152,9 +152,8 @@ def _opened(given: dict[str, Any]) -> Iterator[tuple[Pipeline, str]]:
     lake = lake_of(target)
     if begun(lake) is None:
         raise BadSettings(f"there is no lake in {lake.warehouse}. Give the --warehouse of an apply.")
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A decision concerns one changefeed. Name it with --changefeed NAME.")
-    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+    settings = target.only("A decision concerns")
+    with open_pipeline(settings, lake) as pipeline:
         yield pipeline, f"cli-{uuid.uuid4().hex[:12]}"
 
 

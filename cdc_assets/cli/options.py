@@ -49,6 +49,12 @@ class CommandTarget:
     changefeeds: tuple[ChangefeedSettings, ...]
     lake: LakeSettings | None
 
+    def only(self, what: str) -> ChangefeedSettings:
+        """Return the one changefeed that `what` ("A rebuild concerns") is about; raises BadSettings for several."""
+        if len(self.changefeeds) != 1:
+            raise BadSettings(f"{what} one changefeed. Name it with --changefeed NAME.")
+        return self.changefeeds[0]
+
 
 _NAME: Callable[[Any], Any] = click.option(
     "--name",

@@ -150,9 +150,7 @@ def explain(
     target = target_of(given)
     lake = lake_of(target)
     refuse_missing(lake)
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A row is of one changefeed. Name it with --changefeed NAME.")
-    (settings,) = target.changefeeds
+    settings = target.only("A row is of")
     with open_pipeline(settings, lake) as pipeline:
         found = run(pipeline, pipeline.lake, table, key, since, *([] if until is None else [until]))
     if as_json:

@@ -51,9 +51,8 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
     lake = lake_of(target)
     if bool(tables) + every + incomplete != 1:
         raise BadSettings("Name the tables to rebuild, or give --all, or --incomplete: one of the three.")
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A rebuild concerns one changefeed. Name it with --changefeed NAME.")
-    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+    settings = target.only("A rebuild concerns")
+    with open_pipeline(settings, lake) as pipeline:
         asked = incomplete_in_dumps(pipeline) if incomplete else tables
         if incomplete and not asked:
             return _nothing_to_import(as_json)
@@ -139,10 +138,9 @@ def purge(
     lake = lake_of(target)
     if bool(tables) == every:
         raise BadSettings("Name the dropped tables to remove, or give --all.")
-    if len(target.changefeeds) != 1:
-        raise BadSettings("A purge concerns one changefeed. Name it with --changefeed NAME.")
+    settings = target.only("A purge concerns")
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
-    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+    with open_pipeline(settings, lake) as pipeline:
         found = run(pipeline, pipeline.lake, f"cli-{uuid.uuid4().hex[:12]}", tables, before_ms, dry_run)
     heads = ("table", "name", "dropped", "kept because")
     rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]
