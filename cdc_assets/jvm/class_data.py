@@ -19,6 +19,7 @@ from pathlib import Path
 from cdc_assets.errors import SetupError
 from cdc_assets.jvm.jars import spark_jars
 from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_share_dir
+from cdc_assets.jvm.local_files import local_files_name
 
 __all__ = ["class_data_options", "main", "make_class_data"]
 
@@ -71,7 +72,7 @@ def _file_name() -> str:
     """Return a name for the Java build and the jars on the class path, by a digest of their identities."""
     java = find_java()
     release = java / "release"
-    parts = [str(java), release.read_text() if release.exists() else ""]
+    parts = [str(java), release.read_text() if release.exists() else "", local_files_name()]  # training makes that too
     for jar in [*sorted(spark_home().glob("jars/*.jar")), *spark_jars()]:
         found = jar.stat()
         parts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")

@@ -29,8 +29,6 @@ from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, wri
 __all__ = [
     "EXTRAS",
     "JARS",
-    "LOCAL_FILES",
-    "LOCAL_FILES_JAR",
     "Jar",
     "extra_jars",
     "fetch",
@@ -98,13 +96,6 @@ EXTRAS = {
 
 A bundle is the client alone: what calls it is in Iceberg for Spark. Of Google's and Azure's these are the newest
 that a registry serves.
-"""
-
-
-LOCAL_FILES, LOCAL_FILES_JAR = "cdc_assets.LocalFiles", Path(__file__).with_name("local-files.jar")
-"""The class by which Java writes local files, and the jar in which it is, made of its source beside.
-
-Hadoop's own starts the program chmod twice for each file, which was a third of the CPU of small commits.
 """
 
 

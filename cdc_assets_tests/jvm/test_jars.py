@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
-from zipfile import ZipFile
 
 import pytest
-from pyspark.sql import SparkSession
 
 from cdc_assets.errors import SetupError
 from cdc_assets.jvm import jars
-from cdc_assets.jvm.jars import LOCAL_FILES, LOCAL_FILES_JAR, Jar, fetch_jars, spark_jars
+from cdc_assets.jvm.jars import Jar, fetch_jars, spark_jars
 
 CONTENT = b"a jar"
 JAR = Jar("org.example:thing_2.13:1.0", hashlib.sha256(CONTENT).hexdigest())
@@ -95,15 +92,3 @@ def test_without_a_proxy_java_gets_no_options(monkeypatch: pytest.MonkeyPatch) -
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     assert jars._proxy_options() == []
-
-
-def test_local_files_are_those_of_a_class_whose_jar_has_what_its_source_says(spark: SparkSession) -> None:
-    """Spark's compiler has made the jar; after a change of the source the classes of this test belong into it."""
-    jvm: Any = spark._jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(LOCAL_FILES_JAR.with_name("LocalFiles.java").read_text())
-    made = {f"{name.replace('.', '/')}.class": bytes(code) for name, code in dict(compiler.getBytecodes()).items()}
-    with ZipFile(LOCAL_FILES_JAR) as jar:
-        assert {name: jar.read(name) for name in jar.namelist()} == made
-    hadoop = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
-    assert jvm.org.apache.hadoop.fs.FileSystem.getLocal(hadoop).getClass().getName() == LOCAL_FILES

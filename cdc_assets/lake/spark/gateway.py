@@ -26,7 +26,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-from cdc_assets.jvm.jars import LOCAL_FILES_JAR, extra_jars
+from cdc_assets.jvm.jars import extra_jars
+from cdc_assets.jvm.local_files import local_files_jars
 from cdc_assets.lake.failures import hide
 from cdc_assets.lake.names import Identifier
 
@@ -89,7 +90,7 @@ def _launched(settings: SparkConf) -> Any:
     errors = _StandardError(reader)
     try:
         trains = "-XX:ArchiveClassesAtExit" in settings.get("spark.driver.extraJavaOptions", "")
-        with _behind_spark(() if trains else (LOCAL_FILES_JAR, *extra_jars())):
+        with _behind_spark(() if trains else (*local_files_jars(), *extra_jars())):
             gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
     finally:
         os.close(writer)

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, JavaMissing
 from cdc_assets.jvm.class_data import class_data_options
-from cdc_assets.jvm.jars import LOCAL_FILES, needed_jars, spark_jars
+from cdc_assets.jvm.jars import needed_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
+from cdc_assets.jvm.local_files import LOCAL_FILES, local_files_jars
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.cluster import is_local, refuse_connect, refuse_dead, spark_master, watch_executors
 from cdc_assets.lake.spark.failures import races
@@ -60,7 +61,7 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
         "spark.master": master,
         "spark.app.name": "cdc-assets",
         "spark.driver.memory": _driver_memory(),
-        **(_INSIDE if is_local(master) else _reached(jars, more)),
+        **(_inside() if is_local(master) else _reached(jars, more)),
         # On the driver's own class path they are part of the class-data archive, and no session copies them.
         "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
         "spark.driver.extraJavaOptions": " ".join(
@@ -77,12 +78,10 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
     }
 
 
-_INSIDE = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.hadoop.fs.file.impl": LOCAL_FILES,
-}
-"""Where the driver of a local session listens, and how it writes files of its own machine."""
+def _inside() -> dict[str, str]:
+    """Return where the driver of a local session listens, and how it writes files of its own machine."""
+    files = {"spark.hadoop.fs.file.impl": LOCAL_FILES} if local_files_jars() else {}
+    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **files}
 
 
 def _reached(jars: Sequence[str], more: Sequence[str]) -> dict[str, str]:

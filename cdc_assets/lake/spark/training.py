@@ -14,6 +14,7 @@ from pyspark import SparkContext
 
 from cdc_assets.formats import UniformReader
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.jvm.local_files import make_local_files
 from cdc_assets.lake.spark.session import spark_session
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
@@ -43,6 +44,7 @@ def train(warehouse: Path, java_options: list[str]) -> None:
     settings = LakeSettings.from_warehouse(warehouse)
     own = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}  # the archive knows no other jar
     spark = spark_session(settings, **own, **{"spark.driver.extraJavaOptions": " ".join(java_options)})
+    make_local_files(spark._jvm)
     lake = Lake(settings, "training", lambda: spark)
     name = TableId("training", "rows")
     life, schema = Life(name, 100), TableSchema(_COLUMNS, ("id",))
