@@ -9,7 +9,8 @@ old one and the new places, and the rows that the window brings are one more dat
 merge-on-read commits too, but that it keeps the row id of an updated row.
 
 Of a table of states only the files with open ones are looked at. A state that ends is read whole, for it is written
-again with its end, with the columns that its file has: what a file lacks reads as the column's default in either.
+again with its end, with the columns that its file has: what a file lacks reads as the column's default in either. That
+is half of what such a window costs where its keys lie all over a large table.
 
 Only where keys are equal if their values are: no collation, no floating point, no change that leaves columns out. And
 only tables as they are made here: format 3, Parquet, partitions by the kind of table alone, no delete files but
@@ -22,7 +23,6 @@ import json
 import struct
 import uuid
 import zlib
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
@@ -52,9 +53,10 @@ __all__ = ["PlannedFile", "field_id", "hidden_rows", "plain_table", "planned_fil
 _CHANGES, _ROWS, _FILES = 200_000, 10_000_000, 1_000
 """The most changes of a window, and rows and files of a table that may have its keys, that are dealt with here."""
 
-_KEPT_BYTES = 64 << 20
+_KEPT_BYTES = 128 << 20
 """Columns of keys that are kept in memory: the files of a table do not change."""
 
+_PLACE, _CHANGE = "_cdc_place", "_cdc_change"
 _PUFFIN, _VECTOR = b"PFA1", b"\xd1\xd3\x39\x64"
 _ROW_POSITION = 2147483645
 """Iceberg's reserved field id of a row's position."""
@@ -98,7 +100,7 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
         return None
     try:
         return _written(target, step, batch, io, table, files)
-    except (_SparksError, pa.ArrowException, ValueError, LookupError):
+    except (_SparksError, pa.ArrowException, pl.exceptions.PolarsError, ValueError, LookupError):
         return None  # Spark reads the files, or reports those that cannot be read
     except OSError as error:
         raise LakeUnavailable(
@@ -260,18 +262,18 @@ def _replaced(
     assert isinstance(keys, pl.DataFrame)
     if keys.is_duplicated().any():
         raise _SparksError  # a MERGE says of which row
-    keys = keys.with_row_index("_cdc_change")
+    keys = keys.with_row_index(_CHANGE)
     ids = tuple(table.columns[name][1] for name in names)
     replaced: list[_Replaced] = []
     seen = BitMap()
     for file in files:
         found = _places(_key_columns.read(io, file.path, ids), keys, kinds)
         before = hidden_rows(io, file.vector) if len(found) else BitMap()
-        if gone := BitMap(found.get_column("_cdc_place")) & before:
-            found = found.filter(~pl.col("_cdc_place").is_in(list(gone)))
+        if gone := BitMap(found.get_column(_PLACE)) & before:
+            found = found.filter(~pl.col(_PLACE).is_in(list(gone)))
         if not len(found):
             continue
-        there = BitMap(found.get_column("_cdc_change"))
+        there = BitMap(found.get_column(_CHANGE))
         if (len(there) < len(found) or there & seen) and not step.is_repair:
             raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
         seen |= there
@@ -281,11 +283,15 @@ def _replaced(
 
 
 def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> pl.DataFrame:
-    """Return at which places of a file's columns which of the keys is, by place: _cdc_place, _cdc_change."""
+    """Return at which places of a file's columns which of the keys is, by place: _cdc_place, _cdc_change.
+
+    Column by column first, which leaves few rows: to join all of them takes several times as long.
+    """
     frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
     assert isinstance(frame, pl.DataFrame)
-    found = frame.with_row_index("_cdc_place").join(keys, on=kinds.names, nulls_equal=True)
-    return found.select("_cdc_place", "_cdc_change").sort("_cdc_place")
+    known = [pl.col(name).is_in(keys.get_column(name).implode(), nulls_equal=True) for name in kinds.names]
+    found = frame.with_row_index(_PLACE).filter(known).join(keys, on=kinds.names, nulls_equal=True)
+    return found.select(_PLACE, _CHANGE).sort(_PLACE)
 
 
 def hidden_rows(io: Mapping[str, str], vector: Any | None) -> BitMap:
@@ -359,25 +365,27 @@ def _goes_on(rows: pa.Table, changes: pa.Table, track: Sequence[str], step: Appl
 
 
 def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
-    """Return the rows of a file that are replaced, with those of the table's columns that the file has."""
+    """Return the rows of a file that are replaced, with those of the table's columns that the file has.
+
+    Few of many: polars takes the values at their places out of each page, and makes no column of all rows. It does so
+    only where the condition has a column of the file, and no row that is replaced has an end.
+    """
     names = {number: name for name, (_, number, _) in table.columns.items()}
-    system, place = storage(io, of.file.path)
-    places, found, begin, at = of.places.to_list(), list[pa.Table](), 0, 0
-    with system.open_input_file(place) as source:
-        file = pq.ParquetFile(source, pre_buffer=True)
-        fields = [field for field in file.schema_arrow if field_id(field) in names]
-        columns = [field.name for field in fields]
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            end = bisect_left(places, begin + rows, at)
-            if end > at:
-                taken = pa.array([place - begin for place in places[at:end]], pa.int64())
-                found.append(file.read_row_group(group, columns=columns).select(columns).take(taken))
-            begin, at = begin + rows, end
-    kept = [field.with_name(names[field_id(field)]) for field in fields]
-    if not {*_MOMENTS} <= {field.name for field in kept}:
+    system, path = storage(io, of.file.path)
+    with system.open_input_file(path) as source:
+        there = pq.read_schema(source)
+        fields = [field for field in there if field_id(field) in names]
+        kept = pa.schema([field.with_name(names[field_id(field)]) for field in fields])
+        if not {*_MOMENTS} <= {*kept.names}:
+            raise _SparksError
+        (end,) = (field.name for field in fields if names[field_id(field)] == END_TS)
+        source.seek(0)
+        place = path if isinstance(system, pafs.LocalFileSystem) else source.read()
+        rows = pl.scan_parquet(place, row_index_name=_PLACE, glob=False, hive_partitioning=False)
+        found = rows.filter(pl.col(end).is_null() & pl.col(_PLACE).is_in(of.places.implode())).collect()
+    if not found.get_column(_PLACE).equals(of.places):
         raise _SparksError
-    return pa.concat_tables(found).rename_columns([field.name for field in kept]).cast(pa.schema(kept))
+    return found.to_arrow().select([field.name for field in fields]).rename_columns(kept.names).cast(kept)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

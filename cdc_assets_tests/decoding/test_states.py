@@ -16,7 +16,10 @@ from cdc_assets.decoding.kinds import scd2
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS, states
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op
+from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets_tests.memory_lake import states_after
 
 SCHEMA = TableSchema(
@@ -252,6 +255,18 @@ def test_a_patch_whose_row_was_erased_before_it_holds_the_table() -> None:
     later = [*changes, Change(4, "image", "k", (("a", 1), ("b", 1)))]
     with pytest.raises(TableHeld, match="the lake does not have their rows"):
         reduced(table_of(later, by_offset=True))
+
+
+@pytest.mark.parametrize("track", [(), ("a",)])
+def test_where_every_state_that_begins_is_a_data_file_an_end_is_staged_by_its_key_alone(track: tuple[str, ...]) -> None:
+    rule = HistoryRule("*", ("scd2",), track=track)
+    step = ApplyRows(Life(TABLE, 1, "scd2"), 0, 9, (), {}, SCHEMA, 1, (), history=rule)
+    images = [Change(5, "image", key, (("a", 1), ("b", 2))) for key in "kl"]
+    rows, staged = scd2.apart(scd2.finished(table_of(images), step), step, empty=False)
+    assert (rows.num_rows, staged.num_rows) == ((0, 2) if track else (2, 2))
+    assert staged.column("id").to_pylist() == ["k", "l"]
+    assert staged.column("b").to_pylist() == ([2, 2] if track else [None, None])
+    assert staged.column(START_TS).to_pylist() == [5, 5]
 
 
 def test_times_are_those_of_the_source_whatever_orders_the_changes() -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap
 
+from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS
 from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.lake.commit import RowDelta
+from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, write_data_files
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
@@ -196,6 +203,59 @@ def test_a_broken_deletion_vector_is_named_and_nothing_is_applied(lake: Lake) ->
     assert source.rows() == [(1, "A"), (2, "B")]
 
 
+_FILE_OF_STATES = pa.table(
+    {
+        "id": pa.array(range(10), pa.int64()),
+        "a_x2Eb": pa.array([Decimal(f"{number}.5") for number in range(10)], pa.decimal128(9, 2)),
+        **{name: pa.array([5] * 10, pa.int64()) for name in (START_AT, START_TS)},
+        **{name: pa.array([None] * 9 + [7], pa.int64()) for name in (END_AT, END_TS)},
+    }
+)
+
+
+@pytest.fixture
+def states_file(tmp_path: Path) -> Path:
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(number)}) for number, field in enumerate(_FILE_OF_STATES.schema)
+    ]
+    pq.write_table(_FILE_OF_STATES.cast(pa.schema(fields)), tmp_path / "states.parquet", row_group_size=3)
+    return tmp_path / "states.parquet"
+
+
+def _open_rows(file: str, places: list[int]) -> pa.Table:
+    names = [name.replace("_x2E", ".") for name in _FILE_OF_STATES.column_names]
+    table = FirstLoad("", 1, {name: ("", number, None) for number, name in enumerate(names)}, False, END_TS)
+    planned = row_delta.PlannedFile(None, None, file, _FILE_OF_STATES.num_rows)
+    found, of = pl.Series(places, dtype=pl.UInt32), pl.Series(range(len(places)), dtype=pl.UInt32)
+    return row_delta._rows({}, row_delta._Replaced(planned, found, of, BitMap()), table)
+
+
+def test_states_at_some_places_of_a_file_are_read_as_they_are_from_a_disk_and_from_a_store(
+    states_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _open_rows(str(states_file), [1, 4, 8])
+    assert found.column_names == ["id", "a.b", START_AT, START_TS, END_AT, END_TS]
+    assert found.rename_columns(_FILE_OF_STATES.column_names).equals(_FILE_OF_STATES.take([1, 4, 8]))
+    store = pafs.SubTreeFileSystem(str(states_file.parent), pafs.LocalFileSystem())
+    monkeypatch.setattr(row_delta, "storage", lambda io, location: (store, states_file.name))
+    assert _open_rows("s3://lake/states.parquet", [1, 4, 8]).equals(found)
+
+
+def test_a_state_that_has_ended_does_not_end_again_by_a_row_delta(states_file: Path) -> None:
+    with pytest.raises(row_delta._SparksError):
+        _open_rows(str(states_file), [8, 9])
+
+
+def test_data_files_have_dictionaries_of_the_columns_of_which_values_repeat(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(1000), "kind": ["a", "b"] * 500, "names": [["c"]] * 1000})
+    table = FirstLoad(str(tmp_path), 1, {})
+    place = StagePlace(str(tmp_path / "stage"), {}, cast(Any, None))
+    (written,) = write_data_files(place, table, rows, 0)
+    group = pq.ParquetFile(written.location).metadata.row_group(0)
+    assert [group.column(number).has_dictionary_page for number in range(3)] == [False, True, True]
+    assert pq.read_table(written.location).equals(rows)
+
+
 def test_key_columns_of_however_many_files_take_no_more_memory_than_their_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -207,7 +267,7 @@ def test_key_columns_of_however_many_files_take_no_more_memory_than_their_limit(
 
     monkeypatch.setattr(row_delta, "_columns", read_file)
     columns = row_delta._KeyColumns()
-    for number in (*range(100), 99, 0):
+    for number in (*range(200), 199, 0):
         assert columns.read({}, str(number), (1,)) is megabyte
     assert len(columns._kept) * megabyte.nbytes == columns._bytes <= row_delta._KEPT_BYTES
-    assert read == [*map(str, range(100)), "0"]
+    assert read == [*map(str, range(200)), "0"]

@@ -108,7 +108,7 @@ def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
 def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
     """Return the states that begin, and what is to be done to open ones: of those that end the key and the moment.
 
-    A state is staged that may be the one before it in the lake, or has columns of that.
+    A state is staged as a whole that may be the one before it in the lake, or has columns of that.
     """
     enters = pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))
     left = pc.is_valid(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(False)
@@ -118,7 +118,15 @@ def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa
     ends = changes.column(FIRST) if not empty else pa.scalar(False)
     landed = pc.if_else(rows, True, False)
     changes = changes.set_column(changes.schema.get_field_index(LANDED), LANDED, landed)
-    return changes.filter(rows), changes.filter(pc.or_(ends, pc.and_(enters, pc.invert(rows))))
+    staged = changes.filter(pc.or_(ends, pc.and_(enters, pc.invert(rows))))
+    if tracked(step) is None and not has_patches(changes):
+        for column in step.schema.stored:
+            if column.name not in step.schema.key:
+                at = staged.schema.get_field_index(column.name)
+                staged = staged.set_column(
+                    at, staged.schema.field(at), pa.nulls(staged.num_rows, staged.schema.types[at])
+                )
+    return changes.filter(rows), staged
 
 
 def count_directions(changes: pa.Table) -> tuple[int, int]:

@@ -55,6 +55,8 @@ Ranges = Mapping[str, tuple[int, int]]
 
 _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
+_SAMPLE_ROWS, _REPEATED = 1 << 14, 0.8
+"""Values of a column repeat where of its first rows at most so many are different."""
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """How a path spells that a partition's value is NULL."""
 OF, KEYED_BY = "cdc.identity", "cdc.key"
@@ -236,8 +238,24 @@ def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, numb
         each = max(1, part.nbytes // part.num_rows)
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
         location = place.data_path(landing, number, "" if is_null else "-0")
-        written = _write(place, location, part, store_decimal_as_integer=True, **options)
+        repeated = _repeated_columns(part)
+        written = _write(place, location, part, store_decimal_as_integer=True, use_dictionary=repeated, **options)
         yield DataFileWritten(location, written, landing.partition_path(null=is_null))
+
+
+def _repeated_columns(rows: pa.Table) -> list[str]:
+    """Return the columns, by their paths in Parquet, of which values repeat, as the first rows show.
+
+    Of others pyarrow makes a dictionary as large as they are, gives it up within each row group, and keeps it in the
+    file: files of orders become a seventh larger by it, and take half as long again to write.
+    """
+    paths, sample = [], rows.slice(0, _SAMPLE_ROWS)
+    for field, column in zip(rows.schema, sample.columns, strict=True):
+        if pa.types.is_list(field.type):
+            paths.append(f"{field.name}.list.element")
+        elif pc.count_distinct(column, mode="all").as_py() <= _REPEATED * len(column):
+            paths.append(field.name)
+    return paths
 
 
 def _with_rows(changes: pa.Table, place: StagePlace) -> tuple[pa.Table, int]:
