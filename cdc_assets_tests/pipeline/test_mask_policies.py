@@ -332,6 +332,21 @@ def test_a_column_of_another_family_is_masked_as_that_in_all_rows_once_its_table
     assert table_of(site, FIRST + 50, privacy=privacy).state is State.APPLIED
 
 
+def test_a_masked_column_of_a_type_that_nobody_knows_stops_its_table_alone(tmp_path: Path) -> None:
+    site, privacy = Site(tmp_path), {"*.*.a": KEY}
+    for name in ("shop.t", "shop.u"):
+        site.feed.table(name, [("a", "INT"), ("b", "VARCHAR")])
+    query = "ALTER TABLE `t` MODIFY COLUMN `a` INT"
+    site.feed.table("shop.t", [("a", "INT"), ("b", "VARCHAR")], FIRST + 10, query, 5)
+    (file,) = site.feed.bucket.glob(f"shop/t/meta/schema_{FIRST + 10}_*")
+    file.write_text(
+        file.read_text().replace('"ColumnName": "a", "ColumnType": "INT"', '"ColumnName": "a", "ColumnType": "int{6"')
+    )
+    assert "int{6" in file.read_text()
+    states = {str(table.name): table.state for table in site.apply(FIRST + 20, privacy=privacy).tables}
+    assert states == {"shop.t": State.HELD, "shop.u": State.APPLIED}
+
+
 def test_a_masked_value_that_another_type_does_not_take_holds_its_table_and_is_not_shown(tmp_path: Path) -> None:
     site, privacy = Site(tmp_path), {"shop.t.a": KEY}
     site.feed.table("shop.t", [("a", "VARCHAR"), ("b", "VARCHAR")])
