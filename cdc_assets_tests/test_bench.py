@@ -30,6 +30,7 @@ from cdc_assets_tests.bench.__main__ import line, main, measure, unmeasured
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions
 from cdc_assets_tests.bench.freshness import ON_A_DAEMON
 from cdc_assets_tests.bench.measuring import Cost, lap, run
+from cdc_assets_tests.bench.privacy_scenarios import ON_ICEBERG
 from cdc_assets_tests.bench.proof_scenarios import ON_A_DATABASE
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
 from cdc_assets_tests.bench.store_scenarios import ON_SERVERS
@@ -178,7 +179,7 @@ def commanded(command: list[str]) -> Cost:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(scenarios.SCENARIOS) - {*ON_A_BROKER, *ON_A_DAEMON, *ON_A_DATABASE, *ON_SERVERS})
+    "name", sorted(set(scenarios.SCENARIOS) - {*ON_A_BROKER, *ON_A_DAEMON, *ON_A_DATABASE, *ON_ICEBERG, *ON_SERVERS})
 )
 def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
     figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
@@ -187,7 +188,7 @@ def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [*ON_A_BROKER, *ON_A_DATABASE, *ON_SERVERS])
+@pytest.mark.parametrize("name", [*ON_A_BROKER, *ON_A_DATABASE, *ON_ICEBERG, *ON_SERVERS])
 def test_a_scenario_on_servers_and_on_spark_has_its_targets(name: str, tmp_path: Path) -> None:
     figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
     assert any(figure.limit is not None for figure in figures)

@@ -172,6 +172,51 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
 
 
 @_contender
+def forget(feed: dict[str, Any], lakes: list[str], keys: list[list[int]]) -> dict[str, Any]:
+    """Rows of keys taken out of the first lake, a list a lap, without the proof's reading but of the last; the files
+    of the second, which has the same rows, written anew by Iceberg's compaction as often.
+
+    Says of each lap how many data files the table had and how many of these were written anew.
+    """
+    from cdc_assets.lake.forget import LakeForgetting
+    from cdc_assets.lake.maintenance import _actions
+    from cdc_assets.model.forgetting import SearchedFiles
+    from cdc_assets.operations.forget import forget as forget_rows
+
+    class Unproven(LakeForgetting):
+        """Takes the rows out and reads nothing afterwards."""
+
+        def search(self, *_: object) -> SearchedFiles:
+            return SearchedFiles("", 0, 0)
+
+        search_stages = search_records = search  # type: ignore[assignment]
+
+    source, first, second = _feed(feed), LakeSettings.from_warehouse(lakes[0]), LakeSettings.from_warehouse(lakes[1])
+    timings: dict[str, Any] = {"forget": [], "compact": [], "files": []}
+    with _spark(first) as spark:
+        for lake in (first, second):
+            with open_pipeline(source.settings, lake, None, lambda: spark) as work:
+                assert work.apply().complete
+        for place in (first, second):
+            with open_pipeline(source.settings, place, None, lambda: spark) as work:
+                (life,) = work.lake.state.tables()
+                for number, some in enumerate(keys):
+                    if place is first:
+                        there, texts = work.lake.state.find(life).data_files, [[str(one)] for one in some]
+                        with lap() as one:
+                            report = forget_rows(work, Unproven(work.lake), str(life), texts)
+                        timings["files"].append([there, report.removed[0].files_rewritten, report.removed[0].rows])
+                        if number == len(keys) - 1:
+                            assert forget_rows(work, LakeForgetting(work.lake), str(life), texts).complete
+                    else:
+                        with work.lake.workbench.sessions.step() as session, lap() as one:
+                            table = session.load(work.lake.state.find(life).identifier)
+                            _actions(session).rewriteDataFiles(table).option("rewrite-all", "true").execute()
+                    timings["forget" if place is first else "compact"].append(dataclasses.asdict(one.measured))
+    return timings
+
+
+@_contender
 def history(feed: str, keys: int, windows: list[int], lakes: dict[str, str]) -> dict[str, Laps]:
     """Windows of changes into lakes by their KINDS, which begin with the rows of a feed; see `steady`."""
     source, timings = Feed.resumed(Path(feed)), {kinds: Laps() for kinds in lakes}

@@ -36,7 +36,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import TreeCost, command_of
-from cdc_assets_tests.bench.proof_scenarios import SCENARIOS
+from cdc_assets_tests.bench.privacy_scenarios import SCENARIOS
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
 from cdc_assets_tests.bench.scenarios import Figure, Place, _scenario
 from cdc_assets_tests.bench.topics import PARTITIONS, Player, sink_uri
