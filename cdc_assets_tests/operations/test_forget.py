@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused
+from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.landed import EventKind
@@ -19,6 +21,8 @@ from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
@@ -228,3 +232,27 @@ def test_messages_of_the_landing_have_nothing_of_a_forgotten_row(protocol: str) 
         assert again.lake.tables[life].rows.sort_by(names[0]).equals(left.sort_by(names[0]))
     for one in expected.keys() - {life} if not report.lost else ():
         assert again.lake.tables[one].rows.equals(expected[one])
+
+
+def test_no_file_of_a_landing_on_iceberg_has_a_message_of_a_forgotten_row(tmp_path: Path) -> None:
+    topic = next(iter(topics("canal-json")))
+    with closing(LandingTable(LakeSettings.from_warehouse(tmp_path / "lake"), "shop")) as store:
+        feed = TopicFeed(settings_of(topic), topic=topic, store=store)
+        feed.send(len(topic.lines) // 2)
+        feed.apply()
+        feed.send()
+        feed.apply()
+        keyed = (one for one in feed.lake.tables.items() if one[1].name is not None and len(one[1].schema.key) == 1)
+        life, table, key, token = next(
+            (life, table, value_text(row[table.schema.key[0]]), text.encode())
+            for life, table in keyed
+            for row in table.rows.to_pylist()
+            for text in row.values()
+            if isinstance(text, str) and len(text) > 12 and repr(table.rows.to_pylist()).count(text) == 1
+        )
+        assert leaks(tmp_path / "lake", {token})
+        report = forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [[key or ""]])
+        assert (report.complete, report.messages > 0, leaks(tmp_path / "lake", {token})) == (True, True, [])
+        again = TopicFeed(settings_of(topic), feed.log, topic, store)
+        again.apply()
+        assert again.lake.tables[life].rows.num_rows == table.rows.num_rows
