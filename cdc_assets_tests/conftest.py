@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: 0 if _uses_spark(item.path) else 1 if item.path.name in LONG else 2)
 
 
-LONG = ("test_daemon.py", "test_clusters.py")
+LONG = ("test_daemon.py",)
 """What waits for processes of its own."""
 
 

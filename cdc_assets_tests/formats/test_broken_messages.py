@@ -47,7 +47,13 @@ def lines(spoken: pa.RecordBatch, message: int) -> list[dict[str, Any]]:
     return [{name: value for name, value in one.items() if name != "message"} for one in found]
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=str)
+@pytest.mark.parametrize(
+    "topic",
+    [
+        pytest.param(topic, marks=pytest.mark.soak if topic.case.name == "E_partitions" else (), id=str(topic))
+        for topic in TOPICS
+    ],
+)
 def test_no_mutation_of_a_message_raises_or_touches_its_neighbour(topic: Topic) -> None:
     rng = random.Random(str(topic))
     pairs = list(zip(*(topic.messages.column(name).to_pylist() for name in ("key", "value")), strict=True))

@@ -122,11 +122,15 @@ def test_what_is_wrong_in_one_record_is_reported_with_its_line(place: int) -> No
     assert place + 1 not in found.changes.column(LINE).to_pylist()
 
 
+LONG = ("C_ddl_tables", "E_partitions", "G_redelivery", "H_bank", "K_big_txn", "L_crash")
+"""Cases with as many records, of the shapes that the others have."""
+
+
 def recorded() -> list[Any]:
     return [
         pytest.param(config, id=str(config), marks=() if config.name in often else pytest.mark.soak)
         for case in cases()
-        for often in [{"canal-ext"} if case.name != "H_bank" else set()]
+        for often in [set() if case.name in LONG else {"canal-ext"}]
         for config in case.configs
         if config.options.protocol == "canal-json"
     ]

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets_tests.archived_topic import ArchivedTopic, stopped
+from cdc_assets_tests.lake.test_both_ways import test_messages_of_an_archive_are_landed as landed_both_ways
 from cdc_assets_tests.topics import Topic, topics
 
 pytestmark = pytest.mark.timeout(900)
@@ -23,6 +24,11 @@ def test_an_archived_topic_ends_equal_to_the_source(topic: Topic, spark: SparkSe
     feed.write()
     assert stopped(feed.apply()) == []
     assert feed.differences() == []
+
+
+def test_tasks_of_spark_land_what_the_driver_lands(spark: SparkSession, tmp_path: Path) -> None:
+    """The soak has a cluster do so with every recording."""
+    landed_both_ways(next(one for one in TOPICS if str(one) == "D_keys/craft"), spark, tmp_path)
 
 
 @pytest.mark.soak
