@@ -20,7 +20,6 @@ import gc
 import logging
 import sys
 import traceback
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +40,7 @@ from cdc_assets.cli.options import (
     lake_of,
     lake_options,
     pairs,
+    run_name,
     show_grid,
     show_json,
     show_outcome,
@@ -124,7 +124,7 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
     code = DONE
     for settings in target.changefeeds:
         with watching(as_json) as watch, open_pipeline(settings, lake, watch) as pipeline:
-            outcome = pipeline.apply(f"cli-{uuid.uuid4().hex[:12]}")
+            outcome = pipeline.apply(run_name())
         code = max(code, DONE if outcome.complete and not outcome.quarantined else HELD)
         show_json(outcome_json(settings.name, outcome)) if as_json else show_outcome(outcome)
     return code
@@ -423,7 +423,7 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
     settings = target.only("A release concerns")
     with open_pipeline(settings, lake) as pipeline:
         decide = unsay_complete if given["undo"] else say_complete
-        left = decide(pipeline, patterns, given["who"], f"cli-{uuid.uuid4().hex[:12]}")
+        left = decide(pipeline, patterns, given["who"], run_name())
     if as_json:
         show_json({"complete": patterns, "undone": given["undo"], "incomplete": left})
     else:

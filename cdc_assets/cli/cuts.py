@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from cdc_assets.cli.options import (
     lake_of,
     lake_options,
     pairs,
+    run_name,
     show_grid,
     show_json,
     target_of,
@@ -72,7 +72,7 @@ def cut(
             else:
                 click.echo(f"{request.name} of {tso_time(request.at)} is removed.")
             return DONE
-        made = make_cut(pipeline, cut_name, without, who, f"cli-{uuid.uuid4().hex[:12]}")
+        made = make_cut(pipeline, cut_name, without, who, run_name())
     if as_json:
         show_json(_as_json(settings.name, made))
         return DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from cdc_assets.cli.options import (
     feed_options,
     lake_of,
     lake_options,
+    run_name,
     show_json,
     target_of,
 )
@@ -81,7 +81,7 @@ def forget(
     if name and until is None:
         raise BadSettings("--name is of a decision that keeps keys out. Give --until with it.")
     keys = [list(key)] if file is None else parse_keys(file.read_text(encoding="utf-8"), str(file))
-    me = f"cli-{uuid.uuid4().hex[:12]}"
+    me = run_name()
     with open_pipeline(settings, lake) as pipeline:
         if undo is not None:
             decision = let_in(pipeline, table, undo, me)

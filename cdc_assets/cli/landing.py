@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from cdc_assets.cli.options import (
     lake_and_names,
     lake_of,
     lake_options,
+    run_name,
     show_grid,
     show_json,
     target_of,
@@ -154,7 +154,7 @@ def _opened(given: dict[str, Any]) -> Iterator[tuple[Pipeline, str]]:
         raise BadSettings(f"there is no lake in {lake.warehouse}. Give the --warehouse of an apply.")
     settings = target.only("A decision concerns")
     with open_pipeline(settings, lake) as pipeline:
-        yield pipeline, f"cli-{uuid.uuid4().hex[:12]}"
+        yield pipeline, run_name()
 
 
 def _say(as_json: bool, sentence: str, value: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "lake_of",
     "lake_options",
     "pairs",
+    "run_name",
     "show_grid",
     "show_json",
     "show_outcome",
@@ -189,6 +191,11 @@ def common_options(command: F) -> F:
     """Add the options of every command."""
     command = click.option("--debug", is_flag=True, help="Show the stack trace of an error.")(command)
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def run_name() -> str:
+    """Return a name of this run, by which its commits and records are found."""
+    return f"cli-{uuid.uuid4().hex[:12]}"
 
 
 def target_of(given: dict[str, Any]) -> CommandTarget:

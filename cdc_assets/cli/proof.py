@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from cdc_assets.cli.options import (
     lake_of,
     lake_options,
     pairs,
+    run_name,
     show_json,
     target_of,
 )
@@ -92,9 +92,7 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         stated = {name: value for name, value in asked.items() if value is not None}
         options = options_of(settings.verify.model_copy(update=stated))
         choice = parse_choice(given["where"], given["sample"] or settings.verify.sample, secrets.randbelow(1 << 30))
-        options = replace(
-            options, choice=choice, repair=repair, resume=resume, cut=given["cut"], run=f"cli-{uuid.uuid4().hex[:12]}"
-        )
+        options = replace(options, choice=choice, repair=repair, resume=resume, cut=given["cut"], run=run_name())
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             for one in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from cdc_assets.cli.options import (
     feed_options,
     lake_of,
     lake_options,
+    run_name,
     show_grid,
     show_json,
     target_of,
@@ -60,7 +60,7 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
             pipeline,
             Rebuilds(pipeline.lake),
             asked,
-            f"cli-{uuid.uuid4().hex[:12]}",
+            run_name(),
             (lambda text: None) if as_json else lambda text: click.echo(text, err=True),
         )
     rows = [(str(one.life), str(one.name or "dropped"), one.through, one.result.seconds) for one in done]
@@ -141,7 +141,7 @@ def purge(
     settings = target.only("A purge concerns")
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
     with open_pipeline(settings, lake) as pipeline:
-        found = run(pipeline, pipeline.lake, f"cli-{uuid.uuid4().hex[:12]}", tables, before_ms, dry_run)
+        found = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry_run)
     heads = ("table", "name", "dropped", "kept because")
     rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]
     if as_json:
