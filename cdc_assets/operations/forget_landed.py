@@ -119,10 +119,19 @@ def forget_landed(landing: Landing, rows: LandedRows, has: Callable[[bytes], boo
 def search_landed(
     pipeline: Pipeline, landing: Landing, sources: Mapping[Life, pa.Table], has: Callable[[bytes], bool]
 ) -> SearchedFiles:
-    """Decode what is landed once more, look into all events, and tell which messages have the rows."""
+    """Decode what is landed once more, look into all events, and tell which messages have the rows.
+
+    Of files that no state refers to, which a landing that was killed left or one writes now, the bytes are searched.
+    """
     rows, files = find_landed(pipeline, sources), landing.store.stored_files()
     having = {f"{partition} offset {offset}" for partition, offset in rows.places}
     for event in landing.landed().events:
         if may_have(event, rows.tables, has):
             having.add(event.place)
+    stored = landing.store.stored()
+    for file in {file for file, _ in files if file.endswith(".parquet")}.difference(stored.rows, stored.events):
+        parts = landing.store.read_rows(file, ("schema", "table", "key", "value")).to_pylist()
+        mine = (row for row in parts if row["table"] is None or TableId(row["schema"], row["table"]) in rows.tables)
+        if any(part is not None and has(part) for row in mine for part in (row["key"], row["value"])):
+            having.add(f"{file}, which no landing refers to: `maintain` removes it (orphan_days)")
     return SearchedFiles("landing", len(files), sum(size for _, size in files), tuple(sorted(having)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from base64 import b64encode
 from contextlib import closing
 from pathlib import Path
@@ -251,8 +252,19 @@ def test_no_file_of_a_landing_on_iceberg_has_a_message_of_a_forgotten_row(tmp_pa
             if isinstance(text, str) and len(text) > 12 and repr(table.rows.to_pylist()).count(text) == 1
         )
         assert leaks(tmp_path / "lake", {token})
+        file = next(
+            one
+            for one in store.stored().rows
+            if token in repr(store.read_rows(one, ["value"])["value"].to_pylist()).encode()
+        )
+        copied = Path(file.removeprefix("file://"))
+        killed_in = copied.with_name("of-a-landing-that-was-killed.parquet")
+        shutil.copy(copied, killed_in)
         report = forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [[key or ""]])
-        assert (report.complete, report.messages > 0, leaks(tmp_path / "lake", {token})) == (True, True, [])
+        assert [killed_in.name in place for place in report.searched[-1].having] == [True]
+        killed_in.unlink()
+        report = forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [[key or ""]])
+        assert (report.complete, leaks(tmp_path / "lake", {token})) == (True, [])
         again = TopicFeed(settings_of(topic), feed.log, topic, store)
         again.apply()
         assert again.lake.tables[life].rows.num_rows == table.rows.num_rows
