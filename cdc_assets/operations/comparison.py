@@ -183,7 +183,12 @@ _SORTED = (pl.Int32, pl.Int64, pl.Date, pl.Datetime, pl.String, pl.Decimal)
 
 
 def _sortable(values: pl.Series) -> pl.Series:
-    return values.cast(pl.Float64) if values.dtype == pl.Decimal else values
+    if values.dtype != pl.Decimal:
+        return values
+    # A BIGINT UNSIGNED is such a number; of another column all that is below zero is of one range.
+    is_unsigned = values.dtype == pl.Decimal(20, 0)
+    numbers: pl.Series = values.cast(pl.UInt64, strict=False) if is_unsigned else values.cast(pl.Float64)
+    return numbers
 
 
 def borders_of(samples: Iterable[pa.ChunkedArray]) -> pl.Series | None:
@@ -195,7 +200,7 @@ def borders_of(samples: Iterable[pa.ChunkedArray]) -> pl.Series | None:
         [_sortable(pl.Series(sample)) for sample in samples] or [pl.Series([], dtype=pl.Int64)]
     )
     values = values.drop_nulls().unique().sort()
-    if not isinstance(values.dtype, (pl.Float64, *_SORTED)) or values.len() < 2:
+    if not isinstance(values.dtype, (pl.Float64, pl.UInt64, *_SORTED)) or values.len() < 2:
         return None
     count = min(_RANGES, values.len()) - 1
     borders: pl.Series = values.gather([values.len() * number // (count + 1) for number in range(1, count + 1)])

@@ -64,7 +64,8 @@ def plan_ranges(
     """
     if borders is None or borders.len() < _FEWEST - 1 or column.nullable or _ordered_by(table) != name:
         return None
-    if borders.dtype not in (pl.Int32, pl.Int64, pl.Date, pl.Datetime("us")):
+    unsigned = (pl.UInt64,) if (column.type, column.unsigned) == ("BIGINT", True) else ()
+    if borders.dtype not in (pl.Int32, pl.Int64, pl.Date, pl.Datetime("us"), *unsigned):
         return None
     ends = [_value(text, borders.dtype) for one in equal for text in (one.low, one.high) if text is not None]
     borders = pl.concat([borders, pl.Series(ends, dtype=borders.dtype)]).unique().sort()

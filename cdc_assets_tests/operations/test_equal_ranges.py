@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from cdc_assets.model.comparison import EqualRange
 from cdc_assets.model.dumps import DumpFile, DumpTable
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.operations.comparison import borders_of
 from cdc_assets.operations.equal_ranges import RangePlan, plan_ranges
+from cdc_assets.types.mysql_types import arrow_type
 
 ID = Column("id", "INT", nullable=False)
 FILE = DumpFile("shop.t.1.rows", TableId("shop", "t"), "rows", "", "1", 9, query="q", condition="c", ordered_by="id")
@@ -64,6 +68,19 @@ def test_days_and_times_are_borders_as_servers_print_them() -> None:
     assert asked(times)[1][0] == "2025-01-01 00:00:00.000000"
     (_, conditions), *_ = list(times.files(TABLE, times.asked))[1:]
     assert [(one.column, one.operator) for one in conditions] == [("id", ">="), ("id", "<")]
+
+
+def test_an_unsigned_key_is_cut_over_all_of_its_numbers() -> None:
+    column = Column("id", "BIGINT", unsigned=True, nullable=False)
+    values = [number << 56 for number in range(256)]
+    borders = borders_of([pa.chunked_array([pa.array(map(Decimal, values), arrow_type(column))])])
+    low, high = values[200], values[220]
+    plan = plan_ranges(borders, column, TABLE, "id", [EqualRange(str(low), str(high), 7, None, 5, "")], 0)
+    assert plan is not None
+    for value in values:
+        assert sum(is_in(value, one) for one in asked(plan)) == (not low <= value < high)
+    signed = Column("id", "DECIMAL", precision=20, scale=0, nullable=False)
+    assert plan_ranges(borders, signed, TABLE, "id", (), 0) is None
 
 
 def test_a_table_is_not_cut_whose_values_a_server_may_compare_in_another_way() -> None:
