@@ -91,7 +91,7 @@ NAMED_ELSEWHERE = {
     "cli/cuts.py": "extracts are written as CSV, too",
     "operations/change_files.py": "the same",
     "settings/extracts.py": "the same",
-    "operations/extract.py": "extracts are what a log would have",
+    "operations/log_rows.py": "extracts are what a log would have",
     "model/kinds.py": "the setting history names kinds",
     "settings/history.py": "the same",
     "sources/dumpling/metadata.py": "a log is the binlog of MySQL there",

@@ -38,9 +38,10 @@ from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import value_text
-from cdc_assets.operations.extract import ABSENT, CHANGE_TYPE, LEAVES, PLACE, changes_of_log
+from cdc_assets.operations.extract import changes_of_log
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
+from cdc_assets.operations.log_rows import ABSENT, CHANGE_TYPE, LEAVES, PLACE
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR

@@ -31,8 +31,8 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import frame_of, row_hashes, rows_of
-from cdc_assets.operations.extract import CHANGE_TYPE, LEAVES
 from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
+from cdc_assets.operations.log_rows import CHANGE_TYPE, LEAVES
 from cdc_assets.planning.kinds import rule_of
 from cdc_assets.types.mysql_types import arrow_type
 

@@ -32,6 +32,7 @@ __all__ = [
     "history_kind",
     "keeps_states",
     "kind_of",
+    "mirror_kind",
     "own_columns",
     "partition_column",
 ]
@@ -137,9 +138,12 @@ def history_kind(name: str) -> HistoryKind:
 
 def kind_of(step: ApplyRows) -> TableKind:
     """Return the kind of the table to which a step's rows go: a history table's own, else what its key makes it."""
-    if step.life.kind:
-        return _HISTORY[step.life.kind]
-    return keyed if step.schema.key else multiset
+    return _HISTORY[step.life.kind] if step.life.kind else mirror_kind(step.schema)
+
+
+def mirror_kind(schema: TableSchema) -> TableKind:
+    """Return the kind of a table that is as the source has it."""
+    return keyed if schema.key else multiset
 
 
 def own_columns(kind: str) -> tuple[OwnColumn, ...]:

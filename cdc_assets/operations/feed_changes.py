@@ -1,0 +1,408 @@
+"""The changes of a table from its feed: planned once more as if nothing were applied, decoded and carried through DDL.
+
+steps     what a log of the table would be made of, refused where something of the range is missing
+changes   their changes, in the order of positions, with the columns that the table has at the end
+rows      the rows of a table at a position, folded from its beginning, in memory: no record tells which rows come and
+          go by EXCHANGE PARTITION and RECOVER TABLE
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.ddl import polars_expr, undated
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.upgrade import evolve_rows
+from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
+from cdc_assets.errors import ExtractRefused
+from cdc_assets.formats import COMMIT_TS, POSITION, Op, position_column
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, Predicate
+from cdc_assets.model.steps import (
+    ApplyRows,
+    ChangeTable,
+    CreateTable,
+    DropTable,
+    ExchangePartition,
+    HoldTable,
+    RecoverTable,
+    Step,
+)
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.operations.log_rows import (
+    ABSENT,
+    ALL_LEAVE,
+    CHANGE_TYPE,
+    COMMIT_TIME,
+    LEAVES,
+    LOG,
+    OF_DDL,
+    PARTITIONS,
+    PLACE,
+    in_source_names,
+    no_log_rows,
+    of_source,
+)
+from cdc_assets.operations.net_changes import NetChanges, counted_rows
+from cdc_assets.operations.opening import EmptyLake
+from cdc_assets.operations.position_sort import PositionSort
+from cdc_assets.pipeline.planner import Planner
+
+if TYPE_CHECKING:
+    from cdc_assets.model.splits import Listing
+    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["FeedChanges"]
+
+_SHARE_FILES, _SHARE_BYTES = 200, 16 << 20
+"""Files of a window that are decoded at once."""
+
+_SUFFIX = "__of_an_extract"
+
+
+@dataclass(frozen=True, slots=True)
+class _TableRows:
+    """The rows of a table once all at or below a position is applied, as inserts of its log, in the log's columns."""
+
+    at: Tso
+    schema: TableSchema
+    rows: pa.Table
+
+
+class FeedChanges:
+    """The changes of tables of a listed feed. `lives` are the tables of the source, by their mirrors' identities."""
+
+    def __init__(self, pipeline: Pipeline, listing: Listing, lives: Mapping[Life, TableHistory], patch: Op) -> None:
+        self._pipeline, self._listing, self._lives, self._patch = pipeline, listing, lives, patch
+        self._steps: dict[Life, tuple[Step, ...]] = {}
+        self._rows: dict[Life, list[_TableRows]] = {}
+
+    @cached_property
+    def _stats(self) -> Mapping[str, FileStats]:
+        return self._pipeline.ledger.file_stats(self._pipeline.settings.name)
+
+    def changes(
+        self, history: TableHistory, since: Tso, until: Tso, *, exact: bool = False
+    ) -> tuple[TableSchema, Callable[[], Iterator[pa.Table]]]:
+        """Return the columns that the table has at the end of a range, by the source's names, and its changes.
+
+        With `exact`, rows of partitions that were emptied are told one by one. Raises ExtractRefused for a range of
+        which something is missing; so does reading the changes, and MalformedData for records that do not fit.
+        """
+        steps, schema, work = self._of(history, since, until), None, list[tuple[Step, TableSchema]]()
+        for step in steps:
+            if isinstance(step, CreateTable | ChangeTable) and step.at <= until:
+                schema = step.schema
+            if schema is None:
+                continue
+            if isinstance(step, ApplyRows) and step.hi > since and step.lo < until:
+                schema = step.schema
+                work.append((step, schema))
+            elif isinstance(step, ChangeTable | DropTable | RecoverTable | ExchangePartition) and step.at <= until:
+                work.append((step, schema))
+        if schema is None:
+            name = history.last_name or history.life.born_as
+            raise ExtractRefused(f"{name} does not exist at {until}: it begins at {history.life.version}.")
+        return of_source(schema), partial(self._pieces, work, schema, since, until, exact)
+
+    def _pieces(
+        self, work: Sequence[tuple[Step, TableSchema]], at_end: TableSchema, since: Tso, until: Tso, exact: bool
+    ) -> Iterator[pa.Table]:
+        for place, (step, columns) in enumerate(work):
+            later = [one for one, _ in work[place + 1 :] if isinstance(one, ChangeTable)]
+            if isinstance(step, ApplyRows):
+                found = self._decoded(step, since, until)
+            else:
+                found = self._of_ddl(step, columns, exact) if since < step.at else iter(())
+            for rows in found:
+                for change in later:  # a value that the new type does not take was no row's any more
+                    gone = pa.repeat(pa.scalar(False), rows.num_rows)
+                    rows = evolve_rows(rows, change.changes, change.schema, gone)
+                yield in_source_names(rows, at_end)
+
+    # --- what is there ---
+
+    def _of(self, history: TableHistory, since: Tso, until: Tso) -> list[Step]:
+        """Return the steps of a log of the table; raises ExtractRefused for a range of which something is missing."""
+        if history.life not in self._steps:
+            planned = _planned(self._pipeline, self._listing, history)
+            self._steps[history.life] = planned.of(replace(history.life, kind=LOG))
+        steps = [step for step in self._steps[history.life] if not isinstance(step, HoldTable) or step.at <= until]
+        _refuse_missing(self._pipeline, self._listing, history, steps, since, until)
+        return steps
+
+    # --- rows that no record tells ---
+
+    def _of_ddl(self, step: Step, schema: TableSchema, exact: bool) -> Iterator[pa.Table]:
+        """Yield the changes that a DDL makes: rows that go, and rows that come."""
+        match step:
+            case ExchangePartition():
+                mine = self._rows_before(step.life, step.at)
+                leaves, enters = self._exchanged(step, mine)
+                yield _by_ddl(mine.rows.filter(leaves), "DELETE", step.at)
+                yield _by_ddl(enters, "INSERT", step.at)
+            case RecoverTable():
+                yield _by_ddl(self._rows_before(step.life, step.at).rows, "INSERT", step.at)
+            case ChangeTable() if exact and any(one.partitions for one in _deletes(step)):
+                mine = self._rows_before(step.life, step.at)
+                yield _by_ddl(mine.rows.filter(self._deleted(step, mine)), "DELETE", step.at)
+            case _:
+                yield from _emptied(step, schema)
+
+    def _rows_before(self, life: Life, at: Tso) -> _TableRows:
+        """Return the rows of a table right before a DDL; raises ExtractRefused where the feed lacks some."""
+        history, until = self._lives.get(life.source), at - 1
+        known = [one for one in self._rows.get(life.source, ()) if one.at <= until]
+        begun = max(known, key=lambda one: one.at, default=None)
+        try:
+            if history is None or history.gap_at(until, until) is not None:
+                raise ExtractRefused(f"{life.source}: rows from before the feed began are missing.")
+            steps = self._of(history, 0, until)
+        except ExtractRefused as error:
+            raise ExtractRefused(
+                f"rows came or went at {at} without changes of their own, and the feed does not have all that were "
+                f"there then. {error} Extract the changes through {until}, and those after {at}; or keep a log beside "
+                "the mirror (setting history), which has these rows, and from which an extract takes them."
+            ) from error
+        state = begun
+        for step in steps:
+            if step.at > until and not isinstance(step, ApplyRows):
+                break
+            if begun is not None and step.at <= begun.at:
+                continue
+            if isinstance(step, CreateTable):
+                state = _TableRows(step.at, step.schema, no_log_rows(step.schema))
+            elif state is not None:
+                state = self._after(step, state, until)
+        assert state is not None, f"{life} has a DDL at {at} before it begins"
+        self._rows.setdefault(life.source, []).append(replace(state, at=until))
+        return self._rows[life.source][-1]
+
+    def _after(self, step: Step, state: _TableRows, until: Tso) -> _TableRows:
+        rows, schema = state.rows, state.schema
+        match step:
+            case ApplyRows() if step.lo < until:
+                schema = step.schema
+                name = step.life.born_as
+                for changes in self._decoded(step, max(state.at, step.lo) if step.lo >= 0 else -1, until):
+                    rows = pa.concat_tables([rows, changes.select(rows.column_names).cast(rows.schema)])
+                    rows = _living(rows, NetChanges(name, schema, self._patch))
+            case ChangeTable():
+                kept = rows.filter(pc.invert(self._deleted(step, state)))
+                schema = step.schema
+                rows = evolve_rows(kept, step.changes, schema).select(no_log_rows(schema).column_names)
+            case ExchangePartition():
+                self._rows.setdefault(step.life.source, []).append(replace(state, at=step.at - 1))
+                leaves, enters = self._exchanged(step, state)
+                rows = pa.concat_tables([rows.filter(pc.invert(leaves)), enters])
+        return _TableRows(min(step.at, until), schema, rows)
+
+    def _exchanged(self, step: ExchangePartition, mine: _TableRows) -> tuple[pa.Array, pa.Table]:
+        """Return which rows an exchange takes away, and the rows that come, in the table's columns."""
+        if step.masks.get(step.life.source, {}) != step.masks.get(step.other.source, {}):
+            raise ExtractRefused(
+                f"{step.life.source}: the rows that came at {step.at} from {step.other.source} are masked otherwise. "
+                f"Extract the changes through {step.at - 1}, and those after {step.at}."
+            )
+        theirs = self._rows_before(step.other, step.at)
+        other = in_source_names(theirs.rows, theirs.schema)
+        if step.partitioned:
+            leaves = _where(mine, step.predicate)
+        else:
+            leaves = pa.repeat(pa.scalar(True), mine.rows.num_rows)
+            other = other.filter(_where(theirs, step.predicate))
+        names = {column.origin or column.name: column.name for column in mine.schema.stored if not column.kept}
+        other = other.rename_columns([names.get(name, name) for name in other.column_names])
+        columns = [
+            other.column(field.name).cast(field.type)
+            if field.name in other.column_names
+            else pa.nulls(other.num_rows, field.type)
+            for field in mine.rows.schema
+        ]
+        return leaves, pa.table(columns, schema=mine.rows.schema)
+
+    def _deleted(self, step: ChangeTable, state: _TableRows) -> pa.Array:
+        """Return which rows an ALTER takes away; its conditions are about the columns that the log has."""
+        gone = pa.repeat(pa.scalar(False), state.rows.num_rows)
+        for one in _deletes(step):
+            every = pa.repeat(pa.scalar(True), state.rows.num_rows)
+            gone = pc.or_(gone, every if one.predicate is None else _matching(state.rows, one.predicate, state))
+        return gone
+
+    def _decoded(self, step: ApplyRows, since: Tso, until: Tso) -> Iterator[pa.Table]:
+        """Yield the changes of a window that are in the range."""
+        reader, stats = self._pipeline.source.reader, self._stats
+        if step.schema.key and not step.is_import:  # without key only all of a window says what came twice
+            step = replace(step, lo=max(step.lo, since), hi=min(step.hi, until))
+            step = replace(step, files=tuple(f for f in step.files if f.may_hold(stats.get(f.path), step.lo, step.hi)))
+        if not step.files:
+            return
+        kind, reports = kind_of(step), [look_beside(step, stats, reader)]
+        with TemporaryDirectory() as directory:
+            found: PositionSort | None = None
+            for share in _shares(step):
+                window = decode_window(step, reader, share)
+                reports.append(window.report)
+                if window.changes.num_rows:
+                    found = found or PositionSort(Path(directory), position_column(window.changes))
+                    found.add(window.changes)
+            report = merge_reports(reports, 0)
+            if report.failed:
+                raise rejected(step, report)
+            if found is None:
+                return
+            for changes in found.ranges() if kind.shares(step.schema) else [window.changes]:
+                rows = kind.finished(reduced(step, [Window(changes)]).changes, step)
+                at = rows.column(POSITION)
+                yield rows.filter(pc.and_(pc.greater(at, since), pc.less_equal(at, until)))
+
+
+# --- the plan, and what is missing ------------------------------------------------------------------------------------
+
+
+def _planned(pipeline: Pipeline, listing: Listing, history: TableHistory) -> Plan:
+    """Return the plan of an empty lake with a log of the table."""
+    pattern = glob.escape(str(history.last_name or history.life.born_as))
+    settings = pipeline.settings.with_history({pattern: {"kinds": [LOG], "suffix": {LOG: _SUFFIX}}})
+    lake, applied = pipeline.lake, pipeline.lake.applied()
+    with closing(Ledger("sqlite://")) as ledger:
+        empty = Planner(
+            settings,
+            pipeline.source,
+            EmptyLake(lake.said_complete(), lake.settings_changes(), lake.forgotten_keys()),
+            ledger,
+            fuse=False,
+        )
+        empty.bases = {life: state.base for life, state in applied.items() if not life.kind}
+        empty.from_nothing = True
+        return empty.plan(replace(listing, gone={}), lake.releases())[1]
+
+
+def _refuse_missing(
+    pipeline: Pipeline, listing: Listing, history: TableHistory, steps: Sequence[Step], since: Tso, until: Tso
+) -> None:
+    """Raise ExtractRefused for a range of which changes are not in the feed, or not to be told."""
+    name = history.last_name or history.life.born_as
+    for step in steps:
+        if isinstance(step, HoldTable):
+            raise ExtractRefused(f"{name} is held at {step.at}, within the range: {step.reason}")
+    gap = history.gap_at(until, until)
+    begins = history.life.version if gap is not None and history.base is None else 0
+    expired = max((listing.gone.get(one, 0) for one, _, _ in history.names), default=0)
+    there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
+    entries = pipeline.ledger.files(pipeline.settings.name)
+    lost = max(
+        (
+            entry.max_commit_ts
+            for entry in entries
+            if entry.life == str(history.life.source) and entry.path not in there and entry.max_commit_ts is not None
+        ),
+        default=0,
+    )
+    covered = max(begins - 1 if begins else 0, expired, lost)
+    if since < covered:
+        why = "expired" if expired == covered else "left the feed" if lost == covered else "are not in the feed"
+        raise ExtractRefused(
+            f"{name}: changes through {covered} ({tso_time(covered)}) {why}. Covered is what comes after: give a range "
+            f"that begins there, or later."
+        )
+
+
+def _shares(step: ApplyRows) -> Iterator[Sequence[int]]:
+    """Yield the files that are decoded at once, by their numbers."""
+    every = range(len(step.files))
+    if not kind_of(step).shares(step.schema):
+        yield every
+        return
+    share, size = list[int](), 0
+    for number in every:
+        share.append(number)
+        size += step.files[number].size
+        if len(share) == _SHARE_FILES or size >= _SHARE_BYTES:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share
+
+
+# --- rows that go and come by a DDL -----------------------------------------------------------------------------------
+
+
+def _deletes(step: Step) -> list[DeleteRows]:
+    return [one for one in step.changes if isinstance(one, DeleteRows)] if isinstance(step, ChangeTable) else []
+
+
+def _living(rows: pa.Table, net: NetChanges) -> pa.Table:
+    """Return the rows that are left of inserts and changes behind them."""
+    if not net.schema.key:
+        return counted_rows(rows, net.schema)
+    kept = net.of(rows)
+    kept = kept.filter(pc.invert(pc.is_in(kept.column(CHANGE_TYPE), pa.array(LEAVES))))
+    if kept.column(ABSENT).null_count < kept.num_rows:
+        raise ExtractRefused(
+            f"{net.name}: rows came or went by a DDL without changes of their own, and of some only a part of the "
+            "columns is in the feed."
+        )
+    return kept
+
+
+def _where(state: _TableRows, predicate: Predicate) -> pa.Array:
+    """Return which rows satisfy a condition about the columns of the source."""
+    return _matching(in_source_names(state.rows, state.schema), predicate, state)
+
+
+def _matching(rows: pa.Table, predicate: Predicate, state: _TableRows) -> pa.Array:
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+
+    def mask(condition: Predicate) -> pl.Series:
+        return frame.select(polars_expr(condition).fill_null(False).alias("m")).get_column("m")
+
+    missing = undated(predicate)
+    if missing is not None and mask(missing).any():
+        raise ExtractRefused(
+            f"rows of a partition went at {state.at + 1}, and some rows have no value in a date by which the table is "
+            "partitioned, so whether they were in it is not known. Keep a log beside the mirror (setting history)."
+        )
+    return mask(predicate).to_arrow()
+
+
+def _by_ddl(rows: pa.Table, word: str, at: Tso) -> pa.Table:
+    """Return rows as changes that a DDL made."""
+    moment = (at >> 18) * 1000  # a log has microseconds
+    own = {CHANGE_TYPE: word, POSITION: at, COMMIT_TS: at, COMMIT_TIME: moment, PLACE: f"{OF_DDL}{at}"}
+    for name, value in own.items():
+        place, column = rows.schema.get_field_index(name), rows.schema.field(name)
+        rows = rows.set_column(place, column, pa.repeat(pa.scalar(value), rows.num_rows).cast(column.type))
+    return rows
+
+
+def _emptied(step: Step, schema: TableSchema) -> Iterator[pa.Table]:
+    """Yield the change that rows went by a DDL, in a row of its own."""
+    deletes = _deletes(step)
+    if not deletes and not isinstance(step, DropTable):
+        return
+    row: dict[str, object] = {
+        CHANGE_TYPE: ALL_LEAVE,
+        POSITION: step.at,
+        COMMIT_TS: step.at,
+        PLACE: f"{OF_DDL}{step.at}",
+        PARTITIONS: [name for one in deletes for name in one.partitions] or None,
+    }
+    yield pa.Table.from_pylist([row], no_log_rows(schema).schema)

@@ -1,0 +1,122 @@
+"""What several changes of a key come to: its last image, or that it is gone.
+
+A change with some columns only is laid over the image before it. What no change of the range tells stays absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.kinds import mirror_kind
+from cdc_assets.errors import ExtractRefused, TableHeld
+from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.operations.log_rows import ABSENT, ALL_LEAVE, CHANGE_TYPE, LEAVES, PARTITIONS
+
+__all__ = ["NetChanges", "counted_rows"]
+
+_ROWS = 100_000
+_NEW_KEY = "INSERT"
+"""The type of an image whose absent columns are those of the key that its row had before: others leave none out."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetChanges:
+    """The net of changes of a table by its key. `patch` says what becomes of a patch whose row is not there."""
+
+    name: TableId
+    schema: TableSchema
+    patch: Op
+
+    def of_pieces(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the net of changes that come in the order of their positions; raises ExtractRefused."""
+        waiting, count, kept = list[pa.Table](), 0, 0
+        for piece in pieces:
+            waiting.append(piece)
+            count += piece.num_rows
+            if count >= max(_ROWS, 2 * kept):
+                waiting = [self.of(pa.concat_tables(waiting))]
+                count = kept = waiting[0].num_rows
+        if not waiting:
+            return
+        net = self.of(pa.concat_tables(waiting))
+        moved = pc.and_(pc.equal(net.column(CHANGE_TYPE), _NEW_KEY), pc.is_valid(net.column(ABSENT)))
+        if pc.any(moved, min_count=0).as_py():
+            raise ExtractRefused(
+                f"{self.name}: rows got another key within the range, by changes that leave out what was the same "
+                "under the key before, so their last change is no whole row. Leave out --net."
+            )
+        yield net
+
+    def of(self, changes: pa.Table) -> pa.Table:
+        """Return the last change of each key since the last TRUNCATE of all rows, which is there too."""
+        if any(changes.column(PARTITIONS).to_pylist()):
+            raise ExtractRefused(
+                f"{self.name}: partitions were emptied within the range, and no change says which rows went. Extract "
+                "without --net, or up to there and from there on."
+            )
+        words = changes.column(CHANGE_TYPE).to_pylist()
+        last = max((place for place, word in enumerate(words) if word == ALL_LEAVE), default=-1)
+        rows = changes.slice(last + 1)
+        kept = self._reduced(rows) if rows.num_rows else rows
+        words = pc.if_else(pc.equal(kept.column(CHANGE_TYPE), "UPDATE_BEFORE"), "DELETE", kept.column(CHANGE_TYPE))
+        kept = kept.set_column(kept.column_names.index(CHANGE_TYPE), CHANGE_TYPE, words)
+        return pa.concat_tables([changes.slice(last, 1) if last >= 0 else changes.slice(0, 0), kept])
+
+    def _reduced(self, rows: pa.Table) -> pa.Table:
+        """Return one change a key, by position."""
+        leaves = pc.is_in(rows.column(CHANGE_TYPE), pa.array(LEAVES))
+        patches = pc.and_(pc.invert(leaves), pc.is_valid(rows.column(ABSENT)))
+        has_patches = pc.any(patches, min_count=0).as_py()
+        enters = pc.if_else(patches, int(self.patch), int(Op.UPDATE))
+        ops = pc.cast(pc.if_else(leaves, int(Op.DELETE), enters), pa.int8())
+        numbered = rows.append_column(OP, ops).append_column(LINE, pa.array(range(rows.num_rows), pa.int64()))
+        numbered = numbered.append_column(FILE, pa.array([0] * rows.num_rows, pa.int32()))
+        if has_patches:
+            moved = pc.and_(patches, pc.equal(rows.column(CHANGE_TYPE), _NEW_KEY))
+            absent = pc.if_else(patches, rows.column(ABSENT), pa.scalar(None, pa.list_(pa.string())))
+            numbered = numbered.append_column(UNCHANGED, absent)
+            numbered = numbered.append_column(MOVED, pc.if_else(moved, _NEW_KEY, pa.scalar(None, pa.string())))
+        try:
+            last = mirror_kind(self.schema).reduce(numbered, self.schema, self.name)[0]
+        except TableHeld as error:
+            raise ExtractRefused(f"{error} Leave out --net.") from error
+        kept = last.sort_by([(POSITION, "ascending")])
+        return (_with_absent(kept) if has_patches else kept).select(rows.column_names)
+
+
+def _with_absent(kept: pa.Table) -> pa.Table:
+    """Return changes with what they leave out in ABSENT; those that leave have what they had."""
+    leaves = pc.less(kept.column(OP), 0)
+    absent = pc.if_else(leaves, kept.column(ABSENT), kept.column(UNCHANGED))
+    moved = pc.and_(pc.is_valid(kept.column(MOVED)), pc.is_valid(absent))
+    was_insert = pc.equal(kept.column(CHANGE_TYPE), _NEW_KEY)
+    plain = pc.if_else(pc.and_(was_insert, pc.is_valid(absent)), "UPDATE_AFTER", kept.column(CHANGE_TYPE))
+    words = pc.if_else(pc.fill_null(moved, False), _NEW_KEY, plain)
+    for name, values in ((ABSENT, absent), (CHANGE_TYPE, words)):
+        place = kept.schema.get_field_index(name)
+        kept = kept.set_column(place, kept.schema.field(place), values)
+    return kept
+
+
+def counted_rows(changes: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the rows of a table without key after changes of it: as many equal ones as entered and did not leave."""
+    names = [column.name for column in schema.stored]
+    frame = pl.from_arrow(changes.select([*names, CHANGE_TYPE]))
+    assert isinstance(frame, pl.DataFrame)
+    enters = ~pl.col(CHANGE_TYPE).is_in(LEAVES)
+    left = (
+        frame.with_row_index("_cdc_row")
+        .group_by(names)
+        .agg(pl.col("_cdc_row").filter(enters).last(), (2 * enters.cast(pl.Int64) - 1).sum().alias("_cdc_count"))
+        .filter(pl.col("_cdc_count") > 0)
+        .sort("_cdc_row")
+    )
+    places = left.select(pl.col("_cdc_row").repeat_by("_cdc_count").explode()).to_series()
+    return changes.take(places.to_arrow().cast(pa.int64()))
