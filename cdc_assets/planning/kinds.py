@@ -179,10 +179,11 @@ def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, Tabl
 
 def _without_name(twin: TableHistory, at: Tso, name: TableId, other: TableId) -> HoldTable:
     kind = twin.life.kind
+    had = f" What this one had by then is in {other}." if at > twin.life.version else ""
     return HoldTable(
         twin.life,
         max(at, twin.life.version),
-        f"a table of the source is called {name}, as this one would be: it keeps its name. What this one had by then "
-        f"is in {other}. Give history tables of this kind another end of their names in the setting history, such as "
+        f"a table of the source is called {name}, as this one would be: it keeps its name.{had} Give history tables of "
+        "this kind another end of their names in the setting history, such as "
         f"suffix: {{{kind}: __{kind}_of}}.",
     )

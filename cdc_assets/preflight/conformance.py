@@ -94,11 +94,33 @@ RULES_OF: Mapping[str, str] = {
 def conformance_holds(history: History) -> Iterator[HoldTable]:
     """Yield the tables that are held whatever their data, from the version that causes it."""
     for life, table in history.lives.items():
-        for event in table.events:
-            names = [c.name for c in event.after.columns if c.name.lower() in SOFT_DELETE]
-            if names:
-                yield HoldTable(life, event.at, _soft_delete(names), ("Exclude the table from the changefeed.",))
-                break
+        yield from _named_holds(life, table, _is_soft_delete, _soft_delete, "Exclude the table from the changefeed.")
+        yield from _named_holds(life, table, _is_reserved, _reserved, "Exclude the column from the changefeed.")
+
+
+def _named_holds(
+    life: Life, table: TableHistory, concerns: Callable[[str], bool], reason: Callable[[Iterable[str]], str], way: str
+) -> Iterator[HoldTable]:
+    """Yield a hold from the first version on that has columns of certain names."""
+    for event in table.events:
+        if names := [column.name for column in event.after.columns if concerns(column.name.lower())]:
+            yield HoldTable(life, event.at, reason(names), (way,))
+            return
+
+
+def _is_soft_delete(name: str) -> bool:
+    return name in SOFT_DELETE
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith("_cdc_")
+
+
+def _reserved(names: Iterable[str]) -> str:
+    return (
+        f"{listed(names)}: a column's name that begins with _cdc_ is reserved for the lake's own columns. Exclude the "
+        "column with the changefeed's column selectors."
+    )
 
 
 def expired_holds(
@@ -254,9 +276,9 @@ def _soft_delete(names: Iterable[str]) -> str:
 
 
 def _soft_deleted(history: History, _: Wire) -> Iterator[Finding]:
-    for hold in conformance_holds(history):
-        name = history.lives[hold.life].name
-        yield Finding("soft-delete", Severity.HOLD, str(name or hold.life.born_as), hold.reason)
+    for life, table in history.lives.items():
+        for hold in _named_holds(life, table, _is_soft_delete, _soft_delete, ""):
+            yield Finding("soft-delete", Severity.HOLD, str(table.name or life.born_as), hold.reason)
 
 
 def _timestamp_keys(history: History, wire: Wire) -> Iterator[Finding]:

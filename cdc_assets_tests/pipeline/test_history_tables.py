@@ -27,6 +27,7 @@ from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, feeds, tomls
 from cdc_assets_tests.replay import replay
+from cdc_assets_tests.schema_documents import document, write_schema
 from cdc_assets_tests.writer import Publication, Style, publications
 
 __all__ = ["tomls"]
@@ -226,6 +227,27 @@ def test_a_source_table_keeps_the_name_that_a_history_table_would_have(orders: L
     outcome = applied(orders, lake, history={"shop.orders": suffix})
     assert not any(table.state == "held" for table in outcome.tables)
     assert len(changes(lake, "orders__changes")) == 4
+
+
+def test_a_history_table_that_never_had_its_name_is_nowhere_else(orders: LittleFeed) -> None:
+    orders.create("shop.orders__log", FIRST - 10)
+    (held,) = (one for one in applied(orders, MemoryLake(), history={"shop.orders": "log"}).tables if one.reason)
+    assert "keeps its name. Give history tables of this kind another end" in held.reason
+
+
+@pytest.mark.parametrize("name", ["_cdc_commit_ts", "_CDC_Line", "_cdc_mine"])
+def test_a_column_that_is_called_like_ours_holds_its_table_alone(orders: LittleFeed, name: str) -> None:
+    fields = ("ColumnName", "ColumnType", "ColumnPrecision", "ColumnIsPk")
+    made = [
+        dict(zip(fields, one, strict=True)) for one in (("id", "INT", "11", "true"), (name, "VARCHAR", "40", "false"))
+    ]
+    query = f"CREATE TABLE `odd` (`id` INT PRIMARY KEY,`{name}` VARCHAR(40))"
+    write_schema(orders.bucket, document("shop", "odd", FIRST, Query=query, Type=3, TableColumns=made))
+    orders.rows("shop.odd", FIRST, [("I", FIRST + 1, 1, "text")])
+    outcome = applied(orders, MemoryLake(), history={"shop.*": ["log", "scd2"]})
+    held = {str(one.name): one.reason for one in outcome.tables if one.reason}
+    assert list(held) == ["shop.odd", "shop.odd__log", "shop.odd__scd2"]
+    assert all(f'"{name}": a column\'s name that begins with _cdc_ is reserved' in one for one in held.values())
 
 
 def test_rows_that_a_ddl_removes_are_deleted_in_the_log(orders: LittleFeed) -> None:
