@@ -9,6 +9,7 @@ decide_landed  what people decide about messages of topics
 equal_ranges   a large table in ranges of its key, of which those that were equal are not compared again
 explain        where a row comes from
 extract        changes of a table between two positions
+feed_changes   changes of a table decoded again from its feed, and its rows at a position
 forget         rows of keys taken out of everything that the lake has
 forget_landed  the same of what is landed of topics
 inspect        the contents of a changefeed's prefix, and whether it can be followed
@@ -17,10 +18,12 @@ keys           keys as people give them
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 lake_rows      rows of the lake as of one snapshot
 landings       what is landed of topics
+log_rows       the columns of a log, by the names of the lake and of the source
 losses         which loss makes a value of the lake equal to that of its source
 maintenance    do what is due for the lake's files
 moments        moments as people give them: a TSO, a time, the name of a cut
 named          which table a person means
+net_changes    what several changes of a key come to
 opening        settings -> open parts
 position_sort  changes in the order of their positions, however many there are
 purge          dropped tables removed for good, with their files
