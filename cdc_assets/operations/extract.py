@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ import pyarrow as pa
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.formats import POSITION, Op
+from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import (
@@ -34,7 +36,7 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.feed_changes import FeedChanges
-from cdc_assets.operations.log_rows import LOG, in_order, in_source_names, no_log_rows, of_source
+from cdc_assets.operations.log_rows import LOG, all_leave, in_order, in_source_names, no_log_rows, of_source
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.net_changes import NetChanges
 from cdc_assets.operations.position_sort import PositionSort
@@ -105,12 +107,14 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
             f"{name}: the feed is complete through {listing.checkpoint} ({tso_time(listing.checkpoint)}), and the "
             f"range ends at {until}. Ask for changes through there, or wait."
         )
+    lives = {life: one for life, one in (present.feed or present.history).lives.items() if not life.kind}
+    identities = [replace(history.life, kind=kind) for kind in ("", *HISTORY_KINDS)]
+    anew = not is_called(table, identities) and _begins_anew(lives, history, since)
     patch = _patch_op(pipeline)
     logged = _from_log(pipeline, present, history, since, until)
     if logged is not None:
         source, (schema, pieces) = LOG, logged
     else:
-        lives = {life: one for life, one in (present.feed or present.history).lives.items() if not life.kind}
         source, feed = "feed", FeedChanges(pipeline, listing, lives, patch)
         schema, pieces = feed.changes(history, since, until, exact=net)
     own = {column.name.lower() for column in own_columns(LOG)}
@@ -121,15 +125,40 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
             f'{name} has a column "{taken[0]}", as an extract has one of its own. Leave the column out with the '
             "changefeed's column selectors."
         )
-    columns, key, every = no_log_rows(schema).schema, schema.key, pieces
+    first = [all_leave(schema, history.life.version)] if anew else []
+    columns, key, rest = no_log_rows(schema).schema, schema.key, pieces
+    every = lambda: chain(first, rest())  # noqa: E731
     if net and not key:
         raise BadSettings(
             f"{name} has no key, so no row can be told from another: its changes have no net. Leave out --net, or name "
             "columns that identify a row in the setting keys."
         )
-    if net:
-        pieces = lambda: NetChanges(name, schema, patch).of_pieces(every())  # noqa: E731
-    return Extract(name, history.life, since, until, net, source, columns, key, pieces)
+    net_of = NetChanges(name, schema, patch).of_pieces
+    return Extract(
+        name, history.life, since, until, net, source, columns, key, (lambda: net_of(every())) if net else every
+    )
+
+
+def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, since: Tso) -> bool:
+    """Return whether the table that has a name now began after `since`, when another one had the name.
+
+    Raises ExtractRefused where it was there already, under another name: its rows came to this name as a whole.
+    """
+    name = history.last_name or history.life.born_as
+    other = next(
+        (
+            life
+            for life, one in lives.items()
+            if life != history.life and (then := one.name_at(since)) is not None and then.folded == name.folded
+        ),
+        None,
+    )
+    if other is not None and history.life.version <= since:
+        raise ExtractRefused(
+            f"{name} was another table at {since}: {other}. The one that has the name now is {history.life}. Extract "
+            "the changes of each by its identity."
+        )
+    return other is not None
 
 
 def _patch_op(pipeline: Pipeline) -> Op:

@@ -45,14 +45,13 @@ from cdc_assets.model.steps import (
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.log_rows import (
     ABSENT,
-    ALL_LEAVE,
     CHANGE_TYPE,
     COMMIT_TIME,
     LEAVES,
     LOG,
     OF_DDL,
-    PARTITIONS,
     PLACE,
+    all_leave,
     in_source_names,
     no_log_rows,
     of_source,
@@ -398,11 +397,4 @@ def _emptied(step: Step, schema: TableSchema) -> Iterator[pa.Table]:
     deletes = _deletes(step)
     if not deletes and not isinstance(step, DropTable):
         return
-    row: dict[str, object] = {
-        CHANGE_TYPE: ALL_LEAVE,
-        POSITION: step.at,
-        COMMIT_TS: step.at,
-        PLACE: f"{OF_DDL}{step.at}",
-        PARTITIONS: [name for one in deletes for name in one.partitions] or None,
-    }
-    yield pa.Table.from_pylist([row], no_log_rows(schema).schema)
+    yield all_leave(schema, step.at, [name for one in deletes for name in one.partitions])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.kinds import own_columns
-from cdc_assets.formats import POSITION
+from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "OF_DDL",
     "PARTITIONS",
     "PLACE",
+    "all_leave",
     "in_order",
     "in_source_names",
     "no_log_rows",
@@ -71,3 +74,9 @@ def no_log_rows(schema: TableSchema) -> pa.Table:
     """Return an empty table with the stored columns of a schema and those of a log."""
     fields = [pa.field(column.name, arrow_type(column)) for column in schema.stored]
     return pa.schema([*fields, *(pa.field(one.name, one.type) for one in own_columns(LOG))]).empty_table()
+
+
+def all_leave(schema: TableSchema, at: Tso, partitions: Sequence[str] = ()) -> pa.Table:
+    """Return the one change that all rows go by a DDL, or those of partitions."""
+    own = {CHANGE_TYPE: ALL_LEAVE, POSITION: at, COMMIT_TS: at, PLACE: f"{OF_DDL}{at}"}
+    return pa.Table.from_pylist([{**own, PARTITIONS: list(partitions) or None}], no_log_rows(schema).schema)

@@ -262,6 +262,24 @@ def test_a_log_that_lacks_a_record_in_quarantine_is_not_read_for_an_extract(shop
         _ = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 30).changes
 
 
+def test_a_table_that_takes_the_name_of_another_begins_by_a_truncate(shop: Shop) -> None:
+    shop.ddl("shop.orders", FIRST + 30, "DROP TABLE `orders`", 4, columns=False)
+    shop.create("shop.orders", FIRST + 40)
+    shop.rows("shop.orders", FIRST + 40, [("I", FIRST + 41, 9, "new")])
+    shop.publish(FIRST + 50)
+    expected = [(40, "TRUNCATE", None, None), (41, "INSERT", 9, "new")]
+    for net in (False, True):
+        assert words(extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 50, net=net).changes) == expected
+    assert words(extract(shop.pipeline, f"shop.orders@{FIRST + 40}", FIRST, FIRST + 50).changes) == expected[1:]
+    assert words(extract(shop.pipeline, "shop.orders", FIRST + 35, FIRST + 50).changes) == expected[1:]
+    shop.ddl("shop.old", FIRST + 60, "RENAME TABLE `shop`.`orders` TO `shop`.`old`", 14)
+    shop.ddl("shop.orders", FIRST + 70, "RENAME TABLE `shop`.`items` TO `shop`.`orders`", 14)
+    shop.publish(FIRST + 80)
+    with pytest.raises(ExtractRefused, match=rf"shop\.orders was another table at {FIRST + 50}: shop\.orders@"):
+        extract(shop.pipeline, "shop.orders", FIRST + 50, FIRST + 80)
+    assert extract(shop.pipeline, "shop.old", FIRST + 50, FIRST + 80).changes.num_rows == 0
+
+
 def test_a_ddl_in_the_range_gives_earlier_changes_the_columns_of_its_end(shop: Shop) -> None:
     shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
     shop.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11, wide=True)
