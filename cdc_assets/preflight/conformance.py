@@ -46,6 +46,7 @@ SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
 """At most this much is read of a file, and of this many files."""
 
+_WITHOUT_TABLE = "Exclude the table from the changefeed."
 SOFT_DELETE = ("_tidb_softdelete_time", "_tidb_origin_ts")
 """Columns of TiDB's soft-delete and active-active tables (`ticdc:pkg/common/event/active_active.go`)."""
 
@@ -94,26 +95,15 @@ RULES_OF: Mapping[str, str] = {
 def conformance_holds(history: History) -> Iterator[HoldTable]:
     """Yield the tables that are held whatever their data, from the version that causes it."""
     for life, table in history.lives.items():
-        yield from _named_holds(life, table, _is_soft_delete, _soft_delete, "Exclude the table from the changefeed.")
-        yield from _named_holds(life, table, _is_reserved, _reserved, "Exclude the column from the changefeed.")
-
-
-def _named_holds(
-    life: Life, table: TableHistory, concerns: Callable[[str], bool], reason: Callable[[Iterable[str]], str], way: str
-) -> Iterator[HoldTable]:
-    """Yield a hold from the first version on that has columns of certain names."""
-    for event in table.events:
-        if names := [column.name for column in event.after.columns if concerns(column.name.lower())]:
-            yield HoldTable(life, event.at, reason(names), (way,))
-            return
-
-
-def _is_soft_delete(name: str) -> bool:
-    return name in SOFT_DELETE
-
-
-def _is_reserved(name: str) -> bool:
-    return name.startswith("_cdc_")
+        for event in table.events:
+            names = [c.name for c in event.after.columns if c.name.lower() in SOFT_DELETE]
+            reserved = [c.name for c in event.after.columns if c.name[:5].lower() == "_cdc_"]
+            if names:
+                yield HoldTable(life, event.at, _soft_delete(names), (_WITHOUT_TABLE,))
+            elif reserved:
+                yield HoldTable(life, event.at, _reserved(reserved), ("Exclude the column from the changefeed.",))
+            if names or reserved:
+                break
 
 
 def _reserved(names: Iterable[str]) -> str:
@@ -276,9 +266,10 @@ def _soft_delete(names: Iterable[str]) -> str:
 
 
 def _soft_deleted(history: History, _: Wire) -> Iterator[Finding]:
-    for life, table in history.lives.items():
-        for hold in _named_holds(life, table, _is_soft_delete, _soft_delete, ""):
-            yield Finding("soft-delete", Severity.HOLD, str(table.name or life.born_as), hold.reason)
+    for hold in conformance_holds(history):
+        if hold.ways == (_WITHOUT_TABLE,):
+            name = history.lives[hold.life].name
+            yield Finding("soft-delete", Severity.HOLD, str(name or hold.life.born_as), hold.reason)
 
 
 def _timestamp_keys(history: History, wire: Wire) -> Iterator[Finding]:
