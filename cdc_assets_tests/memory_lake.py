@@ -283,14 +283,21 @@ class MemoryLake:
 
     def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
         made = self.made.setdefault(request.name, Cut(request.name, request.at, "", tuple(tables)))
-        self.requested.pop(request.name, None)
+        self.remove_decision(request)
         return made
 
     def remove_cut(self, request: CutRequest) -> None:
+        self.keep_decision(dataclasses.replace(request, withdrawn=True))
         self.made.pop(request.name, None)
-        for table in self.tables.values():
-            table.tags.pop(request.name, None)
-        self.requested.pop(request.name, None)
+        for life in self.tables:
+            self.untag(life, request.name)
+        self.remove_decision(request)
+
+    def untag(self, life: Life, tag: str) -> None:
+        self.tables[life].tags.pop(tag, None)
+
+    def sweep_cuts(self, before_ms: int) -> None:
+        pass
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         for life in gaps.keys() & self.tables.keys():
