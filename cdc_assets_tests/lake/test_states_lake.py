@@ -65,18 +65,21 @@ def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: Spar
     feed.rows("shop.orders", FIRST, changes)
     feed.publish(FIRST + 2 * day)
     lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
-    given = feed.settings(history={"shop.*": "scd2"})
+    given = feed.settings(history={"shop.*": ["log", "scd2"]})
     assert Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test").complete
     page = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
-    (block,) = (one for one in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "__START_AT" in one)
+    folded, changed, states = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     with lake.workbench.sessions.step() as session:
         session.spark.sql(f"USE {session.catalog}")
-        found = [
-            [tuple(row)[:2] for row in session.spark.sql(statement).collect()]
-            for statement in block.strip().split(";")
-            if statement
-        ]
-    assert found == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
+
+        def rows(statement: str, *columns: str) -> list[tuple[object, ...]]:
+            found = session.spark.sql(statement.replace("amount", "v"))
+            return [tuple(row) for row in found.select(*columns).collect()]
+
+        assert rows(folded, "id", "v") == [(1, "c")]
+        assert rows(changed, "_change_type", "id", "v") == [("INSERT", 1, "a"), ("INSERT", 2, "b")]
+        found = [rows(statement, "id", "v") for statement in states.strip().split(";") if statement]
+    assert [sorted(one) for one in found] == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
     life = Life(TableId("shop", "orders"), FIRST, "scd2")
     schema = Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).plan()[1].history.lives[life].schema
 
