@@ -126,17 +126,18 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
             "changefeed's column selectors."
         )
     first = [all_leave(schema, history.life.version)] if anew else []
-    columns, key, rest = no_log_rows(schema).schema, schema.key, pieces
-    every = lambda: chain(first, rest())  # noqa: E731
+    columns, key = no_log_rows(schema).schema, schema.key
     if net and not key:
         raise BadSettings(
             f"{name} has no key, so no row can be told from another: its changes have no net. Leave out --net, or name "
             "columns that identify a row in the setting keys."
         )
-    net_of = NetChanges(name, schema, patch).of_pieces
-    return Extract(
-        name, history.life, since, until, net, source, columns, key, (lambda: net_of(every())) if net else every
-    )
+
+    def changes() -> Iterator[pa.Table]:
+        every = chain(first, pieces())
+        return NetChanges(name, schema, patch).of_pieces(every) if net else every
+
+    return Extract(name, history.life, since, until, net, source, columns, key, changes)
 
 
 def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, since: Tso) -> bool:

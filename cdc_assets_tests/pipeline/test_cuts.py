@@ -390,7 +390,6 @@ def test_a_regular_cut_is_due_once_an_interval_has_ended_since_the_last_one() ->
 
 def test_the_newest_cuts_are_kept_and_all_with_a_name(tmp_path: Path) -> None:
     shop = Shop(tmp_path, cuts={"every": "1m", "keep": 2})
-    shop.lake.sweep_cuts = lambda before_ms: None  # type: ignore[attr-defined]
     make_cut(shop.pipeline, "report")
     for minute in range(1, 5):
         daily(shop, (FIRST >> 18) + minute * 60_000)

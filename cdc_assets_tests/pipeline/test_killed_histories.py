@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,6 +103,10 @@ class Story:
         return {"tables": tables, "tags": tags, "cuts": cuts, "requests": self.lake.cut_requests()}
 
 
+def _is_crossing(number: int, crossing: int, _: str) -> bool:
+    return crossing == number
+
+
 @pytest.mark.parametrize("every", [37, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
 def test_a_run_that_is_stopped_at_a_seam_of_kinds_and_cuts_leaves_what_the_next_one_finishes(
     tmp_path: Path, every: int
@@ -112,7 +117,7 @@ def test_a_run_that_is_stopped_at_a_seam_of_kinds_and_cuts_leaves_what_the_next_
     assert (cuts[0], len(cuts)) == ("one", 2)
     assert {tag for table in whole.lake.tables.values() for tag in table.tags} == set(cuts)
     for number in range(1 + every // 2, len(none.crossed) + 1, every):
-        story, trap = Story(tmp_path / str(number)), Trap(lambda crossing, _, number=number: crossing == number)
+        story, trap = Story(tmp_path / str(number)), Trap(partial(_is_crossing, number))
         story.tell(trap)
         assert trap.killed == none.crossed[number - 1]
         assert story.ending == whole.ending, trap.killed
