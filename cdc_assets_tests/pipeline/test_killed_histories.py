@@ -36,7 +36,7 @@ DAY = 86_400_000 << 18
 class Story:
     """A feed of two tables whose history tables are switched on, off and on again, with cuts that are made and expire.
 
-    Each chapter publishes something, and may be told again where a run was stopped in it.
+    Each chapter publishes something, and may be run again where it was stopped.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -79,13 +79,13 @@ class Story:
         feed.publish(at + 50)
 
     def tell(self, trap: Trap) -> None:
-        """Tell all chapters; one in which the trap stops a run is told again without it."""
-        for chapter, told in enumerate(self.chapters()):
+        """Go through all chapters; one in which the trap stops a run is run again without it."""
+        for chapter, run in enumerate(self.chapters()):
             self.publish(chapter)
             with suppress(Killed), trapped(trap, SEAMS):
-                told()
+                run()
                 continue
-            told()
+            run()
 
     @property
     def ending(self) -> Mapping[str, object]:
@@ -95,9 +95,9 @@ class Story:
             for life, table in self.lake.tables.items()
         }
         tags = {
-            f"{life} {tag}": (label, sorted(map(repr, rows.to_pylist())))
+            f"{life} {tag}": sorted(map(repr, rows.to_pylist()))
             for life, table in self.lake.tables.items()
-            for tag, (_, label, rows) in table.tags.items()
+            for tag, (_, _, rows) in table.tags.items()
         }
         cuts = [(cut.name, cut.at, [str(one.life) for one in cut.taken]) for cut in self.lake.cuts()]
         return {"tables": tables, "tags": tags, "cuts": cuts, "requests": self.lake.cut_requests()}
