@@ -12,8 +12,15 @@ transaction, guarded like a step's: readers see the old state or the new one, of
 carry the labels of those whose place they take, so no progress is lost with what expires.
 
 Killed at any line, the table has its old state or its new one, and what is left to expire or to sweep is found again by
-looking: a repeated run does the rest. FORGOTTEN, a property of the table, changes with every run: a step that was
-planned before it is refused when it is committed, since it may have files with rows that are removed here.
+looking: a repeated run does the rest. FORGOTTEN, a property of the table, changes with every run. Whoever else writes
+to a table brings no row back:
+
+    windows, replays, repairs   `Workbench.on` refuses what was planned with another FORGOTTEN, `publish` a table that
+    and DDL                     moved since it was loaded
+    DDL that replaces a table   wins over other commits, so it asks for tickets, and is due to who begins to forget
+    rebuilds                    each looks for the other's ticket, and a swap for the FORGOTTEN of when it was begun
+    compaction, manifests       Iceberg refuses to replace files that are not there any more
+    tags of cuts                are of snapshots that are there
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
 from cdc_assets.lake.forget import LakeForgetting
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.progress import Life
@@ -54,7 +55,9 @@ class Shop(LittleFeed):
 
     def pipeline(self) -> LakePipeline:
         kinds = {"shop.*": ["log", "scd2"]}
-        settings = self.settings("default", history=kinds, maintenance=EAGER, privacy_key=self.privacy_key)
+        settings = self.settings(
+            "default", history=kinds, maintenance=EAGER, privacy_key=self.privacy_key, quarantine=True
+        )
         return LakePipeline(settings, settings.open_source(), self.lake, self.ledger)
 
     def window(self, op: str, *keys: int, apply: bool = True) -> None:
@@ -69,6 +72,17 @@ class Shop(LittleFeed):
         if apply:
             outcome = self.pipeline().apply("run")
             assert outcome.complete, outcome.tables
+        self.at += 10
+
+    def misfit(self, key: int) -> None:
+        """Let a record of a key be set aside, whose text is longer than its column."""
+        self.at += 1 << 18
+        token = f"misfit-{key}-{uuid.uuid4().hex}-{'x' * 20}"
+        self.tokens.setdefault(key, set()).add(token.encode())
+        self.rows("shop.t", self.version, [("I", self.at, key, f'{token}","5')])
+        self.publish(self.at + 5)
+        self.pipeline().apply("run")
+        assert sum(Quarantine(self.lake.state).counts().values()) > 0
         self.at += 10
 
     def widen(self) -> None:
@@ -126,6 +140,7 @@ def filled(shop: Shop) -> None:
     make_cut(shop.pipeline(), "second")
     shop.widen()
     shop.window("U", 7, 11)
+    shop.misfit(9)
     place, trap = "cdc_assets.lake.tables:Lake.commit", Trap(lambda _, name: name.startswith("before"))
     with trapped(trap, [place]), suppress(Killed):
         shop.window("U", 3, 12)

@@ -19,6 +19,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
+from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
@@ -388,6 +389,18 @@ def test_a_record_that_does_not_fit_is_kept_sealed_or_by_its_place(site: Site, s
     (kept,) = site.lake.quarantined()
     assert ("secret" in kept.reason, b"secret" in kept.raw, bool(kept.raw)) == (False, False, sealed)
     assert not sealed or b"no number" in unseal(kept.raw, SealKey(b"seal"))
+
+
+def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(site: Site) -> None:
+    privacy: dict[str, Any] = {"shop.t.a": KEY, "shop.t.b": {"redact": "last4"}}
+    site.feed.lines("shop.t", [("I", FIRST + 6, ["no number", '"bob@example.org"', '"4000123412345678"'])])
+    assert table_of(site, FIRST + 9, privacy=privacy, quarantine=True, **SEALED).quarantined == 1
+    (path,) = site.feed.bucket.glob("shop/t/*/CDC00000000000000000002.csv")
+    path.write_bytes(path.read_bytes().replace(b"no number", b"2"))
+    (done,) = replay(site.pipeline(privacy=privacy, quarantine=True, **SEALED))
+    assert (done.reason, done.rows) == ("", 1)
+    found = {row["id"]: (row["a"], row["b"]) for row in site.lake.read(T).to_pylist()}
+    assert found == {1: (hashed("ann@example.org"), "1234"), 2: (hashed("bob@example.org"), "5678")}
 
 
 def test_a_record_that_does_not_fit_stops_its_table_without_a_word_of_what_it_holds(site: Site) -> None:
