@@ -17,8 +17,20 @@ from cdc_assets.formats import COMMIT_TS, LINE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.mysql_types import LOSSY, Values, changed_in_key, misfit
 
-__all__ = ["NULL_OR_TEXT", "SIX_DIGITS", "BatchChanges", "Fault", "Mask", "checked_values", "drop_misfits"]
+__all__ = [
+    "LOST_FLOAT",
+    "NULL_OR_TEXT",
+    "SIX_DIGITS",
+    "BatchChanges",
+    "Fault",
+    "Mask",
+    "checked_values",
+    "drop_misfits",
+]
 
+LOST_FLOAT = (
+    "FLOAT became null: its upper half is the beginning of the next number, which TiCDC's Craft encoder writes over it"
+)
 NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
 SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 

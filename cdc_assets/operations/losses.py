@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
-from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED
+from cdc_assets.decoding.upgrade import default_array
+from cdc_assets.formats.sifting import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
 from cdc_assets.model.schema import Column
+from cdc_assets.types.fidelity import Guess
 from cdc_assets.types.mysql_types import (
     AMBIGUOUS_TIME,
     BAD_UTF8,
-    NO_SUCH_DATE,
-    ZERO_DATE,
     default_text,
     defaults_to_now,
     values,
 )
 
-__all__ = ["OTHER_CENTURY", "SAME_JSON", "loss_between"]
+__all__ = ["MADE_NULL", "OTHER_CENTURY", "SAME_JSON", "is_guess", "loss_between"]
 
 SAME_JSON = "the same JSON value, printed in another way"
 OTHER_CENTURY = "a year below 100, which TiCDC's Debezium encoder sends as one of 1970 to 2069"
-_NULLED = ("NULL", "became null")
-_NULLED_HERE_TOO = (ZERO_DATE, NO_SUCH_DATE)
-"""What the readers of the source make NULL themselves: beside a value of the source it explains nothing."""
+MADE_NULL = "NULL in rows of the dump: "
+"""The beginning of the rule that all values of a column are NULL in some rows."""
 _MARKERS = ("", "\\N", "NULL", "null")
 
 
@@ -46,13 +47,16 @@ def loss_between(column: Column, rules: Collection[str], zone: str, lake: Any, s
         return AMBIGUOUS_TIME
     for rule in rules:
         known = _RULES.get(rule)
-        if known(column, lake, source) if known is not None else _is_nulled(rule, lake):
+        if known(column, lake, source) if known is not None else lake is None and rule.startswith(MADE_NULL):
             return rule
     return ""
 
 
-def _is_nulled(rule: str, lake: Any) -> bool:
-    return lake is None and rule not in _NULLED_HERE_TOO and any(word in rule for word in _NULLED)
+def is_guess(guess: Guess | None, lake: Any) -> bool:
+    """Return whether a value of the lake may be one that was guessed when a DDL was carried out."""
+    if guess is None or not guess.defaults:
+        return guess is not None
+    return any(default_array(column, default, 1)[0].as_py() == lake for column, default in guess.defaults)
 
 
 def _is_same_json(lake: Any, source: Any) -> bool:
@@ -103,7 +107,19 @@ def _are_close(lake: Any, source: Any, tolerance: float) -> bool:
 
 
 def _is_replaced(column: Column, lake: Any, source: Any) -> bool:
-    return isinstance(lake, str) and "\ufffd" in lake
+    """Return whether the texts are equal but for what stands in the place of bytes that are not UTF-8."""
+    if not isinstance(lake, str) or not isinstance(source, str) or "\ufffd" not in lake:
+        return False
+    return re.fullmatch(".*".join(map(re.escape, re.split("\ufffd+", lake))), source, re.DOTALL) is not None
+
+
+def _is_too_large(column: Column, lake: Any, source: Any) -> bool:
+    """Return whether a DECIMAL as a double, rounded to its scale, has more digits than the column."""
+    if lake is not None or source is None:
+        return False
+    scale = column.scale or 0
+    sent = Fraction(Decimal(repr(abs(float(source)))))
+    return bool(sent + Fraction(1, 2 * 10**scale) >= 10 ** ((column.precision or 10) - scale))
 
 
 def _is_marker(column: Column, lake: Any, source: Any) -> bool:
@@ -124,9 +140,11 @@ def _is_of_another_century(column: Column, lake: Any, source: Any) -> bool:
 
 _RULES: Mapping[str, Callable[[Column, Any, Any], bool]] = {
     BAD_UTF8: _is_replaced,
+    LOST_FLOAT: lambda column, lake, source: column.type == "FLOAT" and lake is None,
     DEFAULTED: _is_default,
     NULL_OR_TEXT: _is_marker,
     OTHER_CENTURY: _is_of_another_century,
     ROUNDED: lambda column, lake, source: _are_close(lake, source, 1e-15),
+    TOO_LARGE: _is_too_large,
     SIX_DIGITS: lambda column, lake, source: _are_close(lake, source, 1e-5),
 }

@@ -39,7 +39,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import ComparedRows, Comparison, SourceChanged, borders_of
 from cdc_assets.operations.equal_ranges import RangePlan, grouped, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
-from cdc_assets.operations.losses import OTHER_CENTURY, loss_between
+from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, is_guess, loss_between
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
@@ -392,7 +392,7 @@ class _TablePair:
             for column in feed.stored:
                 self.notes.setdefault(column.name, set()).add(OTHER_CENTURY)
         for name, reason in self.history.made_null.items():
-            self.notes.setdefault(name, set()).add(f"{reason}: NULL")
+            self.notes.setdefault(name, set()).add(f"{MADE_NULL}{reason}")
         generators = proof.source.generators(self.theirs)
         hidden = {
             column.name: "the changefeed's column selectors leave it out"
@@ -437,7 +437,8 @@ class _TablePair:
             if name in masked:
                 return "values that were masked after a loss of theirs" if self.notes.get(name) else ""
             zone = settings.source_options.wire.timezone
-            return loss_between(by_name[name], self.notes.get(name, ()), zone, mine, their) or doubtful.get(name, "")
+            loss = loss_between(by_name[name], self.notes.get(name, ()), zone, mine, their)
+            return loss or (doubtful[name].text if is_guess(doubtful.get(name), mine) else "")
 
         # The notes of the source's rows come with them, so any column may have a loss.
         how = Comparison(names, key, frozenset(names), loss_of, borders, proof.options.shown)

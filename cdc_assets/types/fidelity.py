@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
@@ -12,7 +13,7 @@ from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, R
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import Grade, fidelity, spark_type, type_text
 
-__all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report", "guesses", "log_fidelity"]
+__all__ = ["ColumnFidelity", "Guess", "column_fidelity", "fidelity_report", "guesses", "log_fidelity"]
 
 
 def column_fidelity(
@@ -29,7 +30,7 @@ def column_fidelity(
     except MalformedData:
         return ()
     said = {column.name: _KEPT.format(column.kept) for column in schema.columns if column.kept}
-    said |= {name: f"{said.get(name, '')} {guess};".strip() for name, guess in guesses(ddl).items()}
+    said |= {name: f"{said.get(name, '')} {guess.text};".strip() for name, guess in guesses(ddl).items()}
     said = {name: text for name, text in said.items() if name not in masked}  # a guess may name a default
     for column in schema.columns:
         for doubt in (one for one in inferred if one.startswith(f'"{column.name}": ')):
@@ -87,12 +88,24 @@ def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
     return ColumnFidelity(column.name, type_text(column), lake, kept.grade, kept.rule, counts)
 
 
-def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a DDL left to guess about the values of a column in the rows that existed, in words.
+
+    `defaults` are the columns as they were added, with the values that were guessed for them; none where the values
+    are not known, since they were converted.
+    """
+
+    text: str
+    defaults: tuple[tuple[Column, Any], ...] = ()
+
+
+def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, Guess]:
     """Return by column, under its newest name, what a table's DDL left to guess about the rows that existed.
 
     `ddl` are the versions with their changes, in order.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Guess] = {}
     for at, changes in ddl:
         renamed = {one.old: one.new for one in changes if isinstance(one, RenameColumn)}
         found = {renamed.get(name, name): guess for name, guess in found.items()}
@@ -102,7 +115,10 @@ def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, str]
                     found.pop(name, None)
                 case DeleteRows(None):
                     found.clear()
-                case AddColumn(Column(name=name), _, guess) | RetypeColumn(_, Column(name=name), _, guess) if guess:
-                    note = f"approximate in rows from before {at}: {guess}"
-                    found[name] = f"{found[name]}; {note}" if name in found else note
+                case AddColumn(Column(name=name) as column, default, guess) if guess:
+                    found[name] = Guess(f"approximate in rows from before {at}: {guess}", ((column, default),))
+                case RetypeColumn(_, Column(name=name), _, guess) if guess or name in found:
+                    texts = [found[name].text] if name in found else []
+                    texts += [f"approximate in rows from before {at}: {guess}"] if guess else []
+                    found[name] = Guess("; ".join(texts))
     return found

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, timezone
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,28 @@ import pytest
 
 from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
-from cdc_assets.formats.values.ticdc import DEFAULTED, TOO_LARGE
+from cdc_assets.formats.debezium_json.connectors import OUT_OF_RANGE
+from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
+from cdc_assets.formats.sifting import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ChangeTable, Step
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations import losses
 from cdc_assets.operations.cuts import make_cut
-from cdc_assets.operations.losses import OTHER_CENTURY, SAME_JSON, loss_between
+from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is_guess, loss_between
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 from cdc_assets.sources.mysql_protocol import rows as reading
-from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, ZERO_DATE
+from cdc_assets.types.fidelity import guesses
+from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, BAD_UTF8, ZERO_DATE
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.edge_tables import PROTOCOLS, edge_tables, settings_of, statements, write_feed
@@ -657,10 +663,53 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 3, 28), ""),
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1901, 2, 28), ""),
         (Column("d", "DATE"), (ZERO_DATE,), None, date(2001, 2, 28), ""),
-        (Column("m", "DECIMAL", precision=20, scale=0), (TOO_LARGE,), None, "1" * 20, TOO_LARGE),
+        (Column("m", "DECIMAL", precision=20, scale=0), (TOO_LARGE,), None, Decimal("9" * 20), TOO_LARGE),
+        (Column("m", "DECIMAL", precision=20, scale=0), (TOO_LARGE,), None, Decimal("1" * 20), ""),
+        (Column("m", "DECIMAL", precision=65, scale=2), (TOO_LARGE,), None, f"{'9' * 63}.99", TOO_LARGE),
+        (Column("m", "DECIMAL", precision=65, scale=2), (TOO_LARGE,), None, "5.00", ""),
+        (
+            Column("m", "DECIMAL", precision=20, scale=2),
+            (ROUNDED,),
+            Decimal("123456789012345.66"),
+            Decimal("123456789012345.67"),
+            ROUNDED,
+        ),
+        (
+            Column("m", "DECIMAL", precision=20, scale=2),
+            (ROUNDED,),
+            Decimal("123456789012345.66"),
+            Decimal("123456789012346.67"),
+            "",
+        ),
+        (Column("f", "FLOAT"), (LOST_FLOAT,), None, 1.5, LOST_FLOAT),
+        (Column("f", "FLOAT"), (LOST_FLOAT,), 1.25, 1.5, ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffdb\ufffd\ufffd", "a€b", BAD_UTF8),
+        (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffdb", "a€c", ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "a", "b", ""),
+        (Column("c", "TEXT"), (NULL_OR_ZERO_DATE, OUT_OF_RANGE), None, "text", ""),
+        (Column("g", "INT"), (f"{MADE_NULL}it is generated",), None, 5, f"{MADE_NULL}it is generated"),
+        (Column("g", "INT"), (f"{MADE_NULL}it is generated",), 6, 5, ""),
     ],
 )
 def test_only_the_loss_itself_explains_a_value(
     column: Column, rules: tuple[str, ...], lake: object, source: object, said: str
 ) -> None:
     assert loss_between(column, rules, "Europe/Berlin", lake, source) == said
+
+
+def test_every_loss_that_explains_a_value_leaves_another_one_that_it_does_not() -> None:
+    marks = [mark for mark in test_only_the_loss_itself_explains_a_value.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
+    cases = [case for mark in marks for case in mark.args[1]]
+    explained = {rule for *_, rule in cases if rule}
+    refused = {rule for _, rules, _, _, said in cases if not said for rule in rules}
+    assert {*losses._RULES} <= explained & refused
+
+
+def test_a_value_that_a_ddl_left_to_guess_explains_that_value_alone() -> None:
+    at, column = 7, Column("n", "INT")
+    added = (at, (AddColumn(column, "5", "it is a guess"),))
+    guess = guesses([added])["n"]
+    assert (is_guess(guess, 5), is_guess(guess, 6), is_guess(None, 5)) == (True, False, False)
+    converted = guesses([added, (at + 1, (RetypeColumn(column, Column("n", "VARCHAR", precision=9)),))])["n"]
+    assert is_guess(converted, "5")
+    assert "it is a guess" in converted.text

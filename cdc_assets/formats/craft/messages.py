@@ -49,9 +49,10 @@ from cdc_assets.formats.messages import (
     lines_of,
     parts,
 )
+from cdc_assets.formats.sifting import LOST_FLOAT
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
-__all__ = ["LOST_FLOAT", "classify", "decode", "schemas"]
+__all__ = ["classify", "decode", "schemas"]
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
@@ -211,10 +212,6 @@ def _refuse_strangers(
 
 NEW, OLD, DELETED = 1, 2, 3
 """Kinds of column groups: the row as it is now, as it was, and as it was when it was deleted."""
-
-LOST_FLOAT = (
-    "FLOAT became null: its upper half is the beginning of the next number, which TiCDC's Craft encoder writes over it"
-)
 
 _SIGNED, _YEAR, _FLOATS, _COUNTS = (1, 2, 3, 8, 9), (13,), (4, 5), (16, 247, 248)
 _NUMBERS = (*_SIGNED, *_YEAR, *_FLOATS, *_COUNTS)
