@@ -38,8 +38,8 @@ __all__ = ["forget"]
     metavar="TIME",
     help="Keep the keys out of what is applied from now on, at positions through a TSO, time or cut, or `forever`.",
 )
-@click.option("--name", default="", help="Name of the decision that keeps them out; one of that name is replaced.")
-@click.option("--undo", metavar="NAME", help="Let keys in again that a decision keeps out.")
+@click.option("--decision", default="", metavar="NAME", help="Name of what keeps them out, for --undo and more keys.")
+@click.option("--undo", metavar="NAME", help="Let keys in again that the decision of this name keeps out.")
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -50,7 +50,7 @@ def forget(
     key: tuple[str, ...],
     file: Path | None,
     until: str | None,
-    name: str,
+    decision: str,
     undo: str | None,
     **given: Any,
 ) -> int:
@@ -73,28 +73,28 @@ def forget(
     refuse_missing(lake)
     settings = target.only("A row is of")
     given_keys = bool(key) + (file is not None)
-    if given_keys != (undo is None) or (undo is not None and (until is not None or name)):
+    if given_keys != (undo is None) or (undo is not None and (until is not None or decision)):
         raise BadSettings(
             "Give the values of a key behind TABLE, or a file of keys with --keys, or --undo NAME alone: one of the "
             "three."
         )
-    if name and until is None:
-        raise BadSettings("--name is of a decision that keeps keys out. Give --until with it.")
+    if decision and until is None:
+        raise BadSettings("--decision names what keeps keys out. Give --until with it.")
     keys = [list(key)] if file is None else parse_keys(file.read_text(encoding="utf-8"), str(file))
     me = run_name()
     with open_pipeline(settings, lake) as pipeline:
         if undo is not None:
-            decision = let_in(pipeline, table, undo, me)
+            ended = let_in(pipeline, table, undo, me)
             if as_json:
-                show_json({"name": decision.name, "table": str(decision.table), "keys": len(decision.digests)})
+                show_json({"name": ended.name, "table": str(ended.table), "keys": len(ended.digests)})
             else:
-                click.echo(f"{undo}: {counted(len(decision.digests), 'key')} of {decision.table} let in from now on")
+                click.echo(f"{undo}: {counted(len(ended.digests), 'key')} of {ended.table} let in from now on")
                 click.echo("  what was left out comes with a rebuild")
             return DONE
         cuts = {cut.name: cut.at for cut in lake_cuts(lake).get(settings.name, ())} if until else {}
         through = None if until is None else parse_until(until, cuts)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
-        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, name)
+        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, decision)
     if as_json:
         show_json(forget_json(report))
     else:

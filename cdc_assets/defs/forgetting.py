@@ -42,15 +42,15 @@ class ForgetConfig(dg.Config):
         description="Keep the keys out of what is applied from now on, at positions through a TSO, time or cut, or "
         "`forever`.",
     )
-    name: str = Field(default="", description="Name of the decision that keeps them out; one of it is replaced.")
+    decision: str = Field(default="", description="Name of what keeps them out, for undo and more keys.")
     undo: str = Field(default="", description="Let keys in again that the decision of this name keeps out.")
 
     def check(self) -> None:
         """Raise BadSettings unless exactly one of the three says which keys are meant."""
         if bool(self.keys_file) + bool(self.keys_variable) + bool(self.undo) != 1:
             raise BadSettings("Give keys_file, keys_variable or undo: one of the three.")
-        if self.undo and (self.until or self.name) or (self.name and not self.until):
-            raise BadSettings("name is of a decision that until makes. Give both, until alone, or undo alone.")
+        if self.undo and (self.until or self.decision) or (self.decision and not self.until):
+            raise BadSettings("decision names what until makes. Give both, until alone, or undo alone.")
 
 
 def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
@@ -109,7 +109,7 @@ def _forgotten(
     cuts = {one.name: one.at for one in pipeline.lake.cuts()} if config.until else {}
     until = parse_until(config.until, cuts) if config.until else None
     lake, say = LakeForgetting(pipeline.lake), context.log.info
-    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.name)
+    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision)
 
 
 def _figures(report: ForgetReport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Forgotten keys that stay out: `cdc-assets forget TABLE KEY… --until TIME [--name NAME]`, taken back by `--undo NAME`.
+"""Forgotten keys that stay out: `cdc-assets forget TABLE KEY… --until TIME [--decision NAME]`, until `--undo NAME`.
 
 The decision lies in the lake and has HMACs of the keys, never their values. Whatever plans windows obeys it
 (`planning.forgotten`): later input, rebuilds, replays, imports, extracts. It is made before rows are taken out, so that
@@ -11,6 +11,7 @@ import hashlib
 import re
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def keep_out(
 
     `schema` has the columns by which the keys are meant, `keys` their values in the lake, `lives` are the tables of the
     source that are looked through, of which rows `through` a position are in the lake: these are forgotten whatever
-    `until` says. A decision of the same name is replaced. Raises BadSettings.
+    `until` says. A decision of the same name keeps its keys. Raises BadSettings.
     """
     seal, settings = pipeline.masks.seal, pipeline.settings
     if seal is None:
@@ -94,11 +95,36 @@ def keep_out(
         until,
         when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
-    for known in pipeline.lake.forgotten_keys():
-        if known.name == decision.name and known.table.folded != called.folded:
-            raise BadSettings(f"{known.name} is a decision about {known.table}. Give this one another --name.")
+    known = next((one for one in pipeline.lake.forgotten_keys() if one.name == decision.name), None)
+    decision = decision if known is None else _with_former(decision, known)
     pipeline.lake.keep_decision(decision)
     return decision
+
+
+def _with_former(decision: ForgottenKeys, known: ForgottenKeys) -> ForgottenKeys:
+    """Return a decision that takes the place of one of the same name, with its keys: none is let in by that.
+
+    Digests of another form are not known of the same keys: as many have to come. Raises BadSettings.
+    """
+    if known.table.folded != decision.table.folded:
+        raise BadSettings(f"{known.name} is a decision about {known.table}. Give this one another --decision.")
+    former = counted(len(known.digests), "key")
+    if (known.form, known.seal) != (decision.form, decision.seal):
+        if len(decision.digests) < len(known.digests):
+            raise BadSettings(
+                f"{known.name} keeps out {former} by ({'; '.join(known.form)}), and {len(decision.digests):,} came to "
+                "take their place. Give all of them, as they are now."
+            )
+        return decision
+    if set(known.digests) <= set(decision.digests):
+        return decision
+    if known.until != decision.until:
+        raise BadSettings(
+            f"{known.name} keeps out {former} {known.until_text}, and not {decision.until_text}. Give the others "
+            "another --decision."
+        )
+    digests, lives = {*known.digests, *decision.digests}, {*known.lives, *decision.lives}
+    return replace(decision, digests=tuple(sorted(digests)), lives=tuple(sorted(lives)))
 
 
 def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> ForgottenKeys:

@@ -109,7 +109,7 @@ def digests_of(
                 f"({'; '.join(form) or 'no key'}): nobody can tell which of them are meant",
                 other,
                 "forget them by the key as it is now, in place of the former one: cdc-assets forget "
-                f"{shlex.quote(str(table.last_name or table.life))} KEY --until … --name {other.name}",
+                f"{shlex.quote(str(table.last_name or table.life))} KEY --until … --decision {other.name}",
             )
     return tuple(KeyDigests(digest_key(seal, name), until) for name, until in found.items() if seal is not None)
 
@@ -141,7 +141,7 @@ def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys]
                 f"it gets the name {name}, {_kept_out(one)}, and it may have had such rows before",
                 one,
                 f"forget the keys there, too: cdc-assets forget {shlex.quote(str(table.life))} KEY --until … "
-                f"--name {one.name}",
+                f"--decision {one.name}",
             )
 
 

@@ -261,7 +261,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     assert not any(token in str(one) for one in location.instance.all_logs(refused.run_id))
     first, *others = left()
     (tmp_path / "keys.csv").write_text(f"{first}\n")
-    result = forgotten(keys_file=f"file://{tmp_path}/keys.csv", until="forever", name="asked-for")
+    result = forgotten(keys_file=f"file://{tmp_path}/keys.csv", until="forever", decision="asked-for")
     assert result.success
     (seen,) = [one for one in map(observation_of, result.all_events) if one]
     figures = {key: value.value for key, value in seen.metadata.items()}

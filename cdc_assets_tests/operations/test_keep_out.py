@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.cli.forget import forget as forget_command
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.sealing import is_sealed
 from cdc_assets.lake.decisions import format_decision, parse_decisions
@@ -278,6 +279,20 @@ def test_the_decision_has_no_value_and_is_taken_back_by_name(shop: Shop) -> None
     let_in(shop.pipeline(), "shop.t", decision.name)
     shop.apply(FIRST + 19, ("U", FIRST + 12, 2, "dos"))
     assert rows(shop.lake) == [(1, "one"), (2, "dos")]
+
+
+def test_a_decision_of_the_same_name_keeps_the_keys_that_it_has(shop: Shop) -> None:
+    shop.forget("1", name="asked")
+    with pytest.raises(BadSettings, match="keeps out 1 key for ever"):
+        shop.forget("2", name="asked", until=FIRST + 90)
+    shop.forget("2", name="asked")
+    shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("I", FIRST + 13, 3, "three"))
+    assert rows(shop.lake) == [(3, "three")]
+
+
+def test_the_command_names_a_decision_by_its_keys_and_not_as_the_changefeed() -> None:
+    options = [option for one in forget_command.params for option in (*one.opts, *one.secondary_opts)]
+    assert len(options) == len(set(options))
 
 
 def test_keys_are_kept_out_by_an_hmac_alone(shop: Shop) -> None:
