@@ -135,9 +135,13 @@ def test_masked_tables_are_compared_by_their_masked_values(
     monkeypatch.setenv("MASK_KEY", "key")
     applied = Applied(config, privacy={"*.*.*": {"hash": {"key": {"env": "MASK_KEY"}}}})
     connect = dumped_at(applied.final, tmp_path)
-    found = {name: one for name, one in applied.compared(connect).items() if "is to be masked" not in one.reason}
+    compared = applied.compared(connect)
+    found = {name: one for name, one in compared.items() if not one.reason.startswith("it is held: ")}
     assert unequal(config, found) == []
-    name = next(name for name, one in found.items() if one.source_rows)
+    name = next((name for name, one in found.items() if one.source_rows), None)
+    if name is None:  # each one has a key or a partition column that cannot be masked
+        assert {one.state for one in compared.values()} == {NOT_COMPARED}
+        return
     rows = applied.rows_of(name)
     key = next(table.schema.key for table in applied.lake.tables.values() if table.name == name)
     place = rows.column_names.index(min({*rows.column_names} - {COMMIT_TS, *key, *found[name].left_out}))
