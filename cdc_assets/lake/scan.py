@@ -41,8 +41,9 @@ class TableScan:
             if past.schema_id is not None:
                 self._schema = self._table.schemas()[past.schema_id]
             self.progress = state.label_of(lake_table, snapshot_id).progress
-            count = past.summary["total-records"] if past.summary is not None else None
-            self.rows = None if count is None else int(count)
+            counts = past.summary.additional_properties if past.summary is not None else {}
+            deleted = int(counts.get("total-position-deletes", "0"))
+            self.rows = int(counts["total-records"]) - deleted if "total-records" in counts else None
 
     @property
     def columns(self) -> dict[str, str]:
