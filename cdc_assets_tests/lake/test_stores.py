@@ -19,20 +19,26 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, StepFailed, TableHeld, TableMoved
 from cdc_assets.lake import Lake, workbench
+from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, RenameTable
+from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.forget import forget
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
+from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import Killed, Trap, named, trapped
 from cdc_assets_tests.lake.table_source import SCHEMA, Source
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.servers.lakes import KINDS, SECRETS, Stores
@@ -118,6 +124,37 @@ def test_a_recorded_changefeed_is_equal_at_every_checkpoint_and_no_secret_is_sho
     outputs += capfd.readouterr()
     assert shown((*outputs, (tmp_path / "ledger.db").read_bytes().decode("latin-1"), *written(stores, settings))) == []
     assert not [name for name in names(stores, settings) if "/_cdc_stage/" in name and not name.endswith("/")]
+
+
+@pytest.mark.soak
+def test_no_byte_of_forgotten_rows_is_left_in_an_object_store(stores: Stores, open_in: Open, tmp_path: Path) -> None:
+    settings = stores.settings("postgres")
+    feed, lake, ledger = LittleFeed(tmp_path / "feed"), open_in(settings, own_names()), Ledger("sqlite://")
+    feed.create("shop.t")
+    tokens = {key: f"token-{key}-{uuid4().hex}"[:40].encode() for key in range(4)}
+    given = feed.settings(lake.changefeed, history={"shop.*": ["log", "scd2"]}, quarantine=True)
+
+    def pipeline() -> LakePipeline:
+        return LakePipeline(given, given.open_source(), lake, ledger)
+
+    for op, at in (("I", FIRST + 10), ("U", FIRST + 20)):
+        rows = [(op, at + key, key, token.decode()) for key, token in tokens.items()]
+        feed.rows("shop.t", FIRST, [*rows, ("I", at + 5, 2, tokens[2].decode() + "x" * 9)])
+        feed.publish(at + 9)
+        pipeline().apply("run")
+    make_cut(pipeline(), "one")
+
+    def left(number: int) -> list[str]:
+        copied = tmp_path / f"copy-{number}"
+        copied.mkdir()
+        for place, name in enumerate(names(stores, settings)):
+            (copied / f"{place}-{name.rpartition('/')[2]}").write_bytes(stores.store.files.cat_file(name))
+        return leaks(copied, {tokens[2], tokens[3]})
+
+    assert left(0)
+    report = forget(pipeline(), LakeForgetting(lake), "shop.t", [["2"], ["3"]])
+    assert (report.complete, len(report.records), left(1)) == (True, 6, [])
+    assert sorted(row["id"] for row in lake.read(TableId("shop", "t")).to_pylist()) == [0, 1]
 
 
 def names(stores: Stores, settings: LakeSettings) -> list[str]:
