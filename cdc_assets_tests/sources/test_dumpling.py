@@ -49,19 +49,28 @@ def problem(directory: Path) -> str:
 # --- whole dumps ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "compression", "how"),
-    [
-        ("csv", "", Writing()),
-        ("csv", "gzip", Writing(options=DumpOptions(escape_backslash=False, output_dialect="snowflake"))),
-        ("csv", "snappy", Writing(options=DumpOptions(separator="|+|", delimiter="", header=False), terminator="\n")),
-        ("sql", "", Writing(statement_bytes=500)),
-        ("sql", "zstd", Writing(options=DumpOptions(escape_backslash=False), complete_insert=True)),
-        ("parquet", "", Writing()),
-    ],
-    ids=lambda part: part if isinstance(part, str) else "",
-)
-@pytest.mark.parametrize("case", cases(), ids=str)
+WRITINGS = [
+    ("csv", "", Writing()),
+    ("csv", "gzip", Writing(options=DumpOptions(escape_backslash=False, output_dialect="snowflake"))),
+    ("csv", "snappy", Writing(options=DumpOptions(separator="|+|", delimiter="", header=False), terminator="\n")),
+    ("sql", "", Writing(statement_bytes=500)),
+    ("sql", "zstd", Writing(options=DumpOptions(escape_backslash=False), complete_insert=True)),
+    ("parquet", "", Writing()),
+]
+RECORDED = [
+    pytest.param(
+        case,
+        *writing,
+        marks=() if (place + number) % 2 == 0 else pytest.mark.soak,
+        id=f"{case}-{'-'.join(writing[:2])}",
+    )
+    for place, case in enumerate(cases())
+    for number, writing in enumerate(WRITINGS)
+]
+"""Of each case every second way to write it, of the next one the others; the soak has all."""
+
+
+@pytest.mark.parametrize(("case", "kind", "compression", "how"), RECORDED)
 def test_a_dump_of_recorded_tables_holds_what_the_source_held(
     case: Case, kind: str, compression: str, how: Writing, tmp_path: Path
 ) -> None:
