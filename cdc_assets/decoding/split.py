@@ -331,7 +331,11 @@ def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:
 
 
 def file_stats(split: Split) -> FileStats:
-    """Return what a file holds, under the size that was read: one that was seen half will not be taken for known."""
+    """Return what a file holds, under the size that was read: one that was seen half will not be taken for known.
+
+    Ranges of keys are told where all of its rows are taken by the window: what is left out may be forgotten rows, whose
+    keys are named nowhere.
+    """
     decoded = split.decoded
     bounds = pc.min_max(decoded.changes.column(position_column(decoded.changes))).as_py()
     seen = [r.commit_ts for r in (*decoded.rejects, decoded.tail) if r is not None and r.commit_ts is not None]
@@ -342,7 +346,8 @@ def file_stats(split: Split) -> FileStats:
     low, high = min(lows) if lows else None, max(highs) if highs else None
     whole = split.file.piece or split.file.bounds is not None  # what a source cuts out is whole
     size = split.file.size if whole else len(split.data)
-    keys = () if split.foreign else key_ranges(decoded.changes, split.schema)
+    all_taken = not split.foreign and split.changes.num_rows == decoded.changes.num_rows
+    keys = key_ranges(decoded.changes, split.schema) if all_taken else ()
     return FileStats(split.file.path, size, split.file.etag, rows, low, high, decoded.notes, keys)
 
 

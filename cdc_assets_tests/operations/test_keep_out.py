@@ -387,3 +387,22 @@ def test_a_forgotten_key_is_explained_without_its_value(shop: Shop) -> None:
     (decision,) = shop.lake.forgotten.values()
     assert any(decision.name in sentence and "forgotten" in sentence for sentence in found.gone)
     assert explain(shop.pipeline(), shop.lake, "shop.t", ["1"]).key == {"id": "1"}
+
+
+def ranges(shop: Shop) -> list[tuple[int, int]]:
+    life = next(iter(shop.lake.tables)).source
+    return sorted((one.low, one.high) for file in shop.ledger.files_of("little", life) for one in file.keys)
+
+
+@pytest.mark.parametrize("until", [None, FOREVER, FIRST + 20])
+def test_a_file_that_is_read_again_for_its_later_rows_does_not_name_the_key_in_the_ledger(
+    shop: Shop, until: int | None
+) -> None:
+    shop.write(("I", FIRST + 11, 7, "seven"), ("U", FIRST + 12, 1, "uno"), ("I", FIRST + 25, 3, "three"))
+    shop.apply(FIRST + 20)
+    forget(shop.pipeline(), MemoryForgetting(shop.lake), "shop.t", [["7"]], until=until)
+    shop.apply(FIRST + 29)
+    assert (rows(shop.lake), ranges(shop)) == ([(1, "uno"), (2, "two"), (3, "three")], [])
+    shop.apply(FIRST + 39, ("I", FIRST + 31, 4, "four"))
+    assert ranges(shop) == [(4, 4)]
+    assert explain(shop.pipeline(), shop.lake, "shop.t", ["3"]).changes
