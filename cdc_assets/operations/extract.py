@@ -109,7 +109,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
         )
     lives = {life: one for life, one in (present.feed or present.history).lives.items() if not life.kind}
     identities = [replace(history.life, kind=kind) for kind in ("", *HISTORY_KINDS)]
-    anew = not is_called(table, identities) and _begins_anew(lives, history, since)
+    anew = not is_called(table, identities) and _begins_anew(lives, history, since, until)
     patch = _patch_op(pipeline)
     logged = _from_log(pipeline, present, history, since, until)
     if logged is not None:
@@ -140,26 +140,31 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     return Extract(name, history.life, since, until, net, source, columns, key, changes)
 
 
-def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, since: Tso) -> bool:
+def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, since: Tso, until: Tso) -> bool:
     """Return whether the table that has a name now began after `since`, when another one had the name.
 
-    Raises ExtractRefused where it was there already, under another name: its rows came to this name as a whole.
+    Raises ExtractRefused where it was there already, under another name: its rows came to this name as a whole. So it
+    does where the name is another's at `until`, or nobody's yet.
     """
     name = history.last_name or history.life.born_as
-    other = next(
-        (
-            life
-            for life, one in lives.items()
-            if life != history.life and (then := one.name_at(since)) is not None and then.folded == name.folded
-        ),
-        None,
-    )
-    if other is not None and history.life.version <= since:
+
+    def owner(at: Tso) -> Life | None:
+        named = ((life, one.name_at(at)) for life, one in lives.items())
+        return next((life for life, then in named if then is not None and then.folded == name.folded), None)
+
+    before, after, own = owner(since), owner(until), (None, history.life)
+    other, at = (after, until) if after not in own else (before, since)
+    if other not in own and (at == until or history.life.version <= since):
         raise ExtractRefused(
-            f"{name} was another table at {since}: {other}. The one that has the name now is {history.life}. Extract "
+            f"{name} was another table at {at}: {other}. The one that has the name now is {history.life}. Extract "
             "the changes of each by its identity."
         )
-    return other is not None
+    if before not in own and after is None and history.name_at(until) is not None:
+        raise ExtractRefused(
+            f"no table was called {name} at {until}. The one that has the name now is {history.life}. Extract its "
+            "changes by its identity."
+        )
+    return before not in own
 
 
 def _patch_op(pipeline: Pipeline) -> Op:
@@ -211,6 +216,8 @@ def changes_of_log(
     life = replace(history.life, kind=LOG)
     log, state = present.history.lives.get(life), present.applied.get(life)
     if log is None or state is None or any(_begins(step) < until for step in present.of(life)):
+        return None
+    if history.life.version > until:  # it is another one that had its name then, or none
         return None
     if any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life)):
         return None

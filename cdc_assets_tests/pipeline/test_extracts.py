@@ -281,6 +281,29 @@ def test_a_table_that_takes_the_name_of_another_begins_by_a_truncate(shop: Shop)
     assert extract(shop.pipeline, "shop.old", FIRST + 50, FIRST + 80).changes.num_rows == 0
 
 
+@pytest.mark.parametrize("more", [{}, {"history": {"*": "log"}}])
+def test_a_range_that_ends_before_a_table_took_the_name_of_another_is_not_told_by_its_changes(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    shop = Shop(tmp_path, **more)
+    shop.create("shop.fresh", FIRST + 20)
+    shop.rows("shop.fresh", FIRST + 20, [("I", FIRST + 21, 7, "fresh")])
+    shop.ddl("shop.old", FIRST + 50, "RENAME TABLE `shop`.`orders` TO `shop`.`old`", 14)
+    shop.ddl("shop.orders", FIRST + 60, "RENAME TABLE `shop`.`fresh` TO `shop`.`orders`", 14)
+    shop.ddl("shop.items", FIRST + 70, "DROP TABLE `items`", 4, columns=False)
+    shop.create("shop.items", FIRST + 80)
+    shop.publish(FIRST + 90)
+    shop.pipeline.apply()
+    refused = [("orders", 15), ("orders", 40), ("orders", 55), ("items", 65), ("items", 75)]
+    for table, until in refused:
+        reason = rf"shop\.{table} was another table at {FIRST + until}: |no table was called|{table} does not exist at"
+        with pytest.raises(ExtractRefused, match=reason):
+            extract(shop.pipeline, f"shop.{table}", FIRST + 10, FIRST + until)
+    expected = [(20, "TRUNCATE", None, None), (21, "INSERT", 7, "fresh")]
+    assert words(extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 60).changes) == expected
+    assert words(extract(shop.pipeline, f"shop.fresh@{FIRST + 20}", FIRST + 10, FIRST + 40).changes) == expected[1:]
+
+
 def test_a_ddl_in_the_range_gives_earlier_changes_the_columns_of_its_end(shop: Shop) -> None:
     shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
     shop.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11, wide=True)
