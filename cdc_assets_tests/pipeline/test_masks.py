@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import shutil
 from collections.abc import Collection
@@ -34,7 +35,7 @@ from cdc_assets.report.tables import describe_tables
 from cdc_assets.report.text import outcome_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.types.families import BINARY
-from cdc_assets_tests.canaries import leaks, tokens_of
+from cdc_assets_tests.canaries import found_in, leaks, tokens_of
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.connector_topics import Recording, recordings
 from cdc_assets_tests.kills import Killed, Trap, trapped
@@ -42,8 +43,9 @@ from cdc_assets_tests.landing.test_connectors import recorded_feed
 from cdc_assets_tests.masked import KEY, differences_of_masked
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
+from cdc_assets_tests.pipeline.test_bad_streams import Sent, line_of
 from cdc_assets_tests.replay import pipeline_of, replay
-from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 from cdc_assets_tests.topics import Topic, topics
 
 SEALED: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}}
@@ -269,6 +271,106 @@ def test_no_value_of_a_masked_column_of_topics_is_left_anywhere(topic: Topic, tm
     masked = TopicFeed.recording(topic, privacy=SECRET, quarantine=True, **SEALED)
     assert leaks_of_topics(masked, topic.lines, tokens, tmp_path) == []
     assert tokens
+
+
+YDB: dict[str, Any] = {"shop.orders.*": None} | {
+    "shop.orders.a": HASHED["*.*.*"], "shop.orders.b": HASHED["*.*.*"], "shop.orders.mail": HASHED["*.*.*"],
+    "shop.orders.free": "drop", "shop.orders.card": {"redact": "length"}, "shop.orders.raw": {"constant": "AA=="},
+}  # fmt: skip
+YQL = """CREATE TABLE `shop/orders` (a Utf8, b Uint64 NOT NULL, mail Utf8, free Json, card Utf8, raw String, n Int64,
+at Timestamp, PRIMARY KEY (a, b));"""
+
+
+def ydb_row(number: int) -> dict[str, Any]:
+    """Return a row of which no value is in another one, its key first."""
+    own = f"{number:04d}7{number:04d}"
+    return {
+        "a": f"key-{own}-ünï", "b": int(f"88{own}"), "mail": f"ann{own}@hidden.example", "free": {"f": f"free-{own}"},
+        "card": f'4000 "{own}"', "raw": base64.b64encode(f"raw-{own}".encode()).decode(), "n": int(f"-77{own}"),
+        "at": f"2001-02-03T04:05:06.{number:06d}Z",
+    }  # fmt: skip
+
+
+def ydb_tokens(count: int) -> set[bytes]:
+    """Return the values of rows as they may be found anywhere."""
+    rows = [ydb_row(number) for number in range(count)]
+    texts = [row[name] for row in rows for name in ("a", "b", "mail", "card", "n", "raw")]
+    moments = [form.format(number) for number in range(count) for form in ("04:05:06.{:06d}", "5, 6, {}, tz")]
+    frees, raws = [row["free"]["f"] for row in rows], [base64.b64decode(row["raw"]) for row in rows]
+    return {str(one).encode() for one in (*texts, *moments, *frees)} | {*raws}
+
+
+def ydb_sent(form: str, kind: str, row: dict[str, Any], number: int) -> Sent:
+    """Return a change in one of the forms of YDB's changefeeds."""
+    key, image = {name: row[name] for name in "ab"}, {name: row[name] for name in row if name not in "ab"}
+    stamp = [1000 + number, number]
+    if form == "own":
+        sides: dict[str, dict[str, Any]] = {
+            "update": {"update": image}, "reset": {"reset": image}, "erase": {"erase": {}},
+            "image": {"update": {}, "newImage": image, "oldImage": image},
+        }  # fmt: skip
+        return None, {**sides[kind], "key": [*key.values()], "ts": stamp}
+    if form == "debezium":
+        source = {"connector": "ydb", "version": "1.0.0", "ts_ms": 1, "step": stamp[0], "txId": 7, "snapshot": False}
+        payload = {"op": "d" if kind == "erase" else "u", "source": source, "before": row, "after": row}
+        return {"payload": key}, {"payload": payload if kind != "erase" else {**payload, "after": None}}
+    kinds = {"b": "N", "n": "N"}
+    attributes = {
+        name: {kinds.get(name, "S"): json.dumps(value) if name == "free" else str(value)} for name, value in row.items()
+    }
+    change = {"Keys": {name: attributes[name] for name in "ab"}, "SequenceNumber": f"{number:021d}"}
+    change |= {} if kind == "erase" else {"NewImage": attributes, "OldImage": attributes}
+    event = "REMOVE" if kind == "erase" else "MODIFY"
+    return None, {"eventSource": "ydb:document-table", "eventName": event, "dynamodb": change}
+
+
+def ydb_damaged(form: str, first: int) -> list[Sent]:
+    """Return changes with values of masked columns that cannot be read, each in another way."""
+    found = []
+    for number, (name, value) in enumerate(
+        [("n", "no-{}"), ("b", "no-{}"), ("at", "no-{}"), ("raw", "no-{}"), ("more", "no-{}"), ("mail", ["no-{}"])]
+    ):
+        row = ydb_row(first + number)
+        found.append(ydb_sent(form, "update", {**row, name: json.loads(json.dumps(value).replace("{}", row["a"]))}, 0))
+    key, other = ydb_row(first + 6), ydb_row(first + 7)
+    sent_key, value = ydb_sent(form, "image", key, 0)
+    text = json.dumps(value)
+    found.append((sent_key, text[: len(text) * 3 // 4].encode()))
+    found.append((sent_key, text.replace('"a"', '"b"').encode()))
+    found.append((sent_key, text.replace(key["mail"], f'{key["mail"]}", "mail": "{other["mail"]}').encode()))
+    found.append((sent_key, text.encode().replace(key["mail"][:4].encode(), b"\xff", 1)))
+    found.append((json.dumps({"payload": {"a": other["a"]}})[:-1].encode(), value))
+    found.append(({"payload": {"a": other["a"], "b": other["b"]}}, value))
+    if form == "own":
+        found.append((None, {"key": [key["a"], key["b"], other["a"]], "update": {"mail": key["mail"]}}))
+        found.append((None, {"key": [key["a"], key["b"]], "update": {"a": other["a"]}}))
+        found.append((None, {"key": [key["a"], key["b"]], "update": {"n": 1}, "erase": {}, "ts": [other["a"]]}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("form", "quarantine"), [("own", True), ("own", False), ("debezium", True), ("document", True)]
+)
+def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
+    form: str, quarantine: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    (tmp_path / "s.sql").write_text(YQL)
+    kinds = ("update", "reset", "image", "erase")
+    sound = [ydb_sent(form, kinds[number % 4], ydb_row(number // 2), number) for number in range(24)]
+    bad = ydb_damaged(form, 12)
+    lines = [line_of("shop/orders/feed", number, one) for number, one in enumerate([*sound[:12], *bad, *sound[12:]])]
+    given: dict[str, Any] = {"schemas": tmp_path / "s.sql", "history": {"shop.*": ["log", "scd2"]}}
+    given["sink_uri"] = "kafka://127.0.0.1:9092/shop/orders/feed?protocol=ydb-json"
+    plain = TopicFeed.of(MemoryLog(lines[:12]), **given)
+    plain.apply()
+    tokens = ydb_tokens(12 + len(bad)) | tokens_of([plain.lake.read(TableId("shop", "orders"))])
+    (left := tmp_path / "left").mkdir()
+    masked = TopicFeed.of(MemoryLog([]), privacy=YDB, quarantine=quarantine, **given, **SEALED)
+    assert leaks_of_topics(masked, lines, tokens, left) == []
+    assert found_in(caplog.text.encode(), tokens) == []
+    assert bool(masked.lake.kept) == quarantine
+    assert all(table.rows.num_rows for table in masked.lake.tables.values())
 
 
 @pytest.mark.soak
