@@ -169,10 +169,12 @@ class Mended:
         for table, rows in self.feed.rows.items():
             rows[2], rows[3] = (VALUES[table][2], "other"), (VALUES[table][6], "new")
 
-    def compared(self, repair: bool = False, quiet: bool = False, **more: Any) -> dict[str, TableComparison]:
+    def compared(
+        self, repair: bool = False, quiet: bool = False, cut: str = "", **more: Any
+    ) -> dict[str, TableComparison]:
         """Compare all tables with a dump of the source, which stands for a server if that is to be quiet."""
         self.dumps += 1
         source = self.feed.dump(self.directory / f"dump{self.dumps}", present=quiet)
-        options = VerifyOptions(repair=repair, quiet=quiet, run="test")
+        options = VerifyOptions(repair=repair, quiet=quiet, run="test", cut=cut)
         found = verify(self.pipeline(), self.lake, lambda at: source, options, **more)
         return {one.table.table: one for one in found}

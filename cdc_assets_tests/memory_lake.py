@@ -362,6 +362,7 @@ class MemoryLake:
 
     def scan(self, life: Life, snapshot_id: int | None = None) -> MemoryScan:
         table = self.tables[life]
+        settings = [*(settings for _, _, settings in table.past), table.settings][snapshot_id or -1]
         if snapshot_id is not None:
             _, at, rows = next(tag for tag in table.tags.values() if tag[0] == snapshot_id)
             table = dataclasses.replace(table, rows=rows, progress=Progress(at, Phase.ROWS))
@@ -370,7 +371,8 @@ class MemoryLake:
             for column in table.schema.stored
             if column.name in table.rows.column_names
         }
-        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, snapshot_id or len(table.past))
+        number = snapshot_id or len(table.past)
+        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, number, settings)
 
     def names(self) -> set[TableId]:
         return {table.name for table in self.tables.values() if table.name is not None}
@@ -745,6 +747,7 @@ class MemoryScan:
     progress: Progress
     columns: Mapping[str, str]
     snapshot_id: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -29,7 +29,7 @@ class TableScan:
 
     def __init__(self, state: LakeState, lake_table: LakeTable, snapshot_id: int | None = None) -> None:
         self.snapshot_id = lake_table.snapshot_id if snapshot_id is None else snapshot_id
-        self.progress = lake_table.label.progress
+        label = lake_table.label
         self.rows = lake_table.rows
         with answering():
             self._table = StaticTable.from_metadata(lake_table.metadata_location, state.io(lake_table))
@@ -40,10 +40,11 @@ class TableScan:
                 raise InputError(f"{lake_table.life} has no snapshot {snapshot_id} any more: it expired.")
             if past.schema_id is not None:
                 self._schema = self._table.schemas()[past.schema_id]
-            self.progress = state.label_of(lake_table, snapshot_id).progress
+            label = state.label_of(lake_table, snapshot_id)
             counts = past.summary.additional_properties if past.summary is not None else {}
             deleted = int(counts.get("total-position-deletes", "0"))
             self.rows = int(counts["total-records"]) - deleted if "total-records" in counts else None
+        self.progress, self.settings = label.progress, label.settings
 
     @property
     def columns(self) -> dict[str, str]:

@@ -24,6 +24,10 @@ class LakeRows(Protocol):
         """How far it is applied in that snapshot."""
 
     @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings with which its values were read then, as its label has them."""
+
+    @property
     def rows(self) -> int | None:
         """How many rows there are, None if it is not known."""
 

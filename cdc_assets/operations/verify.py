@@ -47,6 +47,7 @@ from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.value_settings import masked_otherwise
 from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
@@ -406,7 +407,10 @@ class _TablePair:
         unread = {**never_written, **unread, **self._changed_before_masks(feed)}
         exact_types = settings.source_options.wire.has_commit_ts
         feed, their_schema = feed.in_lake, self.theirs.schema.in_lake
-        columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types)
+        otherwise = masked_otherwise(self.history, bare.through, self.scan.settings)
+        if found := sorted(otherwise & {*feed.key, *own.key}):
+            return replace(bare, reason=f'its rows have a key that is masked otherwise now ("{found[0]}"). Rebuild it.')
+        columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types, otherwise)
         pairs = columns.pairs
         names = tuple(mine.name for mine, _ in pairs)
         if not names:
@@ -552,13 +556,22 @@ class _Columns:
         lake: Mapping[str, str],
         unread: Mapping[str, str],
         exact_types: bool,
+        otherwise: Collection[str],
     ) -> None:
-        """Compare columns. `unread` have no values on one side; with `exact_types` the feed has the source's types."""
+        """Compare columns. `unread` have no values on one side; with `exact_types` the feed has the source's types.
+
+        Those that are masked `otherwise` now may be there in another type, or not at all.
+        """
         self.pairs: list[tuple[Column, Column]] = []
         self.differences: list[str] = []
         self.definitions: list[str] = []
-        self.left_out: dict[str, str] = {}
+        said = "rows of the lake have it as it was masked before, and it is masked otherwise now"
+        self.left_out: dict[str, str] = dict.fromkeys(otherwise, said)
         self.without_values = {column.name for column in feed.columns if column.kept}
+        folded = {name.lower() for name in otherwise}
+        feed = replace(feed, columns=tuple(one for one in feed.columns if one.name not in otherwise))
+        source = replace(source, columns=tuple(one for one in source.columns if one.name.lower() not in folded))
+        lake = {name: kind for name, kind in lake.items() if name not in otherwise}
         theirs = {column.name.lower(): column for column in source.columns}
         mine = {column.name.lower() for column in feed.columns}
         for column in feed.stored:

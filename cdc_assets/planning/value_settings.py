@@ -34,7 +34,7 @@ from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type, defaults_to_now
 from cdc_assets.types.zones import Zone
 
-__all__ = ["ValueSettings", "deciding", "has_masks", "masks_before", "masks_of", "read_otherwise"]
+__all__ = ["ValueSettings", "deciding", "has_masks", "masked_otherwise", "masks_before", "masks_of", "read_otherwise"]
 
 _COLLATIONS, _KEYS = "new_collations", "keys"
 _MASK = "privacy."
@@ -216,6 +216,19 @@ def has_masks(settings: Mapping[str, str], masks: Mapping[str, str]) -> bool:
     return all(settings.get(name, NO_MASK) == mask for name, mask in masks.items()) and all(
         masks.get(name.partition(_BEFORE)[0], value) == value for name, value in settings.items() if _BEFORE in name
     )
+
+
+def masked_otherwise(table: TableHistory, position: Tso, settings: Mapping[str, str]) -> set[str]:
+    """Return the columns of a table as of a position of which values have another mask, by the settings of a label."""
+    traced = origins(table)
+    names = next((after for event, _, after in reversed(traced) if event.at <= position), traced[-1][2])
+    found = set()
+    for column in table.schema_at(position).stored:
+        name = f"{_MASK}{names[column.name] if column.mask is None else column.mask.origin}"
+        mine = {one: mask for one, mask in settings.items() if one == name or _is_before(one, name)}
+        if not has_masks(mine, {name: NO_MASK if column.mask is None else column.mask.fingerprint}):
+            found.add(column.name)
+    return found
 
 
 def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:

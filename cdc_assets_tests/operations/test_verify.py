@@ -32,6 +32,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.operations import losses
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is_guess, loss_between
+from cdc_assets.operations.release import decide
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -44,6 +45,7 @@ from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.edge_tables import PROTOCOLS, edge_tables, settings_of, statements, write_feed
 from cdc_assets_tests.joined_feed import create_text, dump_of
+from cdc_assets_tests.keyed_feed import Mended
 from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -721,3 +723,48 @@ def test_a_value_that_a_ddl_left_to_guess_explains_that_value_alone() -> None:
     converted = guesses([added, (at + 1, (RetypeColumn(column, Column("n", "VARCHAR", precision=9)),))])["n"]
     assert is_guess(converted, "5")
     assert "it is a guess" in converted.text
+
+
+MASKED_NOW = [
+    ({"shop.whole.mail": {"redact": "domain"}, "shop.whole.note": "drop", "shop.whole.card": None}, {"v"}),
+    ({"shop.whole.mail": {"redact": "last4"}}, {"v", "card", "note"}),
+]
+
+
+@pytest.mark.parametrize(("privacy", "same"), MASKED_NOW)
+def test_columns_that_were_masked_otherwise_in_a_cut_are_left_out_and_the_others_compared(
+    tmp_path: Path, privacy: dict[str, Any], same: set[str]
+) -> None:
+    mended = Mended(tmp_path, MemoryLake(), ["whole"])
+    make_cut(mended.pipeline(), "then")
+    mended.more["privacy"] = privacy
+    other = [column.partition("whole.")[2] for column in privacy]
+    found = mended.compared(cut="then")["whole"]
+    assert (found.state, found.columns, sorted(found.left_out)) == (EQUAL, (), sorted(other))
+    assert all("masked otherwise" in reason for reason in found.left_out.values())
+    mended.differ()
+    found = mended.compared(cut="then")["whole"]
+    assert (found.state, found.missing, found.differing) == (DIFFERENT, 1, 1)
+    assert {value.column for row in found.rows for value in row.values} <= {"k", *same}
+
+
+def test_a_key_that_was_masked_otherwise_in_a_cut_is_not_compared(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MASK_KEY", "a key of masks")
+    mended = Mended(tmp_path, MemoryLake(), ["whole"])
+    make_cut(mended.pipeline(), "then")
+    mended.more["privacy"] = {"shop.whole.k": {"hash": {"key": {"env": "MASK_KEY"}}}}
+    found = mended.compared(cut="then")["whole"]
+    assert (found.state, '"k"' in found.reason, "masked otherwise" in found.reason) == (NOT_COMPARED, True, True)
+
+
+def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path: Path) -> None:
+    mended = Mended(tmp_path, MemoryLake(), ["whole"])
+    mended.more["privacy"] = {"shop.whole.mail": None}
+    (hold,) = mended.pipeline().plan()[1].steps
+    decide(mended.pipeline(), "shop.whole", hold.at, ["new-settings"], None)
+    mended.feed.write([("U", "whole", 2, "later")])
+    mended.apply()
+    before = mended.lake.read(TableId("shop", "whole"))
+    found = mended.compared(repair=True)["whole"]
+    assert (found.state, list(found.left_out)) == (EQUAL, ["mail"])
+    assert mended.lake.read(TableId("shop", "whole")) == before
