@@ -406,11 +406,12 @@ class _TablePair:
         unread = {name: value for name, value in generators.items() if isinstance(value, str)}
         unread = {**never_written, **unread, **self._changed_before_masks(feed)}
         exact_types = settings.source_options.wire.has_commit_ts
+        of_other_types = _masked_of_other_types(feed, self.theirs.schema)
         feed, their_schema = feed.in_lake, self.theirs.schema.in_lake
         otherwise = masked_otherwise(self.history, bare.through, self.scan.settings)
         if found := sorted(otherwise & {*feed.key, *own.key}):
             return replace(bare, reason=f'its rows have a key that is masked otherwise now ("{found[0]}"). Rebuild it.')
-        columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types, otherwise)
+        columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types, otherwise, of_other_types)
         pairs = columns.pairs
         names = tuple(mine.name for mine, _ in pairs)
         if not names:
@@ -546,6 +547,21 @@ def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
     return replace(theirs, schema=replace(theirs.schema, columns=columns))
 
 
+def _masked_of_other_types(feed: TableSchema, source: TableSchema) -> dict[str, str]:
+    """Return the masked columns whose values have another type in the source: masks make other values of these."""
+    theirs = {column.name.lower(): column for column in source.columns}
+    return {
+        column.name: _other_type(column, their)
+        for column in feed.columns
+        if column.mask is not None and (their := theirs.get(column.name.lower())) is not None
+        if arrow_type(their) != arrow_type(column)
+    }
+
+
+def _other_type(mine: Column, their: Column) -> str:
+    return f"is {type_text(mine)} in the changefeed, and {type_text(their)} in the source"
+
+
 class _Columns:
     """The columns of a table in the feed, in the source and in the lake, and where they are not the same."""
 
@@ -557,10 +573,12 @@ class _Columns:
         unread: Mapping[str, str],
         exact_types: bool,
         otherwise: Collection[str],
+        of_other_types: Mapping[str, str],
     ) -> None:
         """Compare columns. `unread` have no values on one side; with `exact_types` the feed has the source's types.
 
-        Those that are masked `otherwise` now may be there in another type, or not at all.
+        Those that are masked `otherwise` now may be there in another type, or not at all. `of_other_types` are those
+        whose types differ before they are masked, and how.
         """
         self.pairs: list[tuple[Column, Column]] = []
         self.differences: list[str] = []
@@ -588,8 +606,8 @@ class _Columns:
                 self._differs(column.name, "is not in the source")
             elif column.name in unread or their.virtual:
                 self.left_out[column.name] = unread.get(column.name, "a virtual generated column")
-            elif arrow_type(their) != arrow_type(column):
-                said = f"is {type_text(column)} in the changefeed, and {type_text(their)} in the source"
+            elif column.name in of_other_types or arrow_type(their) != arrow_type(column):
+                said = of_other_types.get(column.name) or _other_type(column, their)
                 self.left_out[column.name] = said
                 if exact_types:
                     self._differs(column.name, said)

@@ -16,6 +16,7 @@ from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets_tests import keyed_feed
 from cdc_assets_tests.folding import fold_differences
 from cdc_assets_tests.keyed_feed import Mended
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -158,6 +159,24 @@ def test_a_table_whose_columns_differ_is_not_repaired(faulty: tuple[Applied, Any
     applied, source = faulty
     applied.put(TYPES, applied.rows_of(TYPES).drop_columns(["dc"]))
     assert "its columns differ" in refused(applied, source)
+
+
+@pytest.mark.parametrize("column", ["k", "mail"])
+def test_a_table_with_a_masked_column_of_another_type_in_the_source_is_not_repaired(
+    column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hashes are other ones than those of the feed's values: no change of the feed would find such a row."""
+    monkeypatch.setenv("MASK_KEY", "of a test")
+    privacy = {f"shop.*.{name}": {"hash": {"key": {"env": "MASK_KEY"}}} for name in ("k", "mail")}
+    mended, text = Mended(tmp_path, MemoryLake(), ["whole"], privacy=privacy), keyed_feed._create
+    other = {"k": ("`k` INT", "`k` VARCHAR(20)"), "mail": ("`mail` VARCHAR(40)", "`mail` VARBINARY(40)")}[column]
+    (table,) = mended.lake.tables.values()
+    before = table.rows
+    monkeypatch.setattr(keyed_feed, "_create", lambda name: text(name).replace(*other))
+    found = mended.compared(repair=True)["whole"]
+    assert (found.state, "its columns differ" in found.repair) == (DIFFERENT, True)
+    assert any(f'"{column}" is ' in sentence and " in the source" in sentence for sentence in found.columns)
+    assert table.rows.equals(before)
 
 
 def test_a_table_that_was_written_to_since_is_not_repaired(faulty: tuple[Applied, Any]) -> None:
