@@ -43,6 +43,7 @@ from cdc_assets.formats import (
     dumped_rows,
     position_column,
     shape_of,
+    without_values,
 )
 from cdc_assets.model.reports import FileStats, KeyRange, Reject
 from cdc_assets.model.schema import TableId, TableSchema
@@ -76,6 +77,8 @@ __all__ = [
 
 MAX_REJECTS = 20
 """Rejects that a report carries in full; all are counted."""
+
+_NOT_SHOWN = "what was found is not shown, because it may be of a forgotten row"
 
 _NOTHING = Decoded(pa.table({}))
 
@@ -228,9 +231,14 @@ def due(step: ApplyRows, split: Split) -> Split:
 def without_forgotten(step: ApplyRows, split: Split) -> Split:
     """Leave out rows of forgotten keys, before anything looks at their values, and count their records.
 
-    A record that cannot be decoded has no key that is known, so the bytes of all of them are as those of masked rows.
+    A record that cannot be decoded has no key that is known, so bytes and values of all of them are as those of masked
+    rows.
     """
-    changes = split.changes
+    changes, decoded = split.changes, split.decoded
+    shown = {id(reject): without_values(reject, _NOT_SHOWN) for reject in decoded.rejects}
+    tail = None if decoded.tail is None else replace(without_values(decoded.tail, _NOT_SHOWN), raw=decoded.tail.raw)
+    decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
+    rejects = tuple(shown[id(reject)] for reject in split.rejects)
     for known in step.kept_out:
         if changes.num_rows:
             # Without commit-ts all rows of a window are at its end.
@@ -238,7 +246,7 @@ def without_forgotten(step: ApplyRows, split: Split) -> Split:
             changes = changes.filter(pc.invert(forgotten_rows(changes, split.schema, known, at)))
     lines = (pc.count_distinct(rows.column(LINE)).as_py() for rows in (split.changes, changes))
     before, after = lines
-    return replace(split, changes=changes, kept_out=before - after, masked=True)
+    return replace(split, changes=changes, decoded=decoded, rejects=rejects, kept_out=before - after, masked=True)
 
 
 def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:

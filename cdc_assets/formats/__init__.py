@@ -91,6 +91,7 @@ __all__ = [
     "record_places",
     "shape_of",
     "wire_class",
+    "without_values",
 ]
 
 OP = "_cdc_op"
@@ -662,8 +663,8 @@ def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
             continue
         values = masked_array(changes.column(place), column)
         changes = changes.set_column(place, pa.field(column.name, values.type), values)
-    tail = None if decoded.tail is None else replace(_concealed(decoded.tail), raw=decoded.tail.raw)
-    return replace(decoded, changes=changes, rejects=tuple(map(_concealed, decoded.rejects)), tail=tail)
+    tail = None if decoded.tail is None else replace(without_values(decoded.tail), raw=decoded.tail.raw)
+    return replace(decoded, changes=changes, rejects=tuple(map(without_values, decoded.rejects)), tail=tail)
 
 
 def _without(changes: pa.Table, name: str) -> pa.Table:
@@ -678,10 +679,10 @@ def _without(changes: pa.Table, name: str) -> pa.Table:
     return changes.set_column(place, kind, pa.array([row or None for row in lists], kind.type))
 
 
-def _concealed(reject: Reject) -> Reject:
-    """Return a refused record without its bytes, and without what is said of its values."""
+def without_values(reject: Reject, not_shown: str = _NOT_SHOWN) -> Reject:
+    """Return a refused record without its bytes, and without what is said of its values; `not_shown` says why."""
     column = f' of column "{reject.column}"' if reject.column else ""
-    return replace(reject, raw=b"", reason=f"a value{column} does not fit; {_NOT_SHOWN}")
+    return replace(reject, raw=b"", reason=f"a value{column} does not fit; {not_shown}")
 
 
 @contextmanager

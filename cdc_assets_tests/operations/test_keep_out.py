@@ -176,10 +176,12 @@ def test_a_record_of_the_key_that_does_not_fit_is_left_out_and_not_set_aside(sho
 def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(shop: Shop) -> None:
     shop.forget("1")
     shop.more["quarantine"] = True
-    shop.apply(FIRST + 19, ("U", FIRST + 11, "1x", "a word of the row"))
+    outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, "1x", "a word of the row"))
     (kept,) = shop.lake.kept.values()
     assert b"a word of the row" not in kept.raw
     assert is_sealed(kept.raw)
+    assert (kept.column, kept.reason.partition(";")[0]) == ("id", 'a value of column "id" does not fit')
+    assert "1x" not in f"{kept.reason} {outcome}"
 
 
 def test_a_record_that_was_set_aside_before_brings_no_row_when_it_is_replayed(
