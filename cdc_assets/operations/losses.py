@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +33,7 @@ SAME_JSON = "the same JSON value, printed in another way"
 OTHER_CENTURY = "a year below 100, which TiCDC's Debezium encoder sends as one of 1970 to 2069"
 MADE_NULL = "NULL in rows of the dump: "
 """The beginning of the rule that all values of a column are NULL in some rows."""
+_ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MARKERS = ("", "\\N", "NULL", "null")
 
 
@@ -77,7 +78,7 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, list):
         return [_ordered(member) for member in value]
     if isinstance(value, Decimal):
-        return value.normalize()
+        return value.normalize(_ALL_DIGITS)
     return value
 
 
@@ -102,8 +103,15 @@ def _is_default(column: Column, lake: Any, source: Any) -> bool:
     return bool(values(pa.array([text], kind), column).array[0].as_py() == lake)
 
 
-def _are_close(lake: Any, source: Any, tolerance: float) -> bool:
-    return lake is not None and source is not None and math.isclose(lake, source, rel_tol=tolerance)
+def _is_rounded(column: Column, lake: Any, source: Any) -> bool:
+    """Return whether two DECIMALs are the same double: the nearest one, which is printed with no more digits."""
+    return lake is not None and source is not None and float(lake) == float(source)
+
+
+def _has_six_digits(column: Column, lake: Any, source: Any) -> bool:
+    if lake is None or source is None or not math.isclose(lake, source, rel_tol=1e-5):
+        return False
+    return bool(max(abs(lake), abs(source)) >= 1e15 or min(abs(lake), abs(source)) < 1e-15)
 
 
 def _is_replaced(column: Column, lake: Any, source: Any) -> bool:
@@ -144,7 +152,7 @@ _RULES: Mapping[str, Callable[[Column, Any, Any], bool]] = {
     DEFAULTED: _is_default,
     NULL_OR_TEXT: _is_marker,
     OTHER_CENTURY: _is_of_another_century,
-    ROUNDED: lambda column, lake, source: _are_close(lake, source, 1e-15),
+    ROUNDED: _is_rounded,
     TOO_LARGE: _is_too_large,
-    SIX_DIGITS: lambda column, lake, source: _are_close(lake, source, 1e-5),
+    SIX_DIGITS: _has_six_digits,
 }
