@@ -37,6 +37,11 @@ COLUMNS = {
     "born": ("DATETIME", ""), "seen": ("INT", "11"),
 }  # fmt: skip
 MEMBERS = ("member-alpha-7431", "member-omega-8842")
+TYPES = {
+    name: {"ENUM": f"ENUM('{MEMBERS[0]}','{MEMBERS[1]}')", "VARCHAR": "VARCHAR(80)"}.get(of, of)
+    for name, (of, _) in COLUMNS.items()
+}
+"""As CREATE TABLE has them."""
 
 
 class Canaries:
@@ -59,27 +64,29 @@ class Canaries:
         write_schema(self.bucket, document("shop", table, at, Query=query, Type=kind, TableColumns=columns))
 
     def create(self, table: str) -> None:
-        kinds = {"ENUM": f"ENUM('{MEMBERS[0]}','{MEMBERS[1]}')", "VARCHAR": "VARCHAR(80)"}
-        columns = ", ".join(f"`{name}` {kinds.get(of, of)}" for name, (of, _) in COLUMNS.items())
+        columns = ", ".join(f"`{name}` {of}" for name, of in TYPES.items())
         self.schema(table, FIRST, f"CREATE TABLE `{table}` ({columns}, PRIMARY KEY (`id`))", 3)
 
+    def values(self, ts: int, number: int) -> dict[str, str]:
+        """Return a row, whose values depend on its number and the time, and look for them from now on."""
+        own = f"{number:03d}{ts - FIRST:04d}"
+        values = {
+            "id": f"8800{number:06d}", "mail": f"ann{own}@hidden{own}.example", "card": f"4000-{own}-9999-{own}",
+            "home": f"carol{own}@open.example", "note": f'say "{own}" never', "free": f"free-{own}-ünï",
+            "tag": MEMBERS[number % 2], "phone": f"4917{own}",
+            "born": f"19{ts % 90 + 10}-03-04 05:06:{number % 60:02d}", "seen": "1" if number >= 0 else "no number",
+        }  # fmt: skip
+        self.tokens |= {values[name].encode() for name in values if name not in ("born", "tag", "home", "seen")}
+        self.tokens.add(f"carol{own}".encode())
+        return values
+
     def rows(self, table: str, version: int, rows: Sequence[tuple[str, int, int]], *more: str, end: str = "") -> Path:
-        """Write a file of (operation, commit-ts, number of the row); its values depend on the number and the time."""
+        """Write a file of (operation, commit-ts, number of the row)."""
         directory, lines = self.bucket / "shop" / table / str(version), []
         directory.mkdir(parents=True, exist_ok=True)
         for op, ts, number in rows:
-            own = f"{number:03d}{ts - FIRST:04d}"
-            values = {
-                "id": f"8800{number:06d}", "mail": f"ann{own}@hidden{own}.example", "card": f"4000-{own}-9999-{own}",
-                "home": f"carol{own}@open.example", "note": f'say ""{own}"" never', "free": f"free-{own}-ünï",
-                "tag": MEMBERS[number % 2], "phone": f"4917{own}",
-                "born": f"19{ts % 90 + 10}-03-04 05:06:{number % 60:02d}",
-            }  # fmt: skip
-            self.tokens |= {
-                values[name].replace('""', '"').encode() for name in values if name not in ("born", "tag", "home")
-            }
-            self.tokens.add(f"carol{own}".encode())
-            fields = ",".join(f'"{one}"' for one in [*values.values(), "1" if number >= 0 else "no number", *more])
+            values = [one.replace('"', '""') for one in self.values(ts, number).values()]
+            fields = ",".join(f'"{one}"' for one in [*values, *more])
             lines.append(f'"{op}","{table}","shop",{ts},{fields}\r\n')
         path = directory / f"CDC{len(list(directory.iterdir())) + 1:020d}.csv"
         path.write_text("".join(lines) + end, newline="")

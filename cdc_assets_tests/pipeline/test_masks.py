@@ -349,7 +349,13 @@ def ydb_damaged(form: str, first: int) -> list[Sent]:
 
 
 @pytest.mark.parametrize(
-    ("form", "quarantine"), [("own", True), ("own", False), ("debezium", True), ("document", True)]
+    ("form", "quarantine"),
+    [
+        ("own", True),
+        pytest.param("own", False, marks=pytest.mark.soak),
+        pytest.param("debezium", True, marks=pytest.mark.soak),
+        ("document", True),
+    ],
 )
 def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
     form: str, quarantine: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
