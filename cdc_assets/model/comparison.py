@@ -53,7 +53,7 @@ class EqualRange:
     """A range of a table's key in which lake and source were equal: `low` <= the first key column < `high`, as texts.
 
     None is no bound. The source was read as of `at`, 0 for the present then, and the lake in a snapshot. `columns` are
-    those that were compared.
+    those that were compared; `kept_out` rows of the source were not.
     """
 
     low: str | None
@@ -62,6 +62,7 @@ class EqualRange:
     snapshot: int | None
     rows: int
     columns: str
+    kept_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

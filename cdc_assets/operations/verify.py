@@ -428,7 +428,7 @@ class _TablePair:
         choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
         by_name, their_names = {mine.name: mine for mine, _ in pairs}, {mine.name: their.name for mine, their in pairs}
         borders, compared_columns = lake.borders(key), ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
-        plan = None
+        plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
             equal = [one for one in self._equal_before(bare) if one.columns == compared_columns]
             plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
@@ -482,7 +482,7 @@ class _TablePair:
             left_out=columns.left_out,
             losses=rows.losses,
             partly=rows.partly,
-            kept_out=sum(source.kept_out.values()),
+            kept_out=sum(source.kept_out.values()) + sum(one.kept_out for one in equal if plan is not None),
         )
 
     def _in_ranges(
@@ -498,7 +498,8 @@ class _TablePair:
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
 
         def record(ranges: range, count: int) -> None:
-            found = EqualRange(*plan.bounds(ranges), bare.at, bare.snapshot, count, columns)
+            kept_out = source.kept_out[id(source.of_range[ranges])]
+            found = EqualRange(*plan.bounds(ranges), bare.at, bare.snapshot, count, columns, kept_out)
             ledger.record_equal_range(name, self.history.life, found)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
@@ -703,6 +704,8 @@ class _SourceSide:
     forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
     kept_out: dict[int, int] = field(default_factory=dict)
     """How many rows of forgotten keys each piece has."""
+    of_range: dict[range, Any] = field(default_factory=dict)
+    """The piece of each range that is asked for."""
     is_again: bool = False
     """Whether rows are asked for that were counted already."""
 
@@ -714,7 +717,9 @@ class _SourceSide:
     def pieces(self) -> Sequence[Any]:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
-            return self.of_ranges(self.plan.asked)
+            pieces = self.of_ranges(self.plan.asked)
+            self.of_range = dict(zip(self.plan.asked, pieces, strict=True))
+            return pieces
         source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
         conditions = [replace(one, column=their[one.column]) for one in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
