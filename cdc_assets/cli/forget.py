@@ -56,7 +56,8 @@ def forget(
 ) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
 
-    KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones. Files, snapshots and cuts
+    KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones,
+    TIMESTAMP in UTC. Files, snapshots and cuts
     that have it are made anew or removed, of history tables, too. Refused while input that has it is not applied,
     unless it is kept out by --until.
     """

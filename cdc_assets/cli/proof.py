@@ -138,7 +138,8 @@ def explain(
 ) -> int:
     """Show where the row of TABLE with this KEY comes from: its changes in the input, DDL in between, runs.
 
-    KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones. Reads only: the input that
+    KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones,
+    TIMESTAMP in UTC. Reads only: the input that
     is still there and may have changes of the time asked for.
     """
     from cdc_assets.operations.explain import explain as run

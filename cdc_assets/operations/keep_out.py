@@ -109,6 +109,11 @@ def _with_former(decision: ForgottenKeys, known: ForgottenKeys) -> ForgottenKeys
     if known.table.folded != decision.table.folded:
         raise BadSettings(f"{known.name} is a decision about {known.table}. Give this one another --decision.")
     former = counted(len(known.digests), "key")
+    if decision.until < known.until:
+        raise BadSettings(
+            f"{known.name} keeps out {former} {known.until_text}, and {decision.until_text} would let rows of them in "
+            f"sooner. Take it back first, if that is meant (--undo {known.name})."
+        )
     if (known.form, known.seal) != (decision.form, decision.seal):
         if len(decision.digests) < len(known.digests):
             raise BadSettings(

@@ -29,7 +29,8 @@ def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> p
     """Return keys in the types of the lake, before any mask.
 
     The values of a key are texts as MySQL prints them, in the order of the key; of binary columns hexadecimal digits as
-    x'…'. Raises BadSettings for a table without key, and for keys that do not fit it; it shows no value.
+    x'…', and TIMESTAMP in UTC. Raises BadSettings for a table without key, and for keys that do not fit it; it shows no
+    value.
     """
     if not schema.key:
         raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")

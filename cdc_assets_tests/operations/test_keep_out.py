@@ -287,6 +287,11 @@ def test_a_decision_of_the_same_name_keeps_the_keys_that_it_has(shop: Shop) -> N
     shop.forget("1", name="asked")
     with pytest.raises(BadSettings, match="keeps out 1 key for ever"):
         shop.forget("2", name="asked", until=FIRST + 90)
+    shop.forget("1", name="sooner", until=FIRST + 80)
+    with pytest.raises(BadSettings, match="keeps out 1 key through"):
+        shop.forget("2", name="sooner", until=FIRST + 90)
+    with pytest.raises(BadSettings, match="would let rows of them in sooner"):
+        shop.forget("1", "2", name="asked", until=FIRST + 90)
     shop.forget("2", name="asked")
     shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("I", FIRST + 13, 3, "three"))
     assert rows(shop.lake) == [(3, "three")]
