@@ -81,7 +81,7 @@ def forget(
         )
     if decision and until is None:
         raise BadSettings("--decision names what keeps keys out. Give --until with it.")
-    keys = [list(key)] if file is None else parse_keys(file.read_text(encoding="utf-8"), str(file))
+    keys = [list(key)] if file is None else parse_keys(file.read_bytes(), str(file))
     me = run_name()
     with open_pipeline(settings, lake) as pipeline:
         if undo is not None:

@@ -98,7 +98,7 @@ def _keys(config: ForgetConfig, options: dict[str, Any]) -> list[list[str]]:
     directory, _, name = config.keys_file.rpartition("/")
     if not directory:
         raise BadSettings(f"keys_file is {config.keys_file!r}; expected a URI such as s3://bucket/keys.csv.")
-    return parse_keys(opener(directory, options, "keys_file").read(name).decode(), config.keys_file)
+    return parse_keys(opener(directory, options, "keys_file").read(name), config.keys_file)
 
 
 def _forgotten(

@@ -48,11 +48,18 @@ class Output:
     def put(self, file: Path, name: str) -> None:
         """Copy a finished local file; a copy that is cut short is never there under the name.
 
-        Two at once do not disturb each other: the later one counts.
+        Two at once do not disturb each other: the later one counts. Raises BadSettings where no
+        directory can be made.
         """
         target = f"{self.place.prefix}/{name}"
         if self.place.protocol == "file":
-            os.makedirs(self.place.prefix, exist_ok=True)
+            try:
+                os.makedirs(self.place.prefix, exist_ok=True)
+            except OSError as error:
+                raise BadSettings(
+                    f"{self.place.uri} cannot be made a directory: {error.strerror}. Give a place that may be "
+                    "written to."
+                ) from error
             for left in Path(self.place.prefix).glob(f".{name}.*.part"):
                 if left.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
                     left.unlink(missing_ok=True)

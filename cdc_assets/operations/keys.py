@@ -17,8 +17,16 @@ from cdc_assets.types.mysql_types import values
 __all__ = ["keys_of", "masked_keys", "parse_keys"]
 
 
-def parse_keys(text: str, place: str) -> list[list[str]]:
-    """Return the keys in a text: CSV without heading, a key in each line. Raises BadSettings where there is none."""
+def parse_keys(content: bytes | str, place: str) -> list[list[str]]:
+    """Return the keys in a text or a file's bytes: CSV without heading, in UTF-8, a key in each line.
+
+    Raises BadSettings where there is no key, or no text, and shows none.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise BadSettings(f"{place} line {line} is no UTF-8; expected keys in it. Write the file in UTF-8.") from None
     found = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     if not found:
         raise BadSettings(f"{place} has no key; expected CSV without heading, with a key in each line.")

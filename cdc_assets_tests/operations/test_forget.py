@@ -20,6 +20,7 @@ from cdc_assets.model.landed import EventKind
 from cdc_assets.model.progress import State
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import forget
+from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
@@ -160,6 +161,12 @@ def test_keys_that_do_not_fit_are_refused(tmp_path: Path, table: str, key: list[
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
     with pytest.raises(BadSettings, match=message):
         forget(shop.pipeline(), MemoryForgetting(shop.lake), table, [key])
+
+
+def test_a_file_of_keys_is_utf_8_with_or_without_its_mark() -> None:
+    assert parse_keys("\ufeff42\r\né\r\n".encode(), "keys.csv") == [["42"], ["é"]]
+    with pytest.raises(BadSettings, match=r"^keys\.csv line 2 is no UTF-8"):
+        parse_keys(b"42\n\xe9\n", "keys.csv")
 
 
 def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Path) -> None:
