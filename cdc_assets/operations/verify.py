@@ -509,10 +509,15 @@ class _TablePair:
         return how.run(lake, source, plan.asked, record, again)
 
     def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
-        """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same."""
+        """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same.
+
+        Those of a cut are of that alone.
+        """
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
+        cuts = {cut.at for cut in self.proof.lake.cuts()}
         for one in ledger.equal_ranges(name, self.history.life):
-            if one.at == bare.at if bare.cut else one.at or (not bare.at and one.snapshot == bare.snapshot):
+            known = one.at not in cuts if one.at else not bare.at and one.snapshot == bare.snapshot
+            if one.at == bare.at if bare.cut else known:
                 yield one
 
     def _forgotten(self, key: Sequence[str]) -> tuple[KeyDigests, ...]:

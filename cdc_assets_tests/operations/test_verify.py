@@ -272,11 +272,18 @@ def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
         with pytest.raises(Interrupted):
             applied.compared(source, str(TYPES), threads=1)
     asked = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql]
+    (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
+    ledger, feed = applied.pipeline.ledger, applied.pipeline.settings.name
+    one = ledger.equal_ranges(feed, life)[0]
     (found,) = applied.compared(source, str(TYPES), resume=True).values()
     again = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql][len(asked) :]
     assert (found.state, found.lake_rows, found.source_rows, found.kept_out) == (EQUAL, count, count, 1)
     assert (list(found.earlier), 0 < sum(found.earlier.values()) < count) == ([applied.final.ts], True)
     assert len({*asked} & {*again}) <= 1  # the one that was interrupted
+    cut = make_cut(applied.pipeline, "then")
+    ledger.record_equal_range(feed, life, replace(one, low=None, high=None, at=cut.at))
+    (present,) = applied.compared(source, str(TYPES), resume=True).values()
+    assert (present.state, present.earlier, present.source_rows) == (EQUAL, {}, count)
     (anew,) = applied.compared(source, str(TYPES)).values()
     assert (anew.state, anew.earlier, anew.source_rows, anew.kept_out) == (EQUAL, {}, count, 1)
 
