@@ -757,7 +757,9 @@ class MemoryScan:
         rows = _with_values(self.table, equal)
         return [rows.slice(start, 7) for start in range(0, rows.num_rows, 7)]
 
-    def read(self, piece: pa.Table, columns: Sequence[str], equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
+    def read_file(
+        self, piece: pa.Table, columns: Sequence[str], equal: Mapping[str, object] = {}
+    ) -> Iterator[pa.Table]:
         yield piece.select(list(columns))
 
 

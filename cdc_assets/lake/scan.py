@@ -64,7 +64,7 @@ class TableScan:
             scan = self._table.scan(_such_rows(equal, condition), snapshot_id=self._past)
             return tuple(scan.plan_files())
 
-    def read(
+    def read_file(
         self, piece: FileScanTask, columns: Sequence[str], equal: Mapping[str, object] = {}, condition: str = ""
     ) -> Iterator[pa.Table]:
         """Yield the rows of a data file that fulfil a condition and have these numbers, batch by batch."""
@@ -81,7 +81,7 @@ class TableScan:
     ) -> Iterator[pa.Table]:
         """Yield the rows that fulfil a condition and have these numbers, batch by batch; by default all columns."""
         for piece in self.pieces(equal, condition):
-            yield from self.read(piece, columns or list(self.columns), equal, condition)
+            yield from self.read_file(piece, columns or list(self.columns), equal, condition)
 
     def count(self, condition: str) -> int:
         """Return how many rows there are in files of which all rows fulfil a condition, or none. Reads no data file."""

@@ -450,10 +450,10 @@ def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: p
     }
     names = [column.name for column in schema.stored if column.name in scan.columns]
     for piece in scan.pieces(equal):
-        for rows in scan.read(piece, list(schema.key), equal):
+        for rows in scan.read_file(piece, list(schema.key), equal):
             if not of_keys(_typed(rows, wanted), wanted, schema).num_rows:
                 continue
-            for whole in scan.read(piece, [*names, COMMIT_TS], equal):
+            for whole in scan.read_file(piece, [*names, COMMIT_TS], equal):
                 keys = _typed(whole.select(list(schema.key)), wanted)
                 numbered = keys.append_column(FILE, pa.array(range(whole.num_rows)))
                 mine = of_keys(numbered, wanted, schema)

@@ -38,7 +38,7 @@ class LakeRows(Protocol):
     def pieces(self, equal: Mapping[str, object] = {}) -> Sequence[Any]:
         """Return its data files; of those that have no row with these numbers by column, none need be there."""
 
-    def read(self, piece: Any, columns: Sequence[str], equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
+    def read_file(self, piece: Any, columns: Sequence[str], equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
         """Yield the rows of a data file; of those without these numbers, none need be there."""
 
 

@@ -204,7 +204,7 @@ def _rows_of_same_key(scan: LakeRows, schema: TableSchema, unequal: UnequalRows)
     keys, known = pa.table(values, names=list(places)), Counter(rows)
     found: list[Row] = []
     for piece in scan.pieces():
-        for block in scan.read(piece, shape.names):
+        for block in scan.read_file(piece, shape.names):
             for row in rows_of(frame_of(of_keys(block.cast(shape), keys, schema))):
                 if not known[row]:
                     found.append(row)
@@ -241,7 +241,7 @@ def _counts(
     wanted = _hashes(pa.Table.from_arrays(values, schema=kinds)).with_row_index("row")
     counts = [0] * len(rows)
     for piece in scan.pieces():
-        for block in scan.read(piece, [*names, *([change_type] if change_type else [])]):
+        for block in scan.read_file(piece, [*names, *([change_type] if change_type else [])]):
             found = _hashes(block.select(list(names)).rename_columns(kinds.names).cast(kinds))
             signs = pl.repeat(1, len(found), dtype=pl.Int64, eager=True)
             if change_type:

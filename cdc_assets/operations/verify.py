@@ -668,7 +668,7 @@ class _LakeSide:
     def read(self, piece: Any) -> Iterator[pa.Table]:
         """Yield the rows of a data file."""
         shape = pa.schema([pa.field(mine.name, arrow_type(mine)) for mine, _ in self.pairs])
-        for rows in self.scan.read(piece, shape.names):
+        for rows in self.scan.read_file(piece, shape.names):
             self.say(rows.num_rows)
             yield _without(rows.cast(shape), self.forgotten)
 
@@ -677,7 +677,7 @@ class _LakeSide:
         if not key or self.scan.rows is None or self.scan.rows < _SAMPLED:
             return None
         kept = max(1, self.scan.rows // _SAMPLED)
-        blocks = (rows for piece in self.pieces() for rows in self.scan.read(piece, key[:1]))
+        blocks = (rows for piece in self.pieces() for rows in self.scan.read_file(piece, key[:1]))
         return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, kept))) for rows in blocks)
 
 

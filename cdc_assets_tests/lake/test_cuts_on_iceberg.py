@@ -86,7 +86,7 @@ class Shop(LittleFeed):
         assert named is not None
         read = other.scan(snapshot_id=named.snapshot_id, selected_fields=("id", "v")).to_arrow().to_pylist()
         plain, scan = sorted(tuple(row) for row in rows), self.lake.scan(life, named.snapshot_id)
-        scanned = pa.concat_tables(part for piece in scan.pieces() for part in scan.read(piece, ["id", "v"]))
+        scanned = pa.concat_tables(part for piece in scan.pieces() for part in scan.read_file(piece, ["id", "v"]))
         assert plain == sorted(zip(*scanned.to_pydict().values(), strict=True))
         assert (scan.rows, list(scan.columns)[:2]) == (len(plain), ["id", "v"])
         assert plain == sorted((row["id"], row["v"]) for row in read)

@@ -243,7 +243,8 @@ def test_a_run_that_began_before_the_decision_and_went_across_makes_it_be_decide
     def overtaken(decision: CutRequest) -> None:
         if not decisions:
             other.apply()  # it was planned as far as the checkpoint, which is beyond the cut
-        decisions.append(decision.at)
+        if not decision.withdrawn:
+            decisions.append(decision.at)
         keep(decision)
 
     shop.lake.keep_decision = overtaken  # type: ignore[method-assign,assignment]
