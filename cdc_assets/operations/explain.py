@@ -27,6 +27,7 @@ from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
@@ -127,15 +128,17 @@ def explain(
 
 def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) -> str:
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
-    mine = forgotten_of(pipeline.forgotten, history)
-    try:
-        known = digests_of(mine, pipeline.masks.seal, history, [(history.events[-1].at, history.schema)])
-    except UnknownKeys as problem:
-        return f"whether the key is one of those that are kept out: {problem}"
-    schema = history.schema.in_lake
-    if not any(forgotten_rows(wanted, schema, one, 0)[0].as_py() for one in known):
+    schema, found = history.schema.in_lake, list[ForgottenKeys]()
+    for decision in forgotten_of(pipeline.forgotten, history):
+        versions = [(history.events[-1].at, history.schema)]
+        try:
+            known = digests_of([decision], pipeline.masks.seal, history, versions)
+        except UnknownKeys as problem:
+            return f"whether the key is one of those that are kept out: {problem}"
+        found += [decision for one in known if forgotten_rows(wanted, schema, one, 0)[0].as_py()]
+    if not found:
         return ""
-    names = ", ".join(f"{one.until_text} by {one.name}" for one in mine)
+    names = ", ".join(f"{one.until_text} by {one.name}" for one in found)
     return f"changes of the key that are left out, as it is forgotten ({names})"
 
 

@@ -393,6 +393,10 @@ def test_a_forgotten_key_is_explained_without_its_value(shop: Shop) -> None:
     assert (found.row, found.changes, dict(found.key)) == (None, (), {"id": "***"})
     (decision,) = shop.lake.forgotten.values()
     assert any(decision.name in sentence and "forgotten" in sentence for sentence in found.gone)
+    shop.forget("7", name="of-another-key")
+    found = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
+    assert any(decision.name in sentence for sentence in found.gone)
+    assert not any("of-another-key" in sentence for sentence in found.gone)
     assert explain(shop.pipeline(), shop.lake, "shop.t", ["1"]).key == {"id": "1"}
 
 
