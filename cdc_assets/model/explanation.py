@@ -17,7 +17,8 @@ class RowChange:
 
     `changed` has the former and the new value of each column that changed, of an insert and a delete of all. `place` is
     the file and line, or topic, partition and offset. The change was applied with the window (`lo`, `hi`], 0 and 0 for
-    one of a log, by a `run` that made a `snapshot`; "" and None where no record of that is left.
+    one of a log, by a `run` that made a `snapshot`; "" and None where no record of that is left. Of an update whose
+    former row is not in what was read (not `former_known`), the former values are None and all new ones are there.
     """
 
     position: Tso
@@ -29,6 +30,7 @@ class RowChange:
     hi: Tso
     run: str = ""
     snapshot: int | None = None
+    former_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

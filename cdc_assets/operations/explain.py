@@ -372,6 +372,7 @@ def _changes(
             *image.window,
             "" if entry is None else entry.run,
             None if entry is None else entry.snapshot,
+            former_known=kind != "update" or before is not None,
         )
 
 

@@ -38,6 +38,9 @@ def _what(one: RowChange | TableChange) -> str:
     if one.kind != "update":
         side = 0 if one.kind == "delete" else 1
         return f"{one.kind}  {_values({name: both[side] for name, both in one.changed.items()})}"
+    if not one.former_known:
+        entered = _values({name: new for name, (_, new) in one.changed.items()})
+        return f"update  of a row that is not known, to {entered}"
     changed = (f"{name}: {shown_value(old)} → {shown_value(new)}" for name, (old, new) in one.changed.items())
     return f"update  {'; '.join(changed) or 'to the same values'}"
 

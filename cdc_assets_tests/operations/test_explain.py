@@ -96,6 +96,15 @@ def test_a_change_names_its_place_window_run_and_snapshot(tmp_path: Path) -> Non
     assert [one.action for one in found.events] == ["create"]
 
 
+def test_an_update_whose_former_row_was_not_read_does_not_call_its_values_null(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a"), ("U", FIRST + 3, 1, "b"), ("U", FIRST + 5, 1, "c")])
+    shop.apply(FIRST + 9)
+    lines = "\n".join(explanation_lines(shop.explain("1", since=FIRST + 1)))
+    assert "update  of a row that is not known, to id=1, v=b\n" in lines
+    assert "update  v: b → c\n" in lines
+
+
 def test_ddl_in_between_is_told_and_changes_keep_the_columns_of_their_time(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
