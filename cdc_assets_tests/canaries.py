@@ -18,7 +18,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["forms", "found_in", "leaks", "tokens_of"]
+__all__ = ["contents", "forms", "found_in", "leaks", "tokens_of"]
 
 _LEAST = 8
 
@@ -60,13 +60,13 @@ def leaks(directory: Path, tokens: set[bytes]) -> list[str]:
         f"{file.relative_to(directory)}{what}: {token!r}"
         for file in sorted(directory.rglob("*"))
         if file.is_file()
-        for what, data in _contents(file)
+        for what, data in contents(file)
         for token, some in every.items()
         if any(form in data for form in some)
     ]
 
 
-def _contents(file: Path) -> Iterator[tuple[str, bytes]]:
+def contents(file: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the bytes of a file, and what they are once they are decompressed."""
     data = file.read_bytes()
     yield "", data
@@ -77,6 +77,8 @@ def _contents(file: Path) -> Iterator[tuple[str, bytes]]:
             yield " (its records)", _text(list(fastavro.reader(source)))
     elif data.startswith(b"\x1f\x8b"):
         yield " (gunzipped)", gzip.decompress(data)
+    elif data.startswith(b"\x28\xb5\x2f\xfd"):
+        yield " (decompressed)", pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
     elif data[:1] == b"\x78":
         yield " (inflated)", zlib.decompressobj().decompress(data)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ import yaml
 
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.settings.config import load
-from cdc_assets_tests.canaries import leaks
-from cdc_assets_tests.command_line import Commands
+from cdc_assets_tests.canaries import contents, leaks
+from cdc_assets_tests.command_line import ROOT, Commands, Said
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.schema_documents import document, write_schema
@@ -192,3 +194,46 @@ def test_no_command_fault_or_kill_leaves_a_value_of_a_masked_column(
     everywhere(site)
     assert len(events) > 10
     assert [*leaks(site.left, feed.tokens), *leaks(Path(instance.root_directory), feed.tokens)] == []
+
+
+MERGING = "from cdc_assets.lake import row_delta; row_delta._CHANGES = 0; from cdc_assets.cli import main; main()"
+
+
+def merging(*arguments: str) -> Said:
+    """Run a command in a process of its own, which leaves small windows to Spark, too."""
+    words = [sys.executable, "-c", MERGING, *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def test_neither_spark_s_log_nor_its_events_have_a_value_of_a_masked_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command has a JVM of its own, which says all that it has to say at INFO and keeps its events."""
+    monkeypatch.setenv("MASK_KEY", "a key of the tests")
+    monkeypatch.setenv("CDC_ASSETS_SPARK_LOG", "INFO")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(conf := tmp_path / "conf"))
+    conf.mkdir()
+    site = Site(tmp_path, merging)
+    (events := site.left / "events").mkdir()
+    (conf / "spark-defaults.conf").write_text(f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\n")
+    feed = site.feed
+    feed.create("t")
+    feed.rows("t", FIRST, [("I", FIRST + 1 + number, number) for number in range(40)])
+    site.go(FIRST + 50)
+    feed.schema("t", FIRST + 51, ADD.format(*(default for *_, default in ADDED.values())), 5, **ADDED)
+    changes = [*(("U", FIRST + 52 + number, number) for number in range(30)), ("D", FIRST + 90, 35)]
+    feed.rows("t", FIRST + 51, changes, "late-value-40771", "gone-value-40772")
+    feed.tokens |= {b"late-value-40771", b"gone-value-40772"}
+    site.go(FIRST + 100)
+    site.do("rebuild", "shop.t")
+    feed.rows("t", FIRST + 51, [("I", FIRST + 101, -8)], "late-value-50771", "gone-value-50772")
+    feed.tokens |= {b"late-value-50771", b"gone-value-50772"}
+    site.go(FIRST + 110)
+    said = (site.left / "said.txt").read_text()
+    kept = b"".join(data for file in events.rglob("*") if file.is_file() for _, data in contents(file))
+    assert " INFO " in said
+    assert b"SparkListenerSQLExecutionStart" in kept
+    assert b"MergeRows" in kept
+    assert leaks(site.left, feed.tokens) == []
