@@ -72,7 +72,9 @@ def main() -> None:
         sys.exit(WRONG)
     except (click.Abort, KeyboardInterrupt):
         click.echo(
-            "Interrupted. Every table is at its last complete window; the next run continues from there.", err=True
+            "Interrupted. Every table is at its last complete window; the next run continues from there. Run the same "
+            "command again to finish what it began.",
+            err=True,
         )
         sys.exit(130)
     except BrokenPipeError:

@@ -172,6 +172,7 @@ def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, t
     said = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert said.returncode == 130, said.stderr
     assert said.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
+    assert said.stderr.endswith("Run the same command again to finish what it began.\n")
     assert "Traceback" not in said.stderr
 
 
