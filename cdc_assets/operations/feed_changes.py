@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
 from cdc_assets.errors import ExtractRefused
 from cdc_assets.formats import COMMIT_TS, POSITION, Op, position_column
-from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
@@ -57,9 +55,8 @@ from cdc_assets.operations.log_rows import (
     of_source,
 )
 from cdc_assets.operations.net_changes import NetChanges, counted_rows
-from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.operations.position_sort import PositionSort
-from cdc_assets.pipeline.planner import Planner
+from cdc_assets.operations.rebuild import planned_from_nothing
 
 if TYPE_CHECKING:
     from cdc_assets.model.splits import Listing
@@ -279,18 +276,8 @@ def _planned(pipeline: Pipeline, listing: Listing, history: TableHistory) -> Pla
     """Return the plan of an empty lake with a log of the table."""
     pattern = glob.escape(str(history.last_name or history.life.born_as))
     settings = pipeline.settings.with_history({pattern: {"kinds": [LOG], "suffix": {LOG: _SUFFIX}}})
-    lake, applied = pipeline.lake, pipeline.lake.applied()
-    with closing(Ledger("sqlite://")) as ledger:
-        empty = Planner(
-            settings,
-            pipeline.source,
-            EmptyLake(lake.said_complete(), lake.settings_changes(), lake.forgotten_keys()),
-            ledger,
-            fuse=False,
-        )
-        empty.bases = {life: state.base for life, state in applied.items() if not life.kind}
-        empty.from_nothing = True
-        return empty.plan(replace(listing, gone={}), lake.releases())[1]
+    bases = {life: state.base for life, state in pipeline.lake.applied().items() if not life.kind}
+    return planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False, settings=settings)
 
 
 def _refuse_missing(

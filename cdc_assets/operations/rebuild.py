@@ -328,15 +328,16 @@ def planned_from_nothing(
     bases: Mapping[Life, Base | None],
     fuse: bool = True,
     forgotten: bool = True,
+    settings: ChangefeedSettings | None = None,
 ) -> Plan:
     """Return the plan of an empty lake, with people's decisions, and tables based on these dumps.
 
-    Without `forgotten` the rows of forgotten keys are in its windows.
+    Without `forgotten` the rows of forgotten keys are in its windows; `settings` take the place of the pipeline's.
     """
     lake = pipeline.lake
     decided = EmptyLake(lake.said_complete(), lake.settings_changes(), lake.forgotten_keys() if forgotten else ())
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Planner(pipeline.settings, pipeline.source, decided, ledger, fuse)
+        empty = Planner(settings or pipeline.settings, pipeline.source, decided, ledger, fuse)
         empty.bases, empty.from_nothing = bases, True
         return empty.plan(listing, lake.releases())[1]
 
