@@ -49,14 +49,16 @@ def unseal(data: bytes, key: SealKey | None) -> bytes:
     if not is_sealed(data):
         return data
     if key is None:
-        raise BadSettings("what is kept of messages is sealed, and no key is given. Give privacy_key, as it was then.")
+        raise BadSettings(
+            "what is kept of messages and records is sealed, and no key is given. Give privacy_key, as it was then."
+        )
     start = len(_MARK) + _NONCE_BYTES
     try:
         return _cipher(key.key)[0].decrypt(data[len(_MARK) : start], data[start:], None)
     except InvalidTag:
         raise BadSettings(
-            "what is kept of messages is sealed with another key than privacy_key has now. Give the key of then: only "
-            "what is landed anew can have another one."
+            "what is kept of messages and records is sealed with another key than privacy_key has now. Give the key of "
+            "then: only what is landed anew can have another one."
         ) from None
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
-from cdc_assets.io.sealing import is_sealed, seal, unseal
+from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.findings import Finding
@@ -233,11 +233,12 @@ class Planner:
             self.ledger.record_schema_files(self.settings.name, kept)
 
     def _kept_schema_files(self) -> KnownFiles:
-        key = self.masks.seal
-        known = self.ledger.schema_files(self.settings.name)
-        if key is None:
-            return {file: data for file, data in known.items() if not is_sealed(data)}
-        return {file: unseal(data, key) for file, data in known.items()}
+        """Return the schema files that were read before; those sealed by another key are read from the feed again."""
+        found: dict[tuple[str, int, str], bytes] = {}
+        for file, data in self.ledger.schema_files(self.settings.name).items():
+            with suppress(BadSettings):
+                found[file] = unseal(data, self.masks.seal)
+        return found
 
     def _planned_with(
         self, listing: Listing, releases: Releases | None, applied: Mapping[Life, AppliedState]

@@ -437,6 +437,32 @@ def test_schema_files_with_defaults_are_not_kept_in_clear_text(site: Site, tmp_p
         assert bool(site.ledger.schema_files("little")) is bool(settings)
 
 
+@pytest.mark.parametrize("masked_by_it", [False, True])
+def test_another_privacy_key_holds_the_tables_alone_that_are_masked_by_it_until_they_are_rebuilt(
+    site: Site, monkeypatch: pytest.MonkeyPatch, masked_by_it: bool
+) -> None:
+    variable = "SEAL_KEY" if masked_by_it else "MASK_KEY"
+    given: dict[str, Any] = {"privacy": {"shop.t.a": {"hash": {"key": {"env": variable}}}}, **SEALED}
+    site.feed.table("shop.other", [("a", "VARCHAR")])
+    site.apply(FIRST + 9, **given)
+    monkeypatch.setenv("SEAL_KEY", "another seal")
+    site.feed.lines("shop.other", [("I", FIRST + 15, ["1", '"x"'])])
+    site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"bob@example.org"', '"x"'])])
+    states = {str(one.name): one.state for one in site.apply(FIRST + 20, **given).tables}
+    assert states == {"shop.t": State.HELD if masked_by_it else State.APPLIED, "shop.other": State.APPLIED}
+    if masked_by_it:
+        held = table_of(site, FIRST + 21, **given)
+        assert 'columns that are masked otherwise now: "a" (hash ' in held.reason
+        assert any("cdc-assets rebuild shop.t" in way for way in held.ways)
+        site.rebuild("shop.t", **given)
+    key = "another seal" if masked_by_it else "first key"
+    assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
+        hashed(one, key) for one in ("ann@example.org", "bob@example.org")
+    }
+    sealed = site.ledger.schema_files("little").values()
+    assert all(b"ColumnName" in unseal(one, SealKey(b"another seal")) for one in sealed)
+
+
 @pytest.mark.parametrize(("mask", "shown"), [(None, "ENUM('a','b')"), (Mask("null"), "ENUM")], ids=str)
 def test_members_of_a_masked_column_are_not_shown_with_its_type(mask: Mask | None, shown: str) -> None:
     assert column_type(Column("c", "ENUM", elems=("a", "b"), mask=mask)) == shown
