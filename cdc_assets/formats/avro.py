@@ -65,7 +65,7 @@ _HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """What an id stands for -> the header that has it (Confluent's `HeaderSchemaIdSerializer`)."""
 _MARK_BYTES = 9
 """Of a watermark and of a delete with its commit-ts."""
-_GREATEST_TS = np.uint64(1 << 63)
+_MOST_TSO = (1 << 63) - 1
 _MOST_ACTIONS = np.uint64(1 << 31)
 _DIGITS = 38
 _NONE = -1
@@ -138,12 +138,12 @@ def _are_deletes(values: pa.Array) -> Marks:
 def _require_stamps(records: Records) -> Places:
     """Return the commit-ts of records, _NONE without the extension; those with one that is no TSO are refused."""
     absent = records.kinds(COMMIT_TS_FIELD) == CellKind.ABSENT
-    ts, is_whole = records.whole_numbers(COMMIT_TS_FIELD)
+    ts, sound = records.tsos(COMMIT_TS_FIELD)
     records.require(
-        absent | is_whole & (ts < _GREATEST_TS),
+        absent | sound,
         lambda place: f"its commit-ts {records.shown(place, COMMIT_TS_FIELD)} is not a TSO",
     )
-    return np.where(absent | ~records.sound, _NONE, ts.astype(np.int64))
+    return np.where(absent | ~records.sound, _NONE, ts)
 
 
 def _require_framing(records: Records, ids: pa.StringArray, keys: pa.BinaryArray) -> None:
@@ -195,7 +195,7 @@ def _lines_of_deletes(
 def _stamps_of_deletes(values: pa.Array) -> Places:
     """Return the commit-ts in the values of deletes, _NONE in no value, less than that where it is beyond 63 bits."""
     raw = [None if value is None else int.from_bytes(value[1:], "big") for value in values.to_pylist()]
-    return np.array([_NONE if ts is None else ts if ts < _GREATEST_TS else _NONE - 1 for ts in raw], np.int64)
+    return np.array([_NONE if ts is None else ts if ts <= _MOST_TSO else _NONE - 1 for ts in raw], np.int64)
 
 
 def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> Iterator[Classification]:
@@ -206,19 +206,19 @@ def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> It
         mark = int.from_bytes(value[1:], "big")
         if value[:1] != b"\2" or len(value) != _MARK_BYTES:
             bad.append((message, "it has no key, and its value is not a marker"))
-        elif mark >= _GREATEST_TS:
+        elif mark > _MOST_TSO:
             bad.append((message, f"its commit-ts {mark} is not a TSO"))
         else:
             yield Classification(message, Kind.RESOLVED, commit_ts=mark, source_position=position_text(mark))
     ddl = places[bits(pc.equal(first, b"\1"))]
     for records in parsed_records(pc.binary_slice(values.take(pa.array(ddl)), 1, 1 << 31)):
         texts = [records.column(name) for name in ("schema", "table", "query")]
-        (action, numbered), (commit_ts, stamped) = (records.whole_numbers(name) for name in ("type", "commitTs"))
+        (action, numbered), (commit_ts, stamped) = records.whole_numbers("type"), records.tsos("commitTs")
         for column in texts:
             numbered &= column.are(CellKind.TEXT)
         records.require(numbered & (action < _MOST_ACTIONS), "its DDL lacks schema, table, query or type")
         records.require(
-            stamped & (commit_ts < _GREATEST_TS),
+            stamped,
             lambda place, records=records: f"its commit-ts {records.shown(place, 'commitTs')} is not a TSO",  # type: ignore[misc]
         )
         bad += [(int(ddl[message]), reason) for _, message, reason in records.refused()]

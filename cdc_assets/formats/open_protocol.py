@@ -50,7 +50,6 @@ Places = npt.NDArray[np.int64]
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _MOST_ACTION = np.uint64(1 << 20)
 """More than any number of an action."""
-_GREATEST_TS = np.uint64(1 << 63)
 _VERSION = b"\0\0\0\0\0\0\0\1"
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
 """Exceptions a malformed row may raise."""
@@ -134,10 +133,10 @@ class _Heads(NamedTuple):
 def _heads(keys: pa.BinaryArray) -> _Heads:
     parts, refused = list[pa.Table](), dict[int, str]()
     for records in json_records(keys):
-        (kinds, known), (commit_ts, whole) = (records.whole_numbers(name) for name in ("t", "ts"))
+        (kinds, known), (commit_ts, stamped) = records.whole_numbers("t"), records.tsos("ts")
         schemas, tables, claims, partial = (records.column(name) for name in ("scm", "tbl", "ccl", "ohk"))
         records.require(known & (kinds >= _ROW) & (kinds <= _RESOLVED), "a part of its key has no known t")
-        records.require(whole & (commit_ts > 0) & (commit_ts < _GREATEST_TS), "the ts of a part of its key is no TSO")
+        records.require(stamped & (commit_ts > 0), "the ts of a part of its key is no TSO")
         records.require(
             (schemas.are(CellKind.TEXT) | (kinds == _RESOLVED))
             & (tables.are(CellKind.TEXT) | ~tables.given & (kinds != _ROW))

@@ -32,6 +32,7 @@ __all__ = ["CellKind", "Kinds", "Marks", "Path", "RecordColumn", "Records", "bit
 Places = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.uint8]
 R = TypeVar("R", bound="Records")
+_GREATEST_TSO = np.uint64(1 << 63)
 Path = tuple[str | int, ...]
 """Where a value is: the names of members and the places in arrays that lead to it."""
 
@@ -195,6 +196,12 @@ class Records(abc.ABC):
     @abc.abstractmethod
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
         """Return the cells at a path that are whole numbers of at most 64 bits and not below zero, and mark these."""
+
+    def tsos(self, *path: str | int) -> tuple[Places, Marks]:
+        """Return the cells at a path that are TSOs, whole numbers below 2^63, 0 for others, and mark these."""
+        found, sound = self.whole_numbers(*path)
+        sound = sound & (found < _GREATEST_TSO)
+        return np.where(sound, found, np.uint64(0)).astype(np.int64), sound
 
     @abc.abstractmethod
     def by_members(self, *path: str | int) -> Iterator[Marks]:

@@ -51,7 +51,6 @@ __all__ = ["classify", "decode", "schemas"]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a schema raises that is none."""
-_GREATEST_TS = np.uint64(1 << 63)
 _HEAD, _HEAD_BYTES = r'(?s)^(?P<head>\{.*?),"(?:checksum|data|old)":', 4096
 """What a row begins with; no text in it has what follows, as quotes in texts are escaped."""
 _NOT_NAMES = frozenset(("database", "table", "type", "data", "old"))
@@ -85,9 +84,9 @@ def _records(values: pa.BinaryArray, options: MessageOptions, *, whole: bool) ->
 
 def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
     """Yield what records speak of."""
-    kinds, (commit_ts, whole) = records.column("type"), records.whole_numbers("commitTs")
+    kinds, (commit_ts, stamped) = records.column("type"), records.tsos("commitTs")
     records.require(kinds.are(CellKind.TEXT), "it has no type")
-    records.require(whole & (commit_ts < _GREATEST_TS), "its commitTs is not a TSO")
+    records.require(stamped, "its commitTs is not a TSO")
     rows = bits(pc.is_in(kinds.texts, pa.array(_KINDS)))
     yield from _lines_of_rows(records.among(rows), options)
     others = records.among(~rows)
@@ -113,7 +112,7 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
     )
     yield refused_lines(records, _NO_MESSAGE)
     sound = records.among(records.sound)
-    commit_ts = sound.whole_numbers("commitTs")[0].astype(np.int64)
+    commit_ts, _ = sound.tsos("commitTs")
     columns = [column.among(records.sound).texts for column in (spaces, names, claims)]
     claims_ = pc.if_else(pc.equal(columns[2], ""), pa.scalar(None, pa.string()), columns[2])
     alone = bits(pc.equal(sound.column("handleKeyOnly").texts, "true")) & bits(pc.is_null(claims_))
@@ -220,10 +219,9 @@ def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int6
     records.require(fit, lambda place: f"its type is {kinds.shown(place)}, and data and old do not fit that")
     for side, there in (("data", data), ("old", old)):
         records.require(~there | records.are_objects(side), f"its {side} is no row")
-    commit_ts, whole = records.whole_numbers("commitTs")
-    whole &= commit_ts < _GREATEST_TS
-    records.require(whole, lambda place: f"its commitTs {records.shown(place, 'commitTs')} is not a TSO")
-    return commit_ts.astype(np.int64), data, old
+    commit_ts, stamped = records.tsos("commitTs")
+    records.require(stamped, lambda place: f"its commitTs {records.shown(place, 'commitTs')} is not a TSO")
+    return commit_ts, data, old
 
 
 def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults) -> None:

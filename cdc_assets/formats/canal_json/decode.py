@@ -55,7 +55,6 @@ FILE_EXPANSION = 4
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
 TYPES = ("sqlType", "mysqlType")
 """Members that repeat what the schema file says, the latter in another order in each record (a map of Go's)."""
-_GREATEST_TS = np.uint64(1 << 63)
 
 
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: CanalJsonOptions) -> Decoded:
@@ -250,10 +249,10 @@ def _require_commit_ts(records: Records) -> None:
     """Refuse records with a commit-ts that is none; those without it are told when all are read."""
     given = records.kinds("_tidb") > CellKind.NULL
     _require(records, ~given | records.are_objects("_tidb"), ("_tidb",), "an object")
-    commit_ts, whole = records.whole_numbers("_tidb", "commitTs")
-    whole = whole & (commit_ts < _GREATEST_TS) | (records.kinds("_tidb", "commitTs") == CellKind.ABSENT)
+    _, sound = records.tsos("_tidb", "commitTs")
+    sound |= records.kinds("_tidb", "commitTs") == CellKind.ABSENT
     records.require(
-        ~given | whole, lambda place: f"its commitTs {records.shown(place, '_tidb', 'commitTs')} is not a TSO"
+        ~given | sound, lambda place: f"its commitTs {records.shown(place, '_tidb', 'commitTs')} is not a TSO"
     )
 
 
@@ -286,8 +285,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def _images(rows: Records, before: Marks) -> Images:
     kinds = rows.column("type")
-    commit_ts, whole = rows.whole_numbers("_tidb", "commitTs")
-    stamps = np.where(whole, commit_ts, 0).astype(np.int64)
+    stamps, _ = rows.tsos("_tidb", "commitTs")
     found = row_images(rows.messages + 1, stamps, np.ones(len(rows), bool), before)
     found.ops[: len(rows)][kinds.equal("UPDATE") & ~before] = Op.UPDATE
     found.ops[: len(rows)][kinds.equal("DELETE")] = Op.DELETE

@@ -48,8 +48,7 @@ from cdc_assets.types.families import MEMBERS
 
 __all__ = ["classify", "decode", "schemas"]
 
-_GREATEST_TS = np.uint64(1 << 63)
-_MOST_MILLISECONDS = np.uint64(1 << 45)
+_MOST_MILLISECONDS = 1 << 45
 _TROUBLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 """Exceptions a malformed row may raise."""
 
@@ -132,17 +131,15 @@ _NO_COMMIT_TS = "it has no commitTs, which the TiDB extension gives every row"
 
 def _require_stamps(records: Records, marks: Marks) -> tuple[Rows, Marks]:
     """Return the commit-ts of marks and others, and which of these have none but that of their millisecond."""
-    given = {name: records.whole_numbers("_tidb", name) for name in ("watermarkTs", "commitTs")}
-    es, whole = records.whole_numbers("es")
+    (mark, _), (commit_ts, _) = (records.tsos("_tidb", name) for name in ("watermarkTs", "commitTs"))
+    es, _ = records.tsos("es")
     clocked = ~marks & (records.kinds("_tidb", "commitTs") == CellKind.ABSENT)
-    clock = np.where(whole & (es < _MOST_MILLISECONDS), es << np.uint64(18), np.uint64(0))
-    (mark, is_mark), (commit_ts, is_stamp) = given["watermarkTs"], given["commitTs"]
-    stamps = np.select([marks & is_mark, clocked, ~marks & is_stamp], [mark, clock, commit_ts], np.uint64(0))
+    stamps = np.select([marks, clocked], [mark, np.where(es < _MOST_MILLISECONDS, es << 18, 0)], commit_ts)
     records.require(
-        (stamps > 0) & (stamps < _GREATEST_TS),
+        stamps > 0,
         lambda place: f"its {'watermarkTs' if marks[place] else 'es' if clocked[place] else 'commitTs'} is not a TSO",
     )
-    return np.where(records.sound, stamps, 0).astype(np.int64), clocked
+    return np.where(records.sound, stamps, 0), clocked
 
 
 def _unread(message: int, value: bytes, reason: str, options: MessageOptions) -> Classification:

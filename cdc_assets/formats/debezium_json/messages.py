@@ -47,7 +47,6 @@ __all__ = ["classify", "decode", "schemas"]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, StopIteration)
 """What a schema block or a key that is none raises."""
-_GREATEST_TS = np.uint64(1 << 63)
 _AFTER, _BEFORE = ("payload", "after"), ("payload", "before")
 _SIDES: Mapping[str, tuple[bool | None, bool]] = {"c": (False, True), "u": (None, True), "d": (True, False)}
 """Whether a row event has the image before it and the one after it; None for either."""
@@ -101,10 +100,9 @@ def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, n
         ),
     )
     records.require(schemas.are(CellKind.TEXT) & tables.are(CellKind.TEXT), "its db or table is not a text")
-    commit_ts, whole = records.whole_numbers(*source, "commit_ts")
-    whole &= commit_ts < _GREATEST_TS
-    records.require(whole, lambda place: f"its commit_ts {records.shown(place, *source, 'commit_ts')} is not a TSO")
-    return schemas.texts, tables.texts, np.where(whole, commit_ts, 0).astype(np.int64)
+    commit_ts, sound = records.tsos(*source, "commit_ts")
+    records.require(sound, lambda place: f"its commit_ts {records.shown(place, *source, 'commit_ts')} is not a TSO")
+    return schemas.texts, tables.texts, commit_ts
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
