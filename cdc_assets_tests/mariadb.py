@@ -70,6 +70,7 @@ class Server:
     home: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+    host: str = "127.0.0.1"
 
     @property
     def certificate(self) -> Path:
@@ -79,7 +80,7 @@ class Server:
     @property
     def uri(self) -> str:
         """Its address for whom reads all of it."""
-        return f"mysql://{USER}@127.0.0.1:{self.port}"
+        return f"mysql://{USER}@{self.host}:{self.port}"
 
     def run(self, *statements: str) -> None:
         """Run statements, one after the other, in one session."""

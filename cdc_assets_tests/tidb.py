@@ -30,6 +30,7 @@ class TidbStandIn:
         self.snapshots: set[int] = set()
         self.databases: set[str] = set()
         self.safe_point = 0
+        self.cluster = "7372143765832155000"
         self.asked: list[str] = []
         self._connect: Callable[..., Any] = pymysql.connect
 
@@ -111,6 +112,8 @@ class _Cursor:
             return [(connection.snapshot.encode(),)]
         if "LIKE 'tidb_snapshot'" in sql:
             return [(b"tidb_snapshot", b"")]
+        if "FROM mysql.tidb" in sql:
+            return [(tidb.cluster.encode(),)]
         if sql == "SELECT VERSION()":
             return [(b"8.0.11-TiDB-v8.5.4",)]
         if found := re.fullmatch(r"SHOW CREATE TABLE `((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", sql):

@@ -52,8 +52,8 @@ class RowDifference:
 class EqualRange:
     """A range of a table's key in which lake and source were equal: `low` <= the first key column < `high`, as texts.
 
-    None is no bound. The source was read as of `at`, 0 for the present then, and the lake in a snapshot. `columns` are
-    those that were compared; `kept_out` rows of the source were not.
+    None is no bound. The source was read as of `at`, 0 for the present then, and the lake in a snapshot. `source` and
+    `basis` are those of a `TableComparison`; `kept_out` rows of the source were not compared.
     """
 
     low: str | None
@@ -61,7 +61,8 @@ class EqualRange:
     at: Tso
     snapshot: int | None
     rows: int
-    columns: str
+    source: str
+    basis: str
     kept_out: int = 0
 
 
@@ -73,7 +74,9 @@ class TableComparison:
 
     `definitions` are sentences on columns of which source and feed say other lengths or defaults, which changes no row.
 
-    `at` is the TSO as of which the source was read, 0 for the present, `through` the fence of the lake then. Rows are
+    `source` tells the source from others, and `basis` says what of its rows was compared: what was found by another one
+    says nothing of these. `at` is the TSO as of which it was read, 0 for the present, `through` the fence of the lake
+    then. Rows are
     counted on both sides; `missing`, `extra` and `differing` count rows, `rows` are the first of them. `columns` are
     sentences on columns that differ, `left_out` says by column why its values are not compared, `losses` counts values
     that are equal but for a loss that the fidelity report names. `chosen` says which rows alone were compared, "" for
@@ -86,6 +89,8 @@ class TableComparison:
     table: TableId
     state: str
     reason: str = ""
+    source: str = ""
+    basis: str = ""
     at: Tso = 0
     through: Tso = 0
     snapshot: int | None = None

@@ -121,7 +121,8 @@ class Dump:
     `problems` says, by table, why it cannot be read; `warnings` are sentences about what is read all the same;
     `ignored` counts files without rows, by reason. Views and sequences have no rows and are left out. It is `rowless`
     if no table has a file of rows: all were empty, or only their schemas were dumped. It is of the `present` if what is
-    read are the tables as they are now, and not as of the TSO.
+    read are the tables as they are now, and not as of the TSO. `identity` tells it from those of other
+    servers, directories and files, as far as anything does.
     """
 
     uri: str
@@ -135,3 +136,4 @@ class Dump:
     finished: str = ""
     rowless: bool = False
     present: bool = False
+    identity: str = ""

@@ -47,7 +47,7 @@ from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.value_settings import masked_otherwise
+from cdc_assets.planning.value_settings import masked_otherwise, masks_of
 from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
@@ -141,14 +141,12 @@ def verify(
 
 
 def known_equal(pipeline: Planner, bare: TableComparison) -> TableComparison | None:
-    """Return what was recorded of a table if it was equal at the same snapshot of the lake, None otherwise."""
+    """Return what was recorded of a table if it was equal to the same source in the same snapshot, None otherwise."""
     before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
-    known = (
-        before is not None
-        and not before.earlier
-        and (before.state, before.snapshot, before.chosen) == (EQUAL, bare.snapshot, bare.chosen)
-    )
-    return before if known else None
+    if before is None or before.state != EQUAL or before.earlier:
+        return None
+    asked = (bare.source, bare.basis, bare.snapshot, bare.chosen)
+    return before if (before.source, before.basis, before.snapshot, before.chosen) == asked else None
 
 
 @dataclass
@@ -271,7 +269,14 @@ class _Proof:
     def _compared(self, life: Life, name: TableId, theirs: DumpTable | None) -> TableComparison:
         at = 0 if self.dump.present else self.at
         chosen = self.options.choice.text
-        bare = TableComparison(table=name, state=NOT_COMPARED, at=at, through=self.plan.checkpoint, chosen=chosen)
+        bare = TableComparison(
+            table=name,
+            state=NOT_COMPARED,
+            source=self.dump.identity,
+            at=at,
+            through=self.plan.checkpoint,
+            chosen=chosen,
+        )
         past = next((one for one in self.cut.taken if one.life == life), None) if self.cut is not None else None
         reason = self._unready(life, self.plan) if past is None or not self.options.cut else ""
         if self.cut is not None and past is not None and (self.options.cut or reason):
@@ -293,8 +298,6 @@ class _Proof:
             bare = replace(bare, snapshot=scan.snapshot_id)
             if not bare.cut and scan.progress != self.plan.applied[life].progress:
                 return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
-            if self.options.resume and (before := known_equal(self.pipeline, bare)) is not None:
-                return before
             pair = _TablePair(self, self.plan.history.lives[life], scan, theirs)
             is_large = scan.snapshot_id is not None and (scan.rows is None or scan.rows >= _SAMPLED)
             with self.lake.pinned(life, scan.snapshot_id or 0) if is_large else nullcontext():
@@ -427,10 +430,16 @@ class _TablePair:
         lake.forgotten = [(one, feed) for one in later if one.until]
         choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
         by_name, their_names = {mine.name: mine for mine, _ in pairs}, {mine.name: their.name for mine, their in pairs}
-        borders, compared_columns = lake.borders(key), ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
+        compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
+        masks = ", ".join(f"{name} {mask}" for name, mask in masks_of(own).items())
+        bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
+        before = known_equal(proof.pipeline, bare) if proof.options.resume and not columns.differences else None
+        if before is not None:
+            return before
+        borders = lake.borders(key)
         plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
-            equal = [one for one in self._equal_before(bare) if one.columns == compared_columns]
+            equal = list(self._equal_before(bare))
             plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
         source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second), choice.conditions, plan)
         source.forgotten = [(one, feed) for one in forgotten]
@@ -461,7 +470,7 @@ class _TablePair:
 
         earlier: Mapping[Tso, int] = {}
         if plan is not None:
-            rows, earlier = self._in_ranges(how, lake, source, plan, bare, compared_columns), plan.earlier
+            rows, earlier = self._in_ranges(how, lake, source, plan, bare), plan.earlier
         else:
             rows = how.run(lake, source)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
@@ -492,14 +501,14 @@ class _TablePair:
         source: _SourceSide,
         plan: RangePlan,
         bare: TableComparison,
-        columns: str,
     ) -> ComparedRows:
         """Compare the rows of the ranges that are not known to be equal, and record those that are."""
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
 
         def record(ranges: range, count: int) -> None:
             kept_out = source.kept_out[id(source.of_range[ranges])]
-            found = EqualRange(*plan.bounds(ranges), bare.at, bare.snapshot, count, columns, kept_out)
+            place = (*plan.bounds(ranges), bare.at, bare.snapshot)
+            found = EqualRange(*place, count, bare.source, bare.basis, kept_out)
             ledger.record_equal_range(name, self.history.life, found)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
@@ -516,6 +525,8 @@ class _TablePair:
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
         cuts = {cut.at for cut in self.proof.lake.cuts()}
         for one in ledger.equal_ranges(name, self.history.life):
+            if (one.source, one.basis) != (bare.source, bare.basis):
+                continue
             known = one.at not in cuts if one.at else not bare.at and one.snapshot == bare.snapshot
             if one.at == bare.at if bare.cut else known:
                 yield one

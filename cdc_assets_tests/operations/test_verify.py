@@ -240,6 +240,17 @@ def test_a_table_that_was_equal_is_not_read_again_when_resumed(
     assert not any(sql.startswith("SELECT `id`, `v` FROM") for sql in standing.asked)
 
 
+@pytest.mark.parametrize("where", ["at another address", "in other files"])
+def test_a_table_that_was_equal_to_another_source_is_compared_when_resumed(where: str, tmp_path: Path) -> None:
+    applied, first = Applied(CONFIGS[PARTITIONS]), tmp_path / "first"
+    assert {one.state for one in applied.compared(dumped_at(applied.final, first)).values()} == {EQUAL}
+    other = first if where == "in other files" else tmp_path / "other"
+    connect = dumped_at(applied.final, other)
+    next(other.glob("part.r.*.csv")).unlink()
+    found = applied.compared(connect, resume=True)
+    assert {name.table for name, one in found.items() if one.state == DIFFERENT} == {"r"}
+
+
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small tables be compared by ranges of their keys, as large ones are."""
@@ -251,6 +262,21 @@ class Interrupted(Exception):
     pass
 
 
+def interrupt(applied: Applied, source: Callable[[Tso], InitialSource], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the table of all types until its fourth range is read of the source."""
+    blocks = list[int]()
+
+    def say(table: TableId, side: str, rows: int) -> None:
+        blocks.append(rows if side == "source" else 0)
+        if side == "source" and sum(map(bool, blocks)) == 4:
+            raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applied, "say", say)
+        with pytest.raises(Interrupted):
+            applied.compared(source, str(TYPES), threads=1)
+
+
 @pytest.mark.usefixtures("ranges")
 def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
@@ -259,18 +285,9 @@ def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     applied = Applied(CONFIGS["A_all_types/csv-ts"], privacy_key={"env": "PRIVACY_KEY"})
     least = str(min(applied.rows_of(TYPES).column("id").to_pylist()))
     forget(applied.pipeline, MemoryForgetting(applied.lake), str(TYPES), [[least]], until=FOREVER)
-    standing, blocks = tidb(applied), list[int]()
+    standing = tidb(applied)
     source, count = read_by(mariadb, *standing.databases), applied.rows_of(TYPES).num_rows
-
-    def interrupt(table: TableId, side: str, rows: int) -> None:
-        blocks.append(rows if side == "source" else 0)
-        if side == "source" and sum(map(bool, blocks)) == 4:
-            raise Interrupted
-
-    with monkeypatch.context() as patched:
-        patched.setattr(applied, "say", interrupt)
-        with pytest.raises(Interrupted):
-            applied.compared(source, str(TYPES), threads=1)
+    interrupt(applied, source, monkeypatch)
     asked = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql]
     (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
     ledger, feed = applied.pipeline.ledger, applied.pipeline.settings.name
@@ -286,6 +303,21 @@ def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     assert (present.state, present.earlier, present.source_rows) == (EQUAL, {}, count)
     (anew,) = applied.compared(source, str(TYPES)).values()
     assert (anew.state, anew.earlier, anew.source_rows, anew.kept_out) == (EQUAL, {}, count, 1)
+
+
+@pytest.mark.usefixtures("ranges")
+@pytest.mark.parametrize("other", ["host", "cluster"])
+def test_ranges_that_were_equal_in_another_server_are_compared_when_resumed(
+    other: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    standing = tidb(applied)
+    interrupt(applied, read_by(mariadb, "types"), monkeypatch)
+    mariadb.run(f"DELETE FROM `types@{applied.final.ts}`.all_types ORDER BY id LIMIT 1")
+    standing.cluster = "another" if other == "cluster" else standing.cluster
+    server = replace(mariadb, host="localhost") if other == "host" else mariadb
+    (found,) = applied.compared(read_by(server, "types"), str(TYPES), resume=True).values()
+    assert (found.state, found.extra, found.earlier) == (DIFFERENT, 1, {})
 
 
 @pytest.mark.usefixtures("ranges")

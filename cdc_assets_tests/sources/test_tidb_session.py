@@ -67,6 +67,8 @@ class Tidb:
             return [(b"8.0.11-TiDB-v8.5.4",)]
         if "LIKE 'tidb_snapshot'" in sql:
             return [(b"tidb_snapshot", b"")]
+        if "mysql.tidb" in sql:
+            raise pymysql.err.OperationalError(1142, "SELECT command denied to user 'reader'@'%' for table 'tidb'")
         raise AssertionError(sql)
 
 

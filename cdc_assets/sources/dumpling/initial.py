@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from cdc_assets.errors import CdcError
 from cdc_assets.io.storage import Opener
@@ -38,6 +39,9 @@ class Directory:
         entries = tuple(sorted(self.reader.opener.entries()))
         if entries not in self._known:
             found = read_dump(self.reader.opener, self.stated, self.reader.options.timezone, entries)
+            files = [(path, size, etag) for path, size, etag, _ in entries]
+            digest = sha256(repr((self.reader.options, files)).encode()).hexdigest()
+            found = replace(found, identity=f"{self.uri} {digest}")
             self._known.clear()
             self._known[entries] = found
         return self._known[entries]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -54,7 +55,31 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], ra
         )
     warnings = () if session.is_tidb else (f"the server is {session.version}, {_QUIET}.",)
     present = not session.is_tidb or not at
-    return Dump(session.address.uri, at, tuple(tables), problems, warnings, {}, tuple(left_out), present=present)
+    identity = " ".join([session.address.uri, *_names_of_its_own(session)])
+    return Dump(
+        session.address.uri,
+        at,
+        tuple(tables),
+        problems,
+        warnings,
+        {},
+        tuple(left_out),
+        present=present,
+        identity=identity,
+    )
+
+
+def _names_of_its_own(session: Session) -> Iterator[str]:
+    """Yield what a server has been called since it was made: the same address may lead to another one later.
+
+    MySQL has `server_uuid`, MariaDB `server_uid`; the id of a cluster is in `mysql.tidb` since TiDB v9.0.
+    """
+    asked = ["SELECT @@server_uuid", "SELECT @@server_uid"]
+    if session.is_tidb:
+        asked = ["SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME = 'cluster_id'"]
+    for query in asked:
+        with suppress(InputError, BadSettings):  # it has none, or the user may not see it
+            yield from (_text(row[0]) for row in session.query(query))
 
 
 def _listed(session: Session) -> Iterator[tuple[TableId, str]]:
