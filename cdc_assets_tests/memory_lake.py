@@ -93,7 +93,7 @@ class MemoryLake:
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
         self.requested: dict[str, CutRequest] = {}
-        self.forgotten: dict[str, ForgottenKeys] = {}
+        self.forgotten: dict[object, ForgottenKeys] = {}
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
         self.pins: list[tuple[Life, int]] = []
@@ -254,7 +254,7 @@ class MemoryLake:
             case CutRequest(name):
                 self.requested[name] = decision
             case ForgottenKeys(name):
-                self.forgotten[name] = decision
+                self.forgotten[name, decision.part] = decision
 
     def remove_decision(self, decision: KeptDecision) -> None:
         match decision:
@@ -267,7 +267,7 @@ class MemoryLake:
             case CutRequest(name):
                 self.requested.pop(name, None)
             case ForgottenKeys(name):
-                self.forgotten.pop(name, None)
+                self.forgotten.pop((name, decision.part), None)
 
     def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
         return tuple(self.forgotten.values())

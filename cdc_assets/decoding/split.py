@@ -240,7 +240,7 @@ def without_forgotten(step: ApplyRows, split: Split) -> Split:
     decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
     rejects = tuple(shown[id(reject)] for reject in split.rejects)
     for known in step.kept_out:
-        if changes.num_rows:
+        if changes.num_rows and (not known.versions or (split.file.root, split.file.version) in known.versions):
             # Without commit-ts all rows of a window are at its end.
             at = step.hi if step.positions is not None else changes.column(position_column(changes))
             changes = changes.filter(pc.invert(forgotten_rows(changes, split.schema, known, at)))

@@ -143,8 +143,10 @@ def _key(changefeed: str, decision: KeptDecision) -> str:
             subject = _digest(pattern)
         case SettingsChange(pattern, since):
             subject = f"{_digest(pattern)}.{since}"
-        case CutRequest(name) | ForgottenKeys(name):
+        case CutRequest(name):
             subject = _digest(name)
+        case ForgottenKeys(name):
+            subject = _digest(repr((name, decision.part)))
         case SnapshotPin(life, snapshot_id, reader):
             subject = _digest(f"{format_identity(life)}.{snapshot_id}.{reader}")
     return f"{_PREFIXES[type(decision)]}{encoded(changefeed)}.{subject}"

@@ -23,7 +23,8 @@ class ForgottenKeys:
     `digests` are HMACs of the keys, told apart by the columns and collations in `form`; `seal` is the fingerprint of
     the key of these HMACs. The decision concerns the table of the source that was called `table` then, by its identity
     whatever it is called later, and every other one that has this name at some time. Of `lives` all rows from before
-    the decision were forgotten. `when` is ISO text in UTC.
+    the decision were forgotten. `when` is ISO text in UTC. A name may have several, one for each `part`: the same keys
+    as tables are told apart otherwise.
     """
 
     name: str
@@ -35,6 +36,11 @@ class ForgottenKeys:
     until: Tso = FOREVER
     who: str = ""
     when: str = ""
+
+    @property
+    def part(self) -> tuple[TableId, tuple[str, ...]]:
+        """What tells the decisions of one name apart: the table, and by what its keys are told apart."""
+        return self.table.folded, self.form
 
     def concerns(self, life: Life, names: Collection[TableId]) -> bool:
         """Return whether it is about a table of the source with these names."""
@@ -57,10 +63,15 @@ class ForgottenKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyDigests:
-    """Keys whose rows are left out: by their HMAC with `key`, the position through which they are."""
+    """Keys whose rows are left out: by their HMAC with `key`, the position through which they are.
+
+    `versions` are the directories and versions whose rows have such keys, none if all have: those of others are told
+    apart otherwise.
+    """
 
     key: bytes = field(repr=False)
     until: Mapping[str, Tso] = field(repr=False)
+    versions: frozenset[tuple[str, Tso]] = frozenset()
 
 
 def digest_key(seal: SealKey, table: TableId) -> bytes:

@@ -46,7 +46,7 @@ from cdc_assets.operations.log_rows import ABSENT, CHANGE_TYPE, LEAVES, PLACE
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
-from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
+from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.planning.value_settings import masks_of
 from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type
@@ -129,13 +129,13 @@ def explain(
 def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) -> str:
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
     schema, found = history.schema.in_lake, list[ForgottenKeys]()
-    for decision in forgotten_of(pipeline.forgotten, history):
-        versions = [(history.events[-1].at, history.schema)]
+    versions = [(("", history.events[-1].at), history.schema)]
+    for parts in by_name(forgotten_of(pipeline.forgotten, history)).values():
         try:
-            known = digests_of([decision], pipeline.masks.seal, history, versions)
+            known = digests_of(parts, pipeline.masks.seal, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
-        found += [decision for one in known if forgotten_rows(wanted, schema, one, 0)[0].as_py()]
+        found += [parts[0] for one in known if forgotten_rows(wanted, schema, one, 0)[0].as_py()]
     if not found:
         return ""
     names = ", ".join(f"{one.until_text} by {one.name}" for one in found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.operations.named import is_called
-from cdc_assets.planning.forgotten import form_at
+from cdc_assets.planning.forgotten import by_name, forgotten_of, form_at
 from cdc_assets.types.key_digests import key_digests
 
 if TYPE_CHECKING:
@@ -95,41 +95,41 @@ def keep_out(
         until,
         when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
-    known = next((one for one in pipeline.lake.forgotten_keys() if one.name == decision.name), None)
-    decision = decision if known is None else _with_former(decision, known)
+    decision = _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
     pipeline.lake.keep_decision(decision)
     return decision
 
 
-def _with_former(decision: ForgottenKeys, known: ForgottenKeys) -> ForgottenKeys:
-    """Return a decision that takes the place of one of the same name, with its keys: none is let in by that.
+def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
+    """Return a decision about a table beside those of the same name, or with the keys of the one whose place it takes.
 
-    Digests of another form are not known of the same keys: as many have to come. Raises BadSettings.
+    None of their keys is let in by that. Digests of another form are not known of the same keys: as many have to come.
+    Raises BadSettings.
     """
-    if known.table.folded != decision.table.folded:
-        raise BadSettings(f"{known.name} is a decision about {known.table}. Give this one another --decision.")
-    former = counted(len(known.digests), "key")
-    if decision.until < known.until:
-        raise BadSettings(
-            f"{known.name} keeps out {former} {known.until_text}, and {decision.until_text} would let rows of them in "
-            f"sooner. Take it back first, if that is meant (--undo {known.name})."
-        )
-    if (known.form, known.seal) != (decision.form, decision.seal):
-        if len(decision.digests) < len(known.digests):
+    if known and not forgotten_of(known, table):
+        raise BadSettings(f"{known[0].name} is a decision about {known[0].table}. Give this one another --decision.")
+    for one in known:
+        if decision.until < one.until:
             raise BadSettings(
-                f"{known.name} keeps out {former} by ({'; '.join(known.form)}), and {len(decision.digests):,} came to "
-                "take their place. Give all of them, as they are now."
+                f"{one.name} keeps out {counted(len(one.digests), 'key')} {one.until_text}, and {decision.until_text} "
+                f"would let rows of them in sooner. Take it back first, if that is meant (--undo {one.name})."
             )
-        return decision
-    if set(known.digests) <= set(decision.digests):
-        return decision
-    if known.until != decision.until:
+    same = next((one for one in known if (one.part, one.seal) == (decision.part, decision.seal)), None)
+    if same is not None:
+        if decision.until != same.until and not set(same.digests) <= set(decision.digests):
+            raise BadSettings(
+                f"{same.name} keeps out {counted(len(same.digests), 'key')} {same.until_text}, and not "
+                f"{decision.until_text}. Give the others another --decision."
+            )
+        digests, lives = {*same.digests, *decision.digests}, {*same.lives, *decision.lives}
+        return replace(decision, digests=tuple(sorted(digests)), lives=tuple(sorted(lives)))
+    whole = max(known, key=lambda one: len(one.digests), default=decision)
+    if len(decision.digests) < len(whole.digests):
         raise BadSettings(
-            f"{known.name} keeps out {former} {known.until_text}, and not {decision.until_text}. Give the others "
-            "another --decision."
+            f"{whole.name} keeps out {counted(len(whole.digests), 'key')} by ({'; '.join(whole.form)}), and "
+            f"{len(decision.digests):,} came to take their place. Give all of them, as they are now."
         )
-    digests, lives = {*known.digests, *decision.digests}, {*known.lives, *decision.lives}
-    return replace(decision, digests=tuple(sorted(digests)), lives=tuple(sorted(lives)))
+    return decision
 
 
 def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> ForgottenKeys:
@@ -138,15 +138,16 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     Those that were left out come with a rebuild. Raises BadSettings for a decision that there is not.
     """
     mine = [one for one in pipeline.lake.forgotten_keys() if is_called(table, (one.table, *one.lives))]
-    found = next((one for one in mine if one.name == name), None)
-    if found is None:
-        known = ", ".join(one.name for one in mine) or "none"
+    if not any(one.name == name for one in mine):
+        known = ", ".join(by_name(mine)) or "none"
         raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {known}.')
-    pipeline.lake.remove_decision(found)
     changefeed, now = pipeline.settings.name, time.time_ns() // 1_000_000 << 18
-    text = f"{counted(len(found.digests), 'key')} of {found.name} are no longer kept out"
-    life = found.lives[0]
-    pipeline.ledger.record_ddl(changefeed, life, now, found.table, "let in", text, StepResult(), run)
-    pipeline.ledger.forget_comparison(changefeed, found.table)
-    pipeline.ledger.forget_equal_ranges(changefeed, found.lives)
+    parts = by_name(pipeline.lake.forgotten_keys())[name]
+    for one in parts:
+        pipeline.lake.remove_decision(one)
+        pipeline.ledger.forget_comparison(changefeed, one.table)
+        pipeline.ledger.forget_equal_ranges(changefeed, one.lives)
+    found = max(parts, key=lambda one: len(one.digests))
+    text = f"{counted(len(found.digests), 'key')} of {name} are no longer kept out"
+    pipeline.ledger.record_ddl(changefeed, found.lives[0], now, found.table, "let in", text, StepResult(), run)
     return found

@@ -170,7 +170,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
                 None if table.state is not State.APPLIED else forecast(table.points, time.time()),
                 unfinished.get(str(table.name), ""),
-                tuple(one.text for one in forgotten if one.is_of(table.life, table.name)),
+                tuple(dict.fromkeys(one.text for one in forgotten if one.is_of(table.life, table.name))),
             )
             for table in tables
         ]

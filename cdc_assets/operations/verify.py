@@ -536,7 +536,7 @@ class _TablePair:
         proof, table = self.proof, self.history
         mine = forgotten_of(proof.pipeline.forgotten, table)
         schema = table.schema if key else replace(table.schema, key=())
-        return digests_of(mine, proof.pipeline.masks.seal, table, [(table.events[-1].at, schema)])
+        return digests_of(mine, proof.pipeline.masks.seal, table, [(("", table.events[-1].at), schema)])
 
     def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
         """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""

@@ -22,10 +22,11 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, RecoverTable, RenameTable, Step, TagTable
 from cdc_assets.model.table_history import TableHistory
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.types.key_digests import key_form
 
-__all__ = ["UnknownKeys", "digests_of", "forgotten_of", "form_at", "keeping_out", "undo_command"]
+__all__ = ["UnknownKeys", "by_name", "digests_of", "forgotten_of", "form_at", "keeping_out", "undo_command"]
 
 
 def forgotten_of(decided: Iterable[ForgottenKeys], table: TableHistory) -> tuple[ForgottenKeys, ...]:
@@ -82,43 +83,68 @@ def keeping_out(
         yield step
 
 
+def by_name(mine: Iterable[ForgottenKeys]) -> dict[str, list[ForgottenKeys]]:
+    """Return decisions by their names: one request of a person may be about keys in several forms."""
+    found: dict[str, list[ForgottenKeys]] = {}
+    for one in mine:
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
 def digests_of(
     mine: Sequence[ForgottenKeys],
     seal: SealKey | None,
     table: TableHistory,
-    schemas: Iterable[tuple[Tso, TableSchema]],
+    schemas: Iterable[tuple[tuple[str, Tso], TableSchema]],
 ) -> tuple[KeyDigests, ...]:
-    """Return the digests of decisions about a table, for rows with the columns of these versions.
+    """Return the digests of decisions about a table, for rows with the columns of these directories and versions.
 
     Raises UnknownKeys where the HMACs have another key, or rows are told apart otherwise than they are.
     """
-    found: dict[TableId, dict[str, Tso]] = {}
-    for one in mine:
-        if seal is None or seal.fingerprint != one.seal:
-            what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
-            reason = f"{_kept_out(one)}, and {what}: nobody can tell which rows these are"
-            raise UnknownKeys(reason, one, "give privacy_key as it was when they were forgotten")
-        until = found.setdefault(one.table.folded, {})
-        until |= {digest: max(one.until, until.get(digest, one.until)) for digest in one.digests}
-    for version, schema in schemas:
-        form = form_at(table, version, schema)
-        other = next((one for one in mine if one.form != form), None)
-        if other is not None:
-            raise UnknownKeys(
-                f"{_kept_out(other)} by ({'; '.join(other.form)}), and rows of version {version} are told apart by "
-                f"({'; '.join(form) or 'no key'}): nobody can tell which of them are meant",
-                other,
-                "forget them by the key as it is now, in place of the former one: cdc-assets forget "
-                f"{shlex.quote(str(table.last_name or table.life))} KEY --until … --decision {other.name}",
-            )
-    return tuple(KeyDigests(digest_key(seal, name), until) for name, until in found.items() if seal is not None)
+    found: dict[tuple[TableId, tuple[str, ...]], tuple[dict[str, Tso], set[tuple[str, Tso]]]] = {}
+    every = dict(schemas)
+    for place, schema in every.items():
+        form = form_at(table, place[1], schema)
+        for parts in by_name(mine).values():
+            one = _fitting(parts, seal, form, table, place[1])
+            until, versions = found.setdefault(one.part, ({}, set()))
+            until |= {digest: max(one.until, until.get(digest, one.until)) for digest in one.digests}
+            versions.add(place)
+    return tuple(
+        KeyDigests(digest_key(seal, name), until, frozenset(versions if versions != every.keys() else ()))
+        for (name, _), (until, versions) in found.items()
+        if seal is not None
+    )
 
 
-def _schemas_of(step: ApplyRows, table: TableHistory) -> Iterator[tuple[Tso, TableSchema]]:
+def _fitting(
+    parts: Sequence[ForgottenKeys], seal: SealKey | None, form: tuple[str, ...], table: TableHistory, version: Tso
+) -> ForgottenKeys:
+    """Return which of the decisions of one name has the keys of rows that are told apart by `form`, all of them."""
+    alike = [one for one in parts if one.form == form] or parts
+    if seal is None or all(one.seal != seal.fingerprint for one in alike):
+        what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
+        reason = f"{_kept_out(alike[0])}, and {what}: nobody can tell which rows these are"
+        raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
+    whole = max(parts, key=lambda one: len(one.digests))
+    known = [one for one in parts if (one.form, one.seal) == (form, seal.fingerprint)]
+    fitting = max(known, key=lambda one: len(one.digests), default=None)
+    if fitting is not None and len(fitting.digests) >= len(whole.digests):
+        return fitting
+    by = f"({'; '.join(form) or 'no key'})"
+    raise UnknownKeys(
+        f"{_kept_out(whole)} by ({'; '.join(whole.form)}), and rows of version {version} are told apart by {by}"
+        + (": nobody can tell which of them are meant" if fitting is None else f", by which {_count(fitting)} came"),
+        whole,
+        f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}",
+    )
+
+
+def _schemas_of(step: ApplyRows, table: TableHistory) -> Iterator[tuple[tuple[str, Tso], TableSchema]]:
     """Yield the columns by which a window's files are read, and those that its table has, of the source."""
-    for root, version in sorted({(file.root, file.version) for file in step.files}):
-        yield version, step.schemas[root, version][1]
-    yield from [(event.at, event.after) for event in table.events if event.at <= step.ddl][-1:]
+    for place in sorted({(file.root, file.version) for file in step.files}):
+        yield place, step.schemas[place][1]
+    yield from [(("", event.at), event.after) for event in table.events if event.at <= step.ddl][-1:]
 
 
 def _refuse_exchange(step: ExchangePartition, found: Sequence[ForgottenKeys]) -> None:
@@ -135,19 +161,27 @@ def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys]
     name = table.name_at(step.at)
     if name is None or table.names[0][0].folded == name.folded:
         return
-    for one in mine:
-        if one.table.folded == name.folded and table.life not in one.lives:
+    for parts in by_name(one for one in mine if one.table.folded == name.folded).values():
+        if not any(table.life in one.lives for one in parts):
             raise UnknownKeys(
-                f"it gets the name {name}, {_kept_out(one)}, and it may have had such rows before",
-                one,
-                f"forget the keys there, too: cdc-assets forget {shlex.quote(str(table.life))} KEY --until … "
-                f"--decision {one.name}",
+                f"it gets the name {name}, {_kept_out(parts[0])}, and it may have had such rows before",
+                parts[0],
+                f"forget the keys there, too: {_again(table.life, parts[0])}",
             )
 
 
+def _count(one: ForgottenKeys) -> str:
+    return counted(len(one.digests), "forgotten key")
+
+
 def _kept_out(one: ForgottenKeys) -> str:
-    count = len(one.digests)
-    return f"rows of {count:,} forgotten {'key' if count == 1 else 'keys'} are kept out of {one.table} ({one.name})"
+    return f"rows of {_count(one)} are kept out of {one.table} ({one.name})"
+
+
+def _again(table: TableId | Life, one: ForgottenKeys) -> str:
+    """Return the command by which the keys of a decision are forgotten as another table has them."""
+    until = "forever" if one.until == FOREVER else one.until
+    return f"cdc-assets forget {shlex.quote(str(table))} KEY… --until {until} --decision {one.name}"
 
 
 def undo_command(one: ForgottenKeys) -> str:

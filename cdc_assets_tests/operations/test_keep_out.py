@@ -252,12 +252,7 @@ def test_a_table_that_stands_is_held_before_it_gets_the_name(shop: Shop) -> None
 
 def test_a_key_of_another_type_holds_until_it_is_forgotten_by_that(shop: Shop) -> None:
     shop.forget("1")
-    key = {"ColumnName": "id", "ColumnType": "VARCHAR", "ColumnPrecision": "20", "ColumnNullable": "false",
-           "ColumnIsPk": "true"}  # fmt: skip
-    columns = [key, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}]
-    query = "ALTER TABLE `t` MODIFY COLUMN `id` VARCHAR(20)"
-    written = document("shop", "t", FIRST + 20, Query=query, Type=12, TableColumns=columns)
-    write_schema(shop.feed.bucket, written)
+    with_text_key(shop.feed, "t", FIRST + 20, "ALTER TABLE `t` MODIFY COLUMN `id` VARCHAR(20)", 12)
     shop.write(("I", FIRST + 21, "01", "another"), ("I", FIRST + 22, "1", "uno"), version=FIRST + 20)
     outcome = shop.apply(FIRST + 29)
     assert of(outcome).state is State.HELD
@@ -267,6 +262,65 @@ def test_a_key_of_another_type_holds_until_it_is_forgotten_by_that(shop: Shop) -
     shop.forget("1", name=decision.name)
     outcome = shop.apply(FIRST + 30)
     assert rows(shop.lake) == [("01", "another"), ("2", "two")]
+
+
+def with_text_key(feed: LittleFeed, name: str, at: int, query: str, kind: int) -> None:
+    key = {"ColumnName": "id", "ColumnType": "VARCHAR", "ColumnPrecision": "20", "ColumnNullable": "false",
+           "ColumnIsPk": "true"}  # fmt: skip
+    columns = [key, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}]
+    write_schema(feed.bucket, document("shop", name, at, Query=query, Type=kind, TableColumns=columns))
+
+
+def command_in(ways: Iterable[str], decision: ForgottenKeys) -> tuple[str, str]:
+    """Return the table and the moment of the command by which keys are forgotten as they are now."""
+    command = rf"cdc-assets forget (\S+) KEY… --until (\S+) --decision {decision.name}$"
+    found = re.search(command, "\n".join(ways), re.MULTILINE)
+    assert found is not None
+    return found[1].strip("'"), found[2]
+
+
+def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_with_another_key(shop: Shop) -> None:
+    shop.forget("1", "7", name="asked")
+    shop.feed.ddl("shop.old", FIRST + 10, "RENAME TABLE `t` TO `old`", 14)
+    with_text_key(shop.feed, "old", FIRST + 20, "ALTER TABLE `old` MODIFY COLUMN `id` VARCHAR(20)", 12)
+    shop.write(("U", FIRST + 21, "1", "uno"), ("I", FIRST + 22, "3", "tres"), table="shop.old", version=FIRST + 20)
+    held = of(shop.apply(FIRST + 29), "shop.old")
+    table, until = command_in(held.ways, *shop.lake.forgotten_keys())
+    assert (held.state, table, until) == (State.HELD, "shop.old", "forever")
+    with pytest.raises(BadSettings, match="1 came to take their place"):
+        shop.forget("1", table=table, name="asked")
+    shop.forget("1", "7", table=table, name="asked")
+    assert of(shop.apply(FIRST + 30), "shop.old").state is State.APPLIED
+    for lake in (shop.lake, shop.rebuilt()):
+        assert rows(lake) == [("2", "two"), ("3", "tres")]
+    let_in(shop.pipeline(), "shop.old", "asked")
+    assert shop.lake.forgotten_keys() == ()
+    assert rows(shop.rebuilt()) == [("1", "uno"), ("2", "two"), ("3", "tres")]
+
+
+def test_one_decision_keeps_keys_out_of_two_tables_of_its_name_that_have_different_keys(shop: Shop) -> None:
+    with_text_key(
+        shop.feed, "fresh", FIRST + 10, "CREATE TABLE `fresh` (`id` VARCHAR(20) PRIMARY KEY,`v` VARCHAR(40))", 3
+    )
+    shop.write(("I", FIRST + 11, "one", "1"), ("I", FIRST + 11, "two", "2"), table="shop.fresh", version=FIRST + 10)
+    shop.apply(FIRST + 12)
+    shop.forget("1", name="asked")
+    renamed = "RENAME TABLE `t` TO `old`, `fresh` TO `t`"
+    shop.feed.ddl("shop.old", FIRST + 20, renamed, 14)
+    with_text_key(shop.feed, "t", FIRST + 20, renamed, 14)
+    shop.write(("U", FIRST + 21, "one", "again"), ("I", FIRST + 22, "3", "tres"), version=FIRST + 20)
+    shop.write(("U", FIRST + 23, 1, "uno"), ("I", FIRST + 24, 4, "four"), table="shop.old", version=FIRST + 20)
+    held = of(shop.apply(FIRST + 29), "shop.t")
+    table, _ = command_in(held.ways, *shop.lake.forgotten_keys())
+    assert (held.state, table) == (State.HELD, f"shop.fresh@{FIRST + 10}")
+    shop.forget("one", table=table, name="asked")
+    outcome = shop.apply(FIRST + 30)
+    assert {one.state for one in outcome.tables} == {State.APPLIED}
+    for lake in (shop.lake, shop.rebuilt()):
+        assert rows(lake, "shop.fresh") == [("3", "tres"), ("two", "2")]
+        assert rows(lake) == [(2, "two"), (4, "four")]
+    let_in(shop.pipeline(), "shop.t", "asked")
+    assert shop.lake.forgotten_keys() == ()
 
 
 def test_the_decision_has_no_value_and_is_taken_back_by_name(shop: Shop) -> None:
