@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.decoding.split import key_ranges
+from cdc_assets.decoding.window import merge_reports
 from cdc_assets.model.masks import Mask
+from cdc_assets.model.reports import FileStats, KeyRange, Report
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -54,6 +56,25 @@ def test_every_value_is_within_the_range_of_all(kind: str, data: st.DataObject) 
 )
 def test_values_without_an_order_of_numbers_have_no_range(column: Column, values: list[Any]) -> None:
     assert ranges(column, values) == ()
+
+
+@given(st.permutations(range(3)), st.integers(1, 3))
+def test_blocks_of_a_file_are_one_with_no_range_that_one_of_them_does_not_tell(order: list[int], count: int) -> None:
+    blocks = [
+        FileStats("a", 9, "e", 2, 5, 7, {("x", "rule"): 1}, (KeyRange("id", "number", 1, 2),)),
+        FileStats("a", 9, "e", 3, 4, 6, {("x", "rule"): 1}, (KeyRange("id", "number", 8, 9),)),
+        FileStats("a", 9, "e", 1, None, None),  # nothing but records that do not fit
+    ]
+    chosen = [blocks[place] for place in order[:count]]
+    (file,) = merge_reports([Report(files=(one,)) for one in chosen], 0).files
+    read = [one for one in chosen if one.keys]
+    assert file.rows == sum(one.rows for one in chosen)
+    assert file.notes.get(("x", "rule"), 0) == len(read)
+    assert file.min_commit_ts == min((ts for one in read if (ts := one.min_commit_ts) is not None), default=None)
+    assert file.max_commit_ts == max((ts for one in read if (ts := one.max_commit_ts) is not None), default=None)
+    every = [key for one in read for key in one.keys]
+    ends = (min(one.low for one in every), max(one.high for one in every)) if len(every) == count else ()
+    assert [(one.low, one.high) for one in file.keys] == ([ends] if ends else [])
 
 
 def test_times_in_a_zone_and_without_one_are_of_two_units() -> None:
