@@ -14,6 +14,7 @@ import re
 # Dagster documents custom coordinators and exports their base only from here.
 from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
 from dagster._core.storage.dagster_run import DagsterRun
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 __all__ = [
     "ATTEMPT_TAG",
@@ -39,7 +40,7 @@ class TableSerializingRunCoordinator(QueuedRunCoordinator):
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:
         """Tag the run with its table, then queue it; runs without such a partition are queued as they are."""
         run = context.dagster_run
-        table = table_of(run.tags.get("dagster/partition", ""))
+        table = table_of(run.tags.get(PARTITION_NAME_TAG, ""))
         feeds = {key.path[0] for key in run.asset_selection or () if key.path[1:] in (["ddl"], ["dml"])}
         tags = {TABLE_TAG: table, CHANGEFEED_TAG: feeds.pop() if len(feeds) == 1 else None} if table else {}
         if new := {name: value for name, value in tags.items() if value and name not in run.tags}:

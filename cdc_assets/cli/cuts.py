@@ -150,15 +150,14 @@ def extract(
     """
     from cdc_assets.operations.change_files import write_extract
     from cdc_assets.operations.extract import extract as run
-    from cdc_assets.operations.moments import parse_moment
+    from cdc_assets.operations.moments import position_of
     from cdc_assets.operations.opening import open_pipeline
 
     target = target_of(given)
     lake = lake_of(target)
     settings = target.only("An extract concerns")
     with open_pipeline(settings, lake) as pipeline:
-        cuts = {one.name: one.at for one in pipeline.lake.cuts()}
-        found = run(pipeline, table, parse_moment(since, cuts), parse_moment(until, cuts), net=net)
+        found = run(pipeline, table, position_of(pipeline, since), position_of(pipeline, until), net=net)
         count = write_extract(found, out, kind, pairs(out_option, "--out-option"))
     if as_json:
         show_json({**found.description(), "rows": count, "file": f"changes.{kind}"})

@@ -66,7 +66,6 @@ def forget(
     from cdc_assets.operations.keep_out import let_in, parse_until
     from cdc_assets.operations.keys import parse_keys
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
-    from cdc_assets.operations.status import lake_cuts
     from cdc_assets.report.forgetting import forget_json, forget_lines
 
     target = target_of(given)
@@ -92,8 +91,7 @@ def forget(
                 click.echo(f"{undo}: {counted(len(ended.digests), 'key')} of {ended.table} let in from now on")
                 click.echo("  what was left out comes with a rebuild")
             return DONE
-        cuts = {cut.name: cut.at for cut in lake_cuts(lake).get(settings.name, ())} if until else {}
-        through = None if until is None else parse_until(until, cuts)
+        through = None if until is None else parse_until(pipeline, until)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
         report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, decision)
     if as_json:

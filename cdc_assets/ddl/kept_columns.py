@@ -86,7 +86,7 @@ def lasting(
     """
     kept = {column.name.lower(): column for column in before.columns if column.kept}
     known = set(kept)
-    names = {column.origin or column.name: column.name for column in before.columns if not column.kept}
+    names = {column.source_name: column.name for column in before.columns if not column.kept}
     for change in changes:
         if keep and isinstance(change, DropColumn):
             gone = before.column(names.pop(change.name))
@@ -123,7 +123,7 @@ def lasting(
 def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
     """Return the first kept column of that name whose type fits."""
     for old in kept.values():
-        same = (old.origin or old.name).lower() == new.name.lower()
+        same = old.source_name.lower() == new.name.lower()
         if (
             same
             and arrow_type(old) == arrow_type(new)
@@ -189,7 +189,7 @@ def _in_order(changes: Sequence[SchemaChange], order: tuple[str, ...]) -> list[S
 def first_lives(schema: TableSchema, at: Tso) -> tuple[ColumnLife, ...]:
     """Return the lives of the columns of a table that begins at a position."""
     return tuple(
-        ColumnLife(column.name, column.origin or column.name, min(at, column.kept or at), column.kept or None)
+        ColumnLife(column.name, column.source_name, min(at, column.kept or at), column.kept or None)
         for column in schema.stored
     )
 
@@ -202,7 +202,7 @@ def column_lives(
     A column that was renamed has its new name in all of its lives, and in the newest one also as the source's.
     """
     renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
-    live = {column.name: column.origin or column.name for column in after.stored if not column.kept}
+    live = {column.name: column.source_name for column in after.live}
     found: list[ColumnLife] = []
     for life in lives:
         name = renames.get(life.column, life.column)

@@ -57,13 +57,10 @@ def tracked(step: ApplyRows) -> tuple[str, ...] | None:
     """
     rule = step.history
     if rule is None or not (rule.track or rule.track_except):
-        every = (column.name for column in step.schema.stored if not column.kept)
-        return tuple(every) if step.is_repair else None
+        return tuple(column.name for column in step.schema.live) if step.is_repair else None
     named = {name.lower() for name in (rule.track or rule.track_except)}
     return tuple(
-        column.name
-        for column in step.schema.stored
-        if not column.kept and ((column.origin or column.name).lower() in named) == bool(rule.track)
+        column.name for column in step.schema.live if (column.source_name.lower() in named) == bool(rule.track)
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus
+from dagster._core.storage.tags import PARTITION_NAME_TAG, SENSOR_NAME_TAG
 from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
@@ -30,7 +31,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, last_tso, wall_clock_ms
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.moments import parse_moment
+from cdc_assets.operations.moments import position_of
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.run_batches import backoff_seconds
 from cdc_assets.settings.extracts import ExtractSettings
@@ -48,7 +49,6 @@ _FAILED_RUNS = 1000
 """Failed runs that a tick looks at."""
 
 _FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-_SENSOR_TAG, _PARTITION_TAG = "dagster/sensor_name", "dagster/partition"
 
 
 class ExtractConfig(dg.Config):
@@ -81,8 +81,7 @@ def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             raise dg.Failure(f"{config.format} is no format; expected {', '.join(FORMATS)}.", allow_retries=False)
 
         def written(pipeline: Pipeline) -> dict[str, object]:
-            cuts = {one.name: one.at for one in pipeline.lake.cuts()}
-            moments = (parse_moment(text, cuts) for text in (config.since, config.until))
+            moments = (position_of(pipeline, text) for text in (config.since, config.until))
             found = extract(pipeline, config.table, *moments, net=config.net)
             return {**found.description(), "rows": write_extract(found, config.out, config.format, {})}
 
@@ -205,7 +204,7 @@ def _due(instance: dg.DagsterInstance, sensor: str, missing: Sequence[_Window]) 
         data = backfill.asset_backfill_data
         subsets = {} if data is None else data.target_subset.partitions_subsets_by_asset_key
         busy |= {(asset, key) for asset, subset in subsets.items() for key in subset.get_partition_keys()}
-    failed = dg.RunsFilter(statuses=_FAILED, tags={_SENSOR_TAG: sensor})
+    failed = dg.RunsFilter(statuses=_FAILED, tags={SENSOR_NAME_TAG: sensor})
     failures, failed_at, now = Counter[_Window](), dict[_Window, float](), time.time()
     for record in instance.get_run_records(failed, limit=_FAILED_RUNS):  # newest first
         for window in _written_by(record.dagster_run):
@@ -219,7 +218,7 @@ def _due(instance: dg.DagsterInstance, sensor: str, missing: Sequence[_Window]) 
 
 
 def _written_by(run: dg.DagsterRun) -> Iterator[_Window]:
-    key = run.tags.get(_PARTITION_TAG)
+    key = run.tags.get(PARTITION_NAME_TAG)
     if key is not None:
         yield from ((asset, key) for asset in run.asset_selection or ())
 

@@ -106,8 +106,7 @@ def _forgotten(
 ) -> ForgetReport:
     from cdc_assets.lake.forget import LakeForgetting  # it loads PyIceberg's readers, which no code location needs
 
-    cuts = {one.name: one.at for one in pipeline.lake.cuts()} if config.until else {}
-    until = parse_until(config.until, cuts) if config.until else None
+    until = parse_until(pipeline, config.until) if config.until else None
     lake, say = LakeForgetting(pipeline.lake), context.log.info
     return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision)
 

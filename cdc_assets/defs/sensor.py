@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
@@ -186,7 +187,7 @@ class _Underway:
                     found = replace(found, tables=found.tables | tables)
                 else:
                     found = replace(found, left_out=left if found.left_out is None else found.left_out & left)
-            elif key := run.tags.get("dagster/partition"):
+            elif key := run.tags.get(PARTITION_NAME_TAG):
                 try:
                     partitions = (*found.partitions, parse_partition_key(key))
                 except BadSettings:

@@ -60,9 +60,8 @@ class _Check:
         self.mirror_rows = "" if mirror is None else session.name(mirror.identifier)
         self.mirror_name = "" if mirror is None else str(mirror.name)
         lives = [life.column for life in parse_lives(properties)]
-        live = [column for column in schema.stored if not column.kept]
         self.came_back = {name for name in lives if lives.count(name) > 1}  # older changes have what they held then
-        self.columns = [(one.name, one.origin or one.name) for one in live]
+        self.columns = [(column.name, column.source_name) for column in schema.live]
         self.forms = [key_form(schema.column(name), quoted(name)) for name in schema.key]
 
     def of_states(self) -> list[str]:

@@ -60,7 +60,7 @@ def _overlaps(scan: TableScan, since: Tso, schema: TableSchema) -> list[str]:
 
 
 def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSchema) -> list[str]:
-    live = [(column.name, column.origin or column.name) for column in schema.stored if not column.kept]
+    live = [(column.name, column.source_name) for column in schema.live]
     mine, theirs = ([pair[side] for pair in (*live, (COMMIT_TS, COMMIT_TS))] for side in (0, 1))
     states = _together(scan, f"{COMMIT_TS} > {since} AND {END_TS} IS NULL", mine)
     rows = _together(mirror, f"{COMMIT_TS} > {since}", theirs).rename_columns(mine)

@@ -80,6 +80,11 @@ class Column:
     mask: Mask | None = None
 
     @property
+    def source_name(self) -> str:
+        """The name that the source knows it by."""
+        return self.origin or self.name
+
+    @property
     def hidden(self) -> bool:
         """Return whether it belongs to an expression index: schema files list it, rows and queries never have it."""
         return self.virtual and is_hidden_name(self.name)
@@ -126,7 +131,7 @@ ReadColumn = Callable[[str, str, Mapping[str, str]], Column]
 
 def _decoding(column: Column) -> tuple[object, ...]:
     return (
-        column.origin or column.name,
+        column.source_name,
         column.type,
         column.unsigned,
         column.precision if column.type in ("DECIMAL", "BIT", "TINYINT") else None,
@@ -209,6 +214,16 @@ class TableSchema:
     def stored(self) -> tuple[Column, ...]:
         """The columns of the lake table: all but virtual generated ones."""
         return tuple(column for column in self.columns if not column.virtual)
+
+    @property
+    def live(self) -> tuple[Column, ...]:
+        """The columns of the lake table that the source has, too."""
+        return tuple(column for column in self.stored if not column.kept)
+
+    @property
+    def lake_names(self) -> dict[str, str]:
+        """The names in the lake of the columns that the source has, by its names."""
+        return {column.source_name: column.name for column in self.live}
 
     @property
     def exact(self) -> frozenset[str]:

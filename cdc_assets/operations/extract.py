@@ -29,11 +29,7 @@ from cdc_assets.formats import POSITION, Op
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.steps import (
-    ApplyRows,
-    HoldTable,
-    Step,
-)
+from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.feed_changes import FeedChanges
 from cdc_assets.operations.log_rows import LOG, all_leave, in_order, in_source_names, no_log_rows, of_source

@@ -223,7 +223,7 @@ class FeedChanges:
         else:
             leaves = pa.repeat(pa.scalar(True), mine.rows.num_rows)
             other = other.filter(_where(theirs, step.predicate))
-        names = {column.origin or column.name: column.name for column in mine.schema.stored if not column.kept}
+        names = mine.schema.lake_names
         other = other.rename_columns([names.get(name, name) for name in other.column_names])
         columns = [
             other.column(field.name).cast(field.type)

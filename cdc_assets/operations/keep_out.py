@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.moments import parse_moment
+from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.forgotten import by_name, forgotten_of, form_at
 from cdc_assets.types.key_digests import key_digests
@@ -39,9 +39,9 @@ _MOST = 10_000
 """Digests are kept in properties of a namespace, which every look reads."""
 
 
-def parse_until(text: str, cuts: Mapping[str, Tso]) -> Tso:
-    """Return the position through which rows are kept out: `forever`, or a moment as `parse_moment` takes it."""
-    return FOREVER if text == "forever" else parse_moment(text, cuts)
+def parse_until(pipeline: Pipeline, text: str) -> Tso:
+    """Return the position through which rows are kept out: `forever`, a TSO, a time or a cut."""
+    return FOREVER if text == "forever" else position_of(pipeline, text)
 
 
 def keep_out(

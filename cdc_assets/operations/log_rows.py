@@ -52,7 +52,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 def of_source(schema: TableSchema) -> TableSchema:
     """Return the columns that the source has, by its names."""
-    names = {column.name: column.origin or column.name for column in schema.columns}
+    names = {column.name: column.source_name for column in schema.columns}
     columns = (replace(column, name=names[column.name], origin="") for column in schema.columns if not column.kept)
     return replace(schema, columns=tuple(columns), key=tuple(names[name] for name in schema.key)).in_lake
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.tso import Tso, last_tso
 
-__all__ = ["parse_moment"]
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["parse_moment", "position_of"]
 
 _MS = timedelta(milliseconds=1)
+
+
+def position_of(pipeline: Pipeline, text: str) -> Tso:
+    """Return the position that a text means, which may be a cut of the changefeed. Raises BadSettings."""
+    return parse_moment(text, {cut.name: cut.at for cut in pipeline.lake.cuts()})
 
 
 def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:

@@ -178,8 +178,8 @@ def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:
         columns[PLACE] = pa.repeat(pa.scalar(place), len(images))
     absent = []
     for column in step.schema.stored:
-        number = None if column.kept else names.get(column.origin or column.name)
-        if number is None and not column.kept and (column.origin or column.name) in unequal.left_out:
+        number = None if column.kept else names.get(column.source_name)
+        if number is None and not column.kept and column.source_name in unequal.left_out:
             absent.append(column.name)
         values = [None if number is None else row[number] for _, row in images]
         columns[column.name] = pa.array(values, arrow_type(column))
@@ -219,7 +219,7 @@ def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> Une
     directed = [(mine, -1) if mine is not None else (theirs, 1) for mine, theirs in unequal.rows]
     wanted = list(dict.fromkeys(row for row, _ in directed if row is not None))
     names = [column.name for column in unequal.columns]
-    own = {column.origin or column.name: column.name for column in step.schema.stored if not column.kept}
+    own = step.schema.lake_names
     of_mirror = _counts(lake.scan(step.life.source), unequal.columns, wanted, names)
     of_log = _counts(lake.scan(step.life), unequal.columns, wanted, [own[name] for name in names], CHANGE_TYPE)
     spare = {row: in_log - there for row, there, in_log in zip(wanted, of_mirror, of_log, strict=True)}

@@ -639,7 +639,7 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     files, so after a restart rows from before a reordering lie in the directory of after it.
     """
     live = (column for column in now.columns if not column.kept)
-    present = {column.origin or column.name: (place, column) for place, column in enumerate(live)}
+    present = {column.source_name: (place, column) for place, column in enumerate(live)}
     if any(column.name not in present for column in own.columns):
         return own
     columns = [

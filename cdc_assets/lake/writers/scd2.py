@@ -251,7 +251,7 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
                 )
             if step.partitioned:
                 refuse_undated(target.session.spark.read.table(target.name).where(_OPEN), [step.predicate], step)
-            of = {column.origin or column.name: column.name for column in step.schema.stored if not column.kept}
+            of = step.schema.lake_names
             entering = rows.entering.select(
                 *(sql.col(quoted(name)).alias(of.get(name, name)) for name in rows.entering.columns)
             )
