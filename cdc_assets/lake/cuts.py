@@ -22,6 +22,7 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.times import iso_now, iso_time, parse_iso_time
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ class LakeCuts:
 
         Repeated, it does nothing. A crash in between leaves the request, by which the next run does the rest.
         """
-        now = datetime.now(timezone.utc)
-        cut = Cut(request.name, request.at, now.isoformat(timespec="seconds"), tuple(tables))
+        cut = Cut(request.name, request.at, iso_now(), tuple(tables))
         if not self._has(cut.name):
             file = self.table.write(cut.name, [_rows(cut)])
             try:
@@ -110,10 +110,10 @@ class LakeCuts:
         """List the snapshots that tags have now, where these were made anew without some rows; return such cuts."""
         remade = []
         for cut in self.read():
-            now, tagged = datetime.now(timezone.utc), self.tagged(cut.name)
+            tagged = self.tagged(cut.name)
             other = {one.life: tagged[one.life][0] for one in cut.taken if one.life in tagged}
             tables = tuple(
-                replace(one, snapshot_id=other[one.life], forgotten=now.isoformat(timespec="seconds"))
+                replace(one, snapshot_id=other[one.life], forgotten=iso_now())
                 if other.get(one.life, one.snapshot_id) != one.snapshot_id
                 else one
                 for one in cut.tables
@@ -161,7 +161,7 @@ def _rows(cut: Cut) -> pa.Table:
         _PART: cut.name,
         "position": cut.at,
         "position_time": datetime.fromtimestamp((cut.at >> 18) / 1000, timezone.utc),
-        "made_at": datetime.fromisoformat(cut.made),
+        "made_at": parse_iso_time(cut.made),
     }
     rows = [
         {
@@ -172,7 +172,7 @@ def _rows(cut: Cut) -> pa.Table:
             "snapshot_id": one.snapshot_id,
             "applied_ts": one.applied_ts,
             "left_out": one.why_not,
-            "forgotten_at": datetime.fromisoformat(one.forgotten) if one.forgotten else None,
+            "forgotten_at": parse_iso_time(one.forgotten) if one.forgotten else None,
         }
         for one in cut.tables
     ]
@@ -190,9 +190,9 @@ def _parse(rows: pa.Table) -> Cut:
             row["snapshot_id"],
             row["applied_ts"],
             row["left_out"] or "",
-            row["forgotten_at"].isoformat(timespec="seconds") if row["forgotten_at"] is not None else "",
+            iso_time(row["forgotten_at"]) if row["forgotten_at"] is not None else "",
         )
         for row in found
         if row["identity"] is not None
     )
-    return Cut(first[_PART], first["position"], first["made_at"].isoformat(timespec="seconds"), tables)
+    return Cut(first[_PART], first["position"], iso_time(first["made_at"]), tables)

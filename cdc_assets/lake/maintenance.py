@@ -32,6 +32,7 @@ from cdc_assets.lake.tables import Lake
 from cdc_assets.model.cuts import SnapshotPin
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def _retried(action: Callable[[], int]) -> int:
 
 
 def _is_stale(pin: SnapshotPin) -> bool:
-    return datetime.now(timezone.utc) - datetime.fromisoformat(pin.when) > _PINNED
+    return datetime.now(timezone.utc) - parse_iso_time(pin.when) > _PINNED
 
 
 def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Lake:
     @contextmanager
     def pinned(self, life: Life, snapshot_id: int) -> Iterator[None]:
         """Keep a snapshot from expiring while it is read; that of a reader that is killed is kept for a day."""
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = iso_now()
         pin = SnapshotPin(life, snapshot_id, uuid.uuid4().hex, now)
         self.keep_decision(pin)
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
 from cdc_assets.model.landing_commands import release_command
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import message_schema
 
@@ -37,7 +37,7 @@ class DecidedBy:
     @classmethod
     def now(cls, who: str = "") -> DecidedBy:
         """Return somebody who decides now."""
-        return cls(who, datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        return cls(who, iso_now())
 
 
 def release(

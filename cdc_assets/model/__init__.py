@@ -34,6 +34,7 @@ Imports nothing but the standard library.
     table_filter      TiDB's table filter: patterns of names in a changefeed's configuration
     table_history     the events of a table's life, and the names it held
     tickets           work that takes several commits, while it is under way
+    times             times as texts
     tso               timestamps of TiDB's oracle
     window_metrics    what a committed window did to its table, and the lag of its newest change
     wording           numbers and places in sentences

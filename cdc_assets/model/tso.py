@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
+from cdc_assets.model.times import iso_time
+
 __all__ = ["FOREVER", "Tso", "last_tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
 
 Tso = int
@@ -36,8 +38,7 @@ def seconds_behind(tso: Tso, now: float) -> float:
 
 def tso_time(tso: Tso) -> str:
     """Return the wall-clock time of a TSO as ISO text in UTC, to the millisecond."""
-    moment = dt.datetime.fromtimestamp(wall_clock_ms(tso) / 1000, dt.timezone.utc)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return iso_time(dt.datetime.fromtimestamp(wall_clock_ms(tso) / 1000, dt.timezone.utc))
 
 
 def last_tso(ms: int) -> Tso:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.gaps import CompletePattern, is_complete, pattern_of
 from cdc_assets.model.progress import Gap
 from cdc_assets.model.reports import StepResult
+from cdc_assets.model.times import iso_now
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.report.tables import incomplete_tables
 
@@ -31,7 +31,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
     Raises BadSettings, with nothing recorded, for a pattern that matches no incomplete table.
     """
     said = {one.pattern for one in pipeline.lake.said_complete()}
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = iso_now()
 
     def keep(history: History) -> None:
         lacking = {gap.life for table in history.lives.values() for _, gap in table.gaps if isinstance(gap, Gap)}

@@ -37,6 +37,7 @@ from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import Ticket
+from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
@@ -228,8 +229,8 @@ def _forgotten(
         table=found.name,
         keys=found.count,
         run=run,
-        begun=started.isoformat(timespec="seconds"),
-        ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        begun=iso_time(started),
+        ended=iso_now(),
         removed=tuple(removed),
         searched=searched,
         records=records,

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from cdc_assets.model.forgetting import ForgottenKeys, digest_key
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.moments import position_of
@@ -93,7 +93,7 @@ def keep_out(
         seal.fingerprint,
         tuple(digests),
         until,
-        when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        when=iso_now(),
     )
     decision = _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
     pipeline.lake.keep_decision(decision)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.tso import Tso, last_tso
 
 if TYPE_CHECKING:
@@ -33,12 +34,11 @@ def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:
     if text.isdigit() and len(text) != len("20260131"):
         return int(text)
     try:
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text)
+        moment = parse_iso_time(text)
     except ValueError:
         known = f", or a cut of {', '.join(sorted(cuts))}" if cuts else ""
         raise BadSettings(
             f'"{text}" is no moment; expected a TSO, a time such as 2026-01-31, 2026-01-31T13:45:00 or '
             f"2026-01-31T13:45:00+02:00{known}."
         ) from None
-    utc = moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment
-    return last_tso((utc - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MS)
+    return last_tso((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MS)

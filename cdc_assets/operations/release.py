@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
@@ -19,6 +18,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.planning.value_settings import ValueSettings
@@ -52,7 +52,7 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
     _, before = pipeline.plan(listing, {key: one for key, one in releases.items() if key not in known})
     life = _held_life(pipeline, before, table, version)
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = iso_now()
     one = Release(life, version, way, text.strip(), who, now)
     _, after = pipeline.plan(listing, {**releases, (life, version): one})
     mine = (step for step in after.steps if step.life.source == life)
@@ -143,7 +143,7 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pl
             f"{table} was read with the settings of now, as far as its values depend on any: there is nothing to "
             "release. Change the settings first."
         )
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = iso_now()
     pipeline.lake.keep_decision(SettingsChange(pattern, since, before, who, now))
     return pipeline.plan(listing)[1]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Protocol
 
 from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress, State
+from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.outcome import TableOutcome
@@ -50,7 +50,7 @@ def plan_cut(
     applied, checkpoint = planned.applied, planned.checkpoint
     earlier = [*(one.at for one in lake.cuts()), *(one.at for one in lake.cut_requests())]
     at = cut_position(applied, checkpoint, (one for one in earlier if one <= checkpoint), wanted)
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = iso_now()
     request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now)
     incomplete = {life: gap_text(gap, life, planned.history.lives[life].base) for life, gap in _gaps(planned, at)}
     behind = dict.fromkeys(planned.behind, f"it is applied beyond the checkpoint {checkpoint} of the changefeed")

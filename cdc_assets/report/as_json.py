@@ -6,6 +6,7 @@ import base64
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from cdc_assets.model.times import iso_time
 from cdc_assets.report.findings import grouped
 
 if TYPE_CHECKING:
@@ -53,4 +54,4 @@ def record_json(changefeed: str, row: QuarantinedRow) -> dict[str, Any]:
     """Return a quarantined record as plain JSON values, its bytes in base64."""
     fields = {**dataclasses.asdict(row), "changefeed": changefeed, "identity": str(row.life), "table": str(row.table)}
     del fields["life"]
-    return {**fields, "raw": base64.b64encode(row.raw).decode(), "quarantined_at": row.quarantined_at.isoformat()}
+    return {**fields, "raw": base64.b64encode(row.raw).decode(), "quarantined_at": iso_time(row.quarantined_at)}

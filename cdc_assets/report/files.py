@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cdc_assets.model.times import iso_time
 from cdc_assets.model.tso import Tso, tso_time
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def file_texts(changefeed: str, entries: Iterable[FileEntry]) -> list[FileText]:
             tso_time(entry.max_commit_ts) if entry.max_commit_ts else "",
             entry.run,
             entry.snapshot,
-            dt.datetime.fromtimestamp(entry.read_at, dt.timezone.utc).isoformat(" ", "seconds"),
+            iso_time(dt.datetime.fromtimestamp(entry.read_at, dt.timezone.utc)),
         )
         for entry in ordered
     ]

@@ -274,7 +274,7 @@ def test_a_tick_shows_what_waits_after_a_failed_run_until_it_is_tried_again(watc
     watched.tables(2)
     (config,) = watched.asked()
     failed(watched, config, "s.t9: a hold\ns.t1: line 7 is not an INT")
-    again = "2 tables wait after a failed run, retried at 2026-03-31 00:00:03.000Z: s.t1: line 7 is not an INT"
+    again = "2 tables wait after a failed run, retried at 2026-03-31T00:00:03.000Z: s.t1: line 7 is not an INT"
     messages = [why(watched.tick(20)) for _ in range(2)]
     assert all(again in sentence for sentence in messages), messages
     watched.feed.publish(FIRST + 20)

@@ -48,7 +48,7 @@ def test_tables_are_listed_with_their_rows_by_estimate(directory: Path) -> None:
     assert (orders.table, orders.key, orders.columns, orders.files) == ("shop.orders", ("id",), 2, 3)
     assert orders.rows == pytest.approx(1000, rel=0.1)
     assert (empty.rows, empty.files) == (0, 0)
-    assert f"tables as of TSO {AT} (2022-06-28 09:49:54.584Z)" in next(dump_lines(found))
+    assert f"tables as of TSO {AT} (2022-06-28T09:49:54.584Z)" in next(dump_lines(found))
 
 
 Damage = Callable[[Path], object]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import csv
-import datetime as dt
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.offsets import Partition
+from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
 from cdc_assets.sources.topics.archive.named import (
@@ -143,10 +143,9 @@ def _milliseconds(value: Any) -> int | None:
     if isinstance(value, int):
         return value
     try:
-        moment = dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        return int(parse_iso_time(str(value)).timestamp() * 1000)
     except ValueError:
         return None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
 
 
 LAYOUT = Aiven()
