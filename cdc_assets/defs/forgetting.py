@@ -5,6 +5,7 @@ come from a file, or from an environment variable of the process that runs the j
 """
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -89,7 +90,7 @@ def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     return source.job(job_name, forget_rows, description)
 
 
-def _keys(config: ForgetConfig, options: dict[str, Any]) -> list[list[str]]:
+def _keys(config: ForgetConfig, options: dict[str, Any]) -> Sequence[Sequence[str]]:
     """Return the keys, read where the job runs. Raises BadSettings where there are none."""
     if config.keys_variable:
         if config.keys_variable not in os.environ:
@@ -102,7 +103,7 @@ def _keys(config: ForgetConfig, options: dict[str, Any]) -> list[list[str]]:
 
 
 def _forgotten(
-    context: dg.OpExecutionContext, config: ForgetConfig, pipeline: LakePipeline, keys: list[list[str]]
+    context: dg.OpExecutionContext, config: ForgetConfig, pipeline: LakePipeline, keys: Sequence[Sequence[str]]
 ) -> ForgetReport:
     from cdc_assets.lake.forget import LakeForgetting  # it loads PyIceberg's readers, which no code location needs
 

@@ -25,6 +25,7 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 from cdc_assets.io.drivers import file_system
+from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.wording import counted
 
 __all__ = [
@@ -137,7 +138,11 @@ class Opener:
             except (FileNotFoundError, BadSettings, StorageUnavailable):
                 raise
             except Exception as error:
-                if isinstance(error, (PermissionError, NotADirectoryError)) or _is_refusal(error):
+                if isinstance(error, NotADirectoryError):
+                    raise BucketMissing(
+                        f"{where} is no directory: it is a file, or lies below one. Name a directory.", file=where
+                    ) from None
+                if isinstance(error, PermissionError) or _is_refusal(error):
                     raise BucketMissing(
                         f"access to {where} is denied: {self.redacted(error)}. Give credentials in storage_options "
                         "or in the environment, and check that they may list and get objects there.",
@@ -329,7 +334,7 @@ def modified_of(info: Mapping[str, Any]) -> float:
     moment = _moment(info)
     if isinstance(moment, str):
         try:
-            moment = dt.datetime.fromisoformat(moment.replace("Z", "+00:00"))
+            moment = parse_iso_time(moment)
         except ValueError:
             return 0.0
     if isinstance(moment, dt.datetime):

@@ -14,10 +14,18 @@ from cdc_assets.model.wording import counted
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import values
 
-__all__ = ["keys_of", "masked_keys", "parse_keys"]
+__all__ = ["KeyOfFile", "keys_of", "masked_keys", "parse_keys"]
 
 
-def parse_keys(content: bytes | str, place: str) -> list[list[str]]:
+class KeyOfFile(list[str]):
+    """The values of a key, and where they stand: `keys.csv line 7`."""
+
+    def __init__(self, values: Sequence[str], place: str) -> None:
+        super().__init__(values)
+        self.place = place
+
+
+def parse_keys(content: bytes | str, place: str) -> list[KeyOfFile]:
     """Return the keys in a text or a file's bytes: CSV without heading, in UTF-8, a key in each line.
 
     Raises BadSettings where there is no key, or no text, and shows none.
@@ -27,7 +35,13 @@ def parse_keys(content: bytes | str, place: str) -> list[list[str]]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise BadSettings(f"{place} line {line} is no UTF-8; expected keys in it. Write the file in UTF-8.") from None
-    found = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    reader, found, line = csv.reader(io.StringIO(text, newline="")), list[KeyOfFile](), 1
+    try:
+        for row in reader:
+            found += [KeyOfFile(row, f"{place} line {line}")] if row else []
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise BadSettings(f"{place} line {line} is no CSV: {error}. Expected a key in each line.") from None
     if not found:
         raise BadSettings(f"{place} has no key; expected CSV without heading, with a key in each line.")
     return found
@@ -42,14 +56,15 @@ def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> p
     """
     if not schema.key:
         raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")
-    for key in keys:
+    places = [key.place if isinstance(key, KeyOfFile) else f"key {number}" for number, key in enumerate(keys, 1)]
+    for place, key in zip(places, keys, strict=True):
         if len(key) != len(schema.key):
             raise BadSettings(
-                f"the key of {table} is ({', '.join(schema.key)}), and {counted(len(key), 'value')} came. Give one for "
-                "each."
+                f"{place}: the key of {table} is ({', '.join(schema.key)}), and {counted(len(key), 'value')} came. "
+                "Give one for each."
             )
     columns = [schema.column(name) for name in schema.key]
-    found = [_values(column, [key[place] for key in keys]) for place, column in enumerate(columns)]
+    found = [_values(column, [key[number] for key in keys], places) for number, column in enumerate(columns)]
     return pa.table(dict(zip(schema.key, found, strict=True)))
 
 
@@ -63,19 +78,22 @@ def masked_keys(keys: pa.Table, schema: TableSchema) -> pa.Table:
     return keys
 
 
-def _values(column: Column, texts: Sequence[str]) -> pa.Array:
-    raw = [_bytes(column, text) if text.startswith("x'") and text.endswith("'") else text for text in texts]
+def _values(column: Column, texts: Sequence[str], places: Sequence[str]) -> pa.Array:
+    raw = [
+        _bytes(column, text, place) if text.startswith("x'") and text.endswith("'") else text
+        for text, place in zip(texts, places, strict=True)
+    ]
     binary = any(isinstance(one, bytes) for one in raw)
     given = [one.encode() if binary and isinstance(one, str) else one for one in raw]
     read = values(pa.array(given, pa.binary() if binary else pa.string()), column).array
     if read.null_count:
-        place = next(place for place, value in enumerate(read.to_pylist(), 1) if value is None)
-        raise BadSettings(f"what key {place} has is no value of the key column {column.name}, which is {column.type}.")
+        place = next(place for place, value in zip(places, read.to_pylist(), strict=True) if value is None)
+        raise BadSettings(f"{place}: what it has is no value of the key column {column.name}, which is {column.type}.")
     return read
 
 
-def _bytes(column: Column, text: str) -> bytes:
+def _bytes(column: Column, text: str, place: str) -> bytes:
     try:
         return bytes.fromhex(text[2:-1])
     except ValueError:
-        raise BadSettings(f"x'…' of the key column {column.name} has no hexadecimal digits.") from None
+        raise BadSettings(f"{place}: x'…' of the key column {column.name} has no hexadecimal digits.") from None

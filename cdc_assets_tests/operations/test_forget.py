@@ -18,9 +18,10 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.progress import State
+from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import forget
-from cdc_assets.operations.keys import parse_keys
+from cdc_assets.operations.keys import keys_of, parse_keys
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
@@ -167,6 +168,19 @@ def test_a_file_of_keys_is_utf_8_with_or_without_its_mark() -> None:
     assert parse_keys("\ufeff42\r\né\r\n".encode(), "keys.csv") == [["42"], ["é"]]
     with pytest.raises(BadSettings, match=r"^keys\.csv line 2 is no UTF-8"):
         parse_keys(b"42\n\xe9\n", "keys.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("1\n\n2,3\n", "line 3: the key of s.t is "), ('1,"a\n"\n2,b\nx,c\n', "line 4: what it has is no value of"),
+     ("1,x'0\n", "and 2 values came"), ("1\nx'zz'\n", "line 2: x'…' of the key column"),
+     (f"1\n{'2' * 200_000}\n", "line 2 is no CSV")],
+)  # fmt: skip
+def test_a_key_of_a_file_that_does_not_fit_is_named_by_its_line(content: str, message: str) -> None:
+    columns = [Column("id", "INT"), Column("name", "VARCHAR", collation="utf8mb4_bin")]
+    schema = TableSchema(tuple(columns), ("id", "name") if '"' in content else ("id",))
+    with pytest.raises(BadSettings, match=rf"^keys\.csv .*{re.escape(message)}"):
+        keys_of(schema, parse_keys(content, "keys.csv"), "s.t")
 
 
 def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Path) -> None:
