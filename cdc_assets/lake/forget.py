@@ -219,7 +219,7 @@ class _FoundStage:
         if list(named.values()) != keys.column_names:
             return True  # another key, of before a DDL: who staged it is refused
         mine = rows.select(list(named)).rename_columns(list(named.values()))
-        return bool(len(numbers_of(mine, keys, schema)))
+        return bool(len(WantedKeys(keys, schema).numbers(mine)))
 
 
 def _stages(lake: Lake, targets: Targets) -> Iterator[_FoundStage]:
@@ -239,29 +239,33 @@ def _stages(lake: Lake, targets: Targets) -> Iterator[_FoundStage]:
 # --- rows of keys -----------------------------------------------------------------------------------------------------
 
 
-def numbers_of(table: pa.Table, keys: pa.Table, schema: TableSchema) -> Rows:
-    """Return which rows of a table with the columns of a key are of one of the keys, as their collations compare."""
-    kinds = pa.schema([keys.schema.field(name) for name in keys.column_names])
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    like = pl.from_arrow(kinds.empty_table())
-    assert isinstance(like, pl.DataFrame)
-    cast = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in like.schema.items())
-    mine, by = with_key(cast.to_arrow().cast(kinds), schema, ())
-    found = mine.with_row_index("_cdc_row").join(with_key(keys, schema, ())[0], on=by, how="semi")
-    rows: Rows = found.get_column("_cdc_row").to_numpy().astype(np.int64)
-    return rows
-
-
 @dataclass(frozen=True)
-class KeyRows:
-    """Finds the rows of keys in files of a table, by the field ids of the key's columns.
-
-    `keys` has the key's columns in the lake's types, `schema` says how their values compare.
-    """
+class WantedKeys:
+    """Keys, with the key's columns in the lake's types; `schema` says how their values compare."""
 
     keys: pa.Table
     schema: TableSchema
+
+    @cached_property
+    def _compared(self) -> pl.DataFrame:
+        return with_key(self.keys, self.schema, ())[0]
+
+    def numbers(self, table: pa.Table) -> Rows:
+        """Return which rows of a table with the key's columns are of one of the keys."""
+        frame, like = pl.from_arrow(table), pl.from_arrow(self.keys.schema.empty_table())
+        assert isinstance(frame, pl.DataFrame)
+        assert isinstance(like, pl.DataFrame)
+        cast = pl.DataFrame([frame.get_column(name).cast(kind, strict=False) for name, kind in like.schema.items()])
+        mine, by = with_key(cast.to_arrow().cast(self.keys.schema), self.schema, ())
+        found = mine.with_row_index("_cdc_row").join(self._compared, on=by, how="semi")
+        rows: Rows = found.get_column("_cdc_row").to_numpy().astype(np.int64)
+        return rows
+
+
+@dataclass(frozen=True)
+class KeyRows(WantedKeys):
+    """Finds the rows of keys in files of a table, by the field ids of the key's columns."""
+
     columns: Schema
 
     @cached_property
@@ -297,10 +301,6 @@ class KeyRows:
             shown.append({row for row, value in enumerate(self.keys.column(name).to_pylist()) if value in found})
         return bool(set.intersection(*shown))
 
-    def numbers(self, table: pa.Table) -> Rows:
-        """Return which rows of a table with the key's columns are of one of the keys."""
-        return numbers_of(table, self.keys, self.schema)
-
     def in_file(self, system: Any, path: str) -> Rows:
         """Return the numbers of a Parquet file's rows that are of one of the keys."""
         with answering(), system.open_input_file(path) as source:
@@ -326,7 +326,7 @@ class KeyRows:
         assert isinstance(frame, pl.DataFrame)
         mine = pl.int_range(frame.height, eager=True).is_in(rows.tolist())
         there = frame.filter(~mine).join(frame.filter(mine), on=[POSITION, PLACE], how="semi")
-        return {tuple(map(str, key)) for key in there.select(names).iter_rows()}
+        return {tuple(map(str, key)) for key in zip(*(there.get_column(name) for name in names), strict=True)}
 
     def _filled(self, rows: pa.Table, there: Mapping[str, str], count: int) -> pa.Table:
         """Return the key's columns; one that was added after the file was written has its default in all rows."""

@@ -9,9 +9,10 @@ rows      the rows of a table at a position, folded from its beginning, in memor
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -54,7 +55,7 @@ from cdc_assets.operations.log_rows import (
     no_log_rows,
     of_source,
 )
-from cdc_assets.operations.net_changes import NetChanges, counted_rows
+from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
 from cdc_assets.operations.position_sort import PositionSort
 from cdc_assets.operations.rebuild import planned_from_nothing
 
@@ -120,8 +121,10 @@ class FeedChanges:
     def _pieces(
         self, work: Sequence[tuple[Step, TableSchema]], at_end: TableSchema, since: Tso, until: Tso, exact: bool
     ) -> Iterator[pa.Table]:
-        for place, (step, columns) in enumerate(work):
-            later = [one for one, _ in work[place + 1 :] if isinstance(one, ChangeTable)]
+        later = [step for step, _ in work if isinstance(step, ChangeTable)]
+        for step, columns in work:
+            if isinstance(step, ChangeTable):
+                later = later[1:]
             if isinstance(step, ApplyRows):
                 found = self._decoded(step, since, until)
             else:
@@ -176,29 +179,36 @@ class FeedChanges:
                 f"there then. {error} Extract the changes through {until}, and those after {at}; or keep a log beside "
                 "the mirror (setting history), which has these rows, and from which an extract takes them."
             ) from error
-        state = begun
-        for step in steps:
-            if step.at > until and not isinstance(step, ApplyRows):
-                break
-            if begun is not None and step.at <= begun.at:
-                continue
-            if isinstance(step, CreateTable):
-                state = _TableRows(step.at, step.schema, no_log_rows(step.schema))
-            elif state is not None:
-                state = self._after(step, state, until)
+        state, begins = begun, begun.at if begun is not None else -1
+        due = (
+            one for one in steps if one.at > begins and (one.lo if isinstance(one, ApplyRows) else one.at - 1) < until
+        )
+        for schema, alike in groupby(due, lambda step: step.schema if isinstance(step, ApplyRows) else None):
+            for step in alike if schema is None else ():
+                if isinstance(step, CreateTable):
+                    state = _TableRows(step.at, step.schema, no_log_rows(step.schema))
+                elif state is not None:
+                    state = self._after_ddl(step, state)
+            if schema is not None and state is not None:
+                net = NetChanges(history.life.born_as, schema, self._patch)
+                state = self._after_windows(alike, net, state, until)
         assert state is not None, f"{life} has a DDL at {at} before it begins"
         self._rows.setdefault(life.source, []).append(replace(state, at=until))
         return self._rows[life.source][-1]
 
-    def _after(self, step: Step, state: _TableRows, until: Tso) -> _TableRows:
+    def _after_windows(self, windows: Iterable[Step], net: NetChanges, state: _TableRows, until: Tso) -> _TableRows:
+        """Return the rows after windows of one schema."""
+        fold, at = Fold(partial(_living, net), state.rows), state.at
+        for step in windows:
+            assert isinstance(step, ApplyRows)
+            for changes in self._decoded(step, max(at, step.lo) if step.lo >= 0 else -1, until):
+                fold.add(changes.select(state.rows.column_names).cast(state.rows.schema))
+            at = min(step.at, until)
+        return _TableRows(at, net.schema, fold.result())
+
+    def _after_ddl(self, step: Step, state: _TableRows) -> _TableRows:
         rows, schema = state.rows, state.schema
         match step:
-            case ApplyRows() if step.lo < until:
-                schema = step.schema
-                name = step.life.born_as
-                for changes in self._decoded(step, max(state.at, step.lo) if step.lo >= 0 else -1, until):
-                    rows = pa.concat_tables([rows, changes.select(rows.column_names).cast(rows.schema)])
-                    rows = _living(rows, NetChanges(name, schema, self._patch))
             case ChangeTable():
                 kept = rows.filter(pc.invert(self._deleted(step, state)))
                 schema = step.schema
@@ -207,7 +217,7 @@ class FeedChanges:
                 self._rows.setdefault(step.life.source, []).append(replace(state, at=step.at - 1))
                 leaves, enters = self._exchanged(step, state)
                 rows = pa.concat_tables([rows.filter(pc.invert(leaves)), enters])
-        return _TableRows(min(step.at, until), schema, rows)
+        return _TableRows(step.at, schema, rows)
 
     def _exchanged(self, step: ExchangePartition, mine: _TableRows) -> tuple[pa.Array, pa.Table]:
         """Return which rows an exchange takes away, and the rows that come, in the table's columns."""
@@ -334,7 +344,7 @@ def _deletes(step: Step) -> list[DeleteRows]:
     return [one for one in step.changes if isinstance(one, DeleteRows)] if isinstance(step, ChangeTable) else []
 
 
-def _living(rows: pa.Table, net: NetChanges) -> pa.Table:
+def _living(net: NetChanges, rows: pa.Table) -> pa.Table:
     """Return the rows that are left of inserts and changes behind them."""
     if not net.schema.key:
         return counted_rows(rows, net.schema)

@@ -5,7 +5,7 @@ A change with some columns only is laid over the image before it. What no change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -19,11 +19,32 @@ from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.operations.log_rows import ABSENT, ALL_LEAVE, CHANGE_TYPE, LEAVES, PARTITIONS
 
-__all__ = ["NetChanges", "counted_rows"]
+__all__ = ["Fold", "NetChanges", "counted_rows"]
 
 _ROWS = 100_000
 _NEW_KEY = "INSERT"
 """The type of an image whose absent columns are those of the key that its row had before: others leave none out."""
+
+
+class Fold:
+    """Rows that are reduced again and again as more come, so seldom that each is so a few times at most."""
+
+    def __init__(self, reduce: Callable[[pa.Table], pa.Table], rows: pa.Table) -> None:
+        self._reduce, self._tables, self._rows, self._reduced = reduce, [rows], rows.num_rows, rows.num_rows
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows behind the others."""
+        self._tables.append(rows)
+        self._rows += rows.num_rows
+        if self._rows >= max(_ROWS, 2 * self._reduced):
+            self.result()
+
+    def result(self) -> pa.Table:
+        """Return what all rows come to."""
+        if len(self._tables) > 1:
+            self._tables = [self._reduce(pa.concat_tables(self._tables))]
+            self._rows = self._reduced = self._tables[0].num_rows
+        return self._tables[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +57,13 @@ class NetChanges:
 
     def of_pieces(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the net of changes that come in the order of their positions; raises ExtractRefused."""
-        waiting, count, kept = list[pa.Table](), 0, 0
+        fold: Fold | None = None
         for piece in pieces:
-            waiting.append(piece)
-            count += piece.num_rows
-            if count >= max(_ROWS, 2 * kept):
-                waiting = [self.of(pa.concat_tables(waiting))]
-                count = kept = waiting[0].num_rows
-        if not waiting:
+            fold = fold or Fold(self.of, piece.slice(0, 0))
+            fold.add(piece)
+        if fold is None:
             return
-        net = self.of(pa.concat_tables(waiting))
+        net = fold.result()
         moved = pc.and_(pc.equal(net.column(CHANGE_TYPE), _NEW_KEY), pc.is_valid(net.column(ABSENT)))
         if pc.any(moved, min_count=0).as_py():
             raise ExtractRefused(

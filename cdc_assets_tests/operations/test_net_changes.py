@@ -15,7 +15,7 @@ from cdc_assets.formats import Op
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.operations import net_changes
 from cdc_assets.operations.log_rows import no_log_rows
-from cdc_assets.operations.net_changes import NetChanges
+from cdc_assets.operations.net_changes import Fold, NetChanges
 
 SCHEMA = TableSchema(
     (Column("id", "INT", is_pk=True, nullable=False), Column("a", "INT"), Column("b", "VARCHAR")), ("id",)
@@ -111,3 +111,19 @@ def test_a_change_that_leaves_columns_of_a_deleted_row_out_has_no_net_where_its_
     with pytest.raises(ExtractRefused, match="Leave out --net"):
         net(changes, Op.UPDATE)
     assert [row["_change_type"] for row in net(changes, Op.PATCH)] == ["DELETE"]
+
+
+def test_rows_are_reduced_a_few_times_each_however_many_pieces_they_come_in() -> None:
+    reduced: list[int] = []
+
+    def reduce(rows: pa.Table) -> pa.Table:
+        reduced.append(rows.num_rows)
+        return rows
+
+    piece = pa.table({"n": range(10)})
+    fold = Fold(reduce, piece.slice(0, 0))
+    with patch.object(net_changes, "_ROWS", 20):
+        for _ in range(500):
+            fold.add(piece)
+        assert fold.result().num_rows == 5_000
+    assert sum(reduced) < 4 * 5_000
