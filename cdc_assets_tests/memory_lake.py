@@ -132,7 +132,7 @@ class MemoryLake:
                     return StepResult()
                 rows = _change(table.rows, step)
                 if life.kind:
-                    rows = _MOVED[life.kind](rows, step, table.ddl, *self._moved_into(step))
+                    rows = _MOVED[life.kind](rows, step, table.ddl, *self._moved(step))
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 renames = {one.old: one.new for one in step.changes if isinstance(one, RenameColumn)}
                 back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
@@ -143,7 +143,7 @@ class MemoryLake:
                 table.settings = {**({} if emptied else table.settings), **step.settings}
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
                 table = self.tables[life]
-                rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved_into(step))
+                rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved(step))
                 self._commit(self.tables[life], rows, Progress(step.at, Phase.DDL), step.at)
                 if not isinstance(step, ExchangePartition):
                     self.tables[life].name = step.to if isinstance(step, RecoverTable) else None
@@ -383,19 +383,6 @@ class MemoryLake:
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
 
-    def _moved_into(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
-        """The same with the names that the columns have in a log."""
-        leaving, entering = self._moved(step)
-        if step.life.kind != "log":
-            return leaving, entering
-        live = (column for column in self.tables[step.life].schema.stored if column.origin and not column.kept)
-        names = {column.origin: column.name for column in live}
-
-        def named(rows: pa.Table | None) -> pa.Table | None:
-            return None if rows is None else rows.rename_columns([names.get(one, one) for one in rows.column_names])
-
-        return named(leaving), named(entering)
-
     def _moved(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
         """The rows of mirrors that a DDL makes leave, and those that it makes come; None for no such."""
         mirror = step.life.source
@@ -425,6 +412,12 @@ class MemoryLake:
         raise TypeError(step)
 
     def _before(self, mirror: Life, step: Step) -> pa.Table | None:
+        """The rows of a mirror before a DDL, by the names that their columns have in the step's table."""
+        rows = self._mirrored(mirror, step)
+        names = self.tables[step.life].schema.lake_names
+        return None if rows is None else rows.rename_columns([names.get(one, one) for one in rows.column_names])
+
+    def _mirrored(self, mirror: Life, step: Step) -> pa.Table | None:
         """The rows of a mirror before a DDL, or what the states say that it would have."""
         states = self.tables.get(dataclasses.replace(mirror, kind="scd2"))
         if mirror in self.tables:
@@ -715,12 +708,11 @@ def _restated(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, en
             ends = _mask(rows, None)
         case RecoverTable():
             begins = rows.filter(pc.equal(rows.column(END_TS), ddl)).to_pylist()
-        case ExchangePartition(schema=schema):
+        case ExchangePartition():
             if entering is None:
                 raise TableHeld("no row tells the rows that the DDL moves", table=str(step.life))
             ends = _mask(rows, step.predicate if step.partitioned else None)
-            of = {column.name: column.origin or column.name for column in schema.stored if not column.kept}
-            begins = [{name: row.get(of.get(name, name)) for name in rows.column_names} for row in entering.to_pylist()]
+            begins = [{name: row.get(name) for name in rows.column_names} for row in entering.to_pylist()]
     ending = rows.filter(pc.and_(open_, ends)).to_pylist()
     left = rows.filter(pc.invert(pc.and_(open_, ends))).to_pylist()
     fresh = {START_TS: at, START_AT: moment, END_TS: None, END_AT: None}

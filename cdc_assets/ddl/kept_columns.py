@@ -6,6 +6,7 @@ else it has a name of its own in the lake, `name__2`, and says which it has in t
 
     lasting        what a DDL makes of the columns of such a table
     with_kept      the same for a mirror, which cannot have two columns of one name
+    placed         a condition on columns of the source, by the names that the lake has for them
     column_lives   when the source had which column
 """
 
@@ -35,7 +36,7 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["bare", "column_lives", "emptied", "first_lives", "lasting", "with_kept"]
+__all__ = ["bare", "column_lives", "emptied", "first_lives", "lasting", "placed", "with_kept"]
 
 
 def bare(schema: TableSchema) -> TableSchema:
@@ -168,6 +169,11 @@ def _in_lake(
                 yield replace(change, predicate=_renamed(predicate, places))
             case _:
                 yield change
+
+
+def placed(predicate: Predicate, schema: TableSchema) -> Predicate:
+    """Return a condition by the names that the columns of the source have in the lake."""
+    return _renamed(predicate, schema.lake_names)
 
 
 def _renamed(predicate: Predicate, places: Mapping[str, str]) -> Predicate:

@@ -83,8 +83,9 @@ class RowDelta:
 
 @dataclass(frozen=True, slots=True)
 class MovedRows:
-    """The rows that leave and enter a table by a DDL, without row events: those of mirrors as they were before it.
+    """The rows that leave and enter a history table by a DDL, without row events, in its columns.
 
+    They are those of mirrors as they were before it.
     `leaving` fulfil one of the `predicates` (none of these: all rows). Both are None where no rows move that way, and
     where no mirror has them: `all_unknown` says that some leave then. `partitions` are named by the DDL, where it does.
     """

@@ -253,7 +253,7 @@ def _moved(bench: Workbench, step: DdlStep, work: Work) -> Callable[[], None] | 
 
 
 def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
-    """Return the rows that a DDL moves, as the mirrors had them before it.
+    """Return the rows that a DDL moves, as the mirrors had them before it, by the names of the table's columns.
 
     Raises TableHeld while a mirror has not seen the DDL: its rows may still be due.
     """
@@ -282,7 +282,19 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
 
 
 def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFrame | None:
-    """Return a mirror's rows as they were before a DDL; None without a mirror, a snapshot of then, or its masks now."""
+    """Return a mirror's rows as they were before a DDL, by the names that the step's table has for their columns.
+
+    None without a mirror, a snapshot of then, or its masks now.
+    """
+    rows = _mirrored(bench, step, mirror, work)
+    if rows is None:
+        return None
+    lives = parse_lives(dict(work.target.table.properties()))
+    names = {one.source: one.column for one in lives if one.until is None}
+    return rows.select(*(sql.col(quoted(name)).alias(names.get(name, name)) for name in rows.columns))
+
+
+def _mirrored(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFrame | None:
     table = bench.state.tables().get(mirror)
     if table is None:
         return _states_before(bench, step, replace(mirror, kind=step.life.kind), work)

@@ -228,13 +228,13 @@ class FeedChanges:
             )
         theirs = self._rows_before(step.other, step.at)
         other = in_source_names(theirs.rows, theirs.schema)
-        if step.partitioned:
-            leaves = _where(mine, step.predicate)
-        else:
-            leaves = pa.repeat(pa.scalar(True), mine.rows.num_rows)
-            other = other.filter(_where(theirs, step.predicate))
         names = mine.schema.lake_names
         other = other.rename_columns([names.get(name, name) for name in other.column_names])
+        if step.partitioned:
+            leaves = _matching(mine.rows, step.predicate, mine)
+        else:
+            leaves = pa.repeat(pa.scalar(True), mine.rows.num_rows)
+            other = other.filter(_matching(other, step.predicate, theirs))
         columns = [
             other.column(field.name).cast(field.type)
             if field.name in other.column_names
@@ -356,11 +356,6 @@ def _living(net: NetChanges, rows: pa.Table) -> pa.Table:
             "columns is in the feed."
         )
     return kept
-
-
-def _where(state: _TableRows, predicate: Predicate) -> pa.Array:
-    """Return which rows satisfy a condition about the columns of the source."""
-    return _matching(in_source_names(state.rows, state.schema), predicate, state)
 
 
 def _matching(rows: pa.Table, predicate: Predicate, state: _TableRows) -> pa.Array:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from cdc_assets.ddl.kept_columns import bare, lasting
+from cdc_assets.ddl.kept_columns import bare, lasting, placed
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HistoryRule, own_name
@@ -18,7 +18,7 @@ from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.table_history import Event, History, TableHistory
+from cdc_assets.model.table_history import Event, Exchanged, History, TableHistory
 from cdc_assets.model.tso import Tso
 
 __all__ = ["KindsOfTables", "rule_of", "source_of", "with_kinds"]
@@ -123,7 +123,7 @@ def _named(event: Event, suffix: str) -> Event:
 
 
 def _grown(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield events with columns that only grow."""
+    """Yield events with columns that only grow, and their conditions by the names of these."""
     schema = None
     for event in events:
         if schema is None or bare(event.after) != event.after:  # those of a mirror that keeps what the source drops
@@ -132,7 +132,8 @@ def _grown(events: Iterable[Event]) -> Iterator[Event]:
             continue
         after, left = lasting(schema, event.after, event.hidden or event.changes, event.at)
         named = {"hidden": left} if event.hidden else {"changes": left} if event.changes else {}
-        yield replace(event, before=schema, after=after, **named)  # type: ignore[arg-type]
+        event = replace(event, before=schema, after=after, **named)  # type: ignore[arg-type]
+        yield replace(event, predicate=placed(event.predicate, after)) if isinstance(event, Exchanged) else event
         schema = after
 
 

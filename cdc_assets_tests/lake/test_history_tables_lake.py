@@ -28,6 +28,7 @@ from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, toml
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_histories import Feed
 from cdc_assets_tests.pipeline.test_history_tables import LOGS, stopped
+from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
 
 __all__ = ["tomls"]
 
@@ -126,6 +127,20 @@ def test_a_log_is_compacted_in_order_rebuilt_alone_and_renamed(spark: SparkSessi
     file.unlink()
     pipeline(history={"shop.orders": {"kinds": ["log"], "suffix": {"log": "__changes"}}}).apply("test")
     assert lake.names() == {TableId("shop", "orders"), TableId("shop", "orders__changes")}
+    lake.close()
+
+
+def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    returned, kinds = {PARTED, PLAIN}, ["log", "scd2"]
+    feed = ReturnedColumns(tmp_path, returned).feed
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
+    settings = feed.settings(history={"shop.*": kinds})
+    outcome = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
+    found = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
+    assert found == []
     lake.close()
 
 

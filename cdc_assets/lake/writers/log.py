@@ -11,7 +11,6 @@ from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
-from cdc_assets.lake.lake_table import parse_lives
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
@@ -63,13 +62,8 @@ def _of_ddl(target: CommitTarget, step: DdlStep, rows: MovedRows) -> DataFrame |
             table=str(step.life),
         )
     sides = ((rows.leaving, "DELETE"), (rows.entering, "INSERT"))
-    lives = parse_lives(dict(target.table.properties()))
-    names = {one.source: one.column for one in lives if one.until is None}  # a mirror's columns have the source's names
     found = [
-        frame.select(
-            *(_column(name).alias(names.get(name, name)) for name in frame.columns if name != COMMIT_TS),
-            *_own(step, word),
-        )
+        frame.select(*(_column(name) for name in frame.columns if name != COMMIT_TS), *_own(step, word))
         for frame, word in sides
         if frame is not None
     ]

@@ -251,11 +251,8 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
                 )
             if step.partitioned:
                 refuse_undated(target.session.spark.read.table(target.name).where(_OPEN), [step.predicate], step)
-            of = step.schema.lake_names
-            entering = rows.entering.select(
-                *(sql.col(quoted(name)).alias(of.get(name, name)) for name in rows.entering.columns)
-            )
-            return StateChange(step.at, sql_condition(target, step.predicate) if step.partitioned else "true", entering)
+            ends = sql_condition(target, step.predicate) if step.partitioned else "true"
+            return StateChange(step.at, ends, rows.entering)
 
 
 def _altered(target: CommitTarget, step: ChangeTable) -> StateChange | None:
