@@ -112,6 +112,9 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
         for one in state.tables:
             if one.reason:
                 click.echo(f"{one.table}: {one.reason}", err=True)
+            if one.converted:
+                types = ", ".join(f"{column} ({text} then)" for column, text in one.converted.items())
+                click.echo(f"{one.table}: shown in the type that they have now: {types}", err=True)
         for name in [engine] if engine else list(ENGINE_NAMES):
             click.echo(f"\n-- {name}")
             for one in state.tables:

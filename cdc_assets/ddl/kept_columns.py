@@ -34,7 +34,8 @@ from cdc_assets.model.schema_changes import (
 )
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
-from cdc_assets.types.mysql_types import arrow_type
+from cdc_assets.types.conversions import narrows, needs_conversion
+from cdc_assets.types.mysql_types import arrow_type, type_text
 
 __all__ = ["bare", "column_lives", "emptied", "first_lives", "lasting", "placed", "with_kept"]
 
@@ -205,8 +206,15 @@ def column_lives(
 ) -> tuple[ColumnLife, ...]:
     """Return the lives of all columns after changes of version `at` that lead to the columns `after`.
 
-    A column that was renamed has its new name in all of its lives, and in the newest one also as the source's.
+    A column that was renamed has its new name in all of its lives, and in the newest one also as the source's. One of
+    another type has it in all of them, too: values of the past are converted with the others.
     """
+    changes = tuple(changes)
+    types = {
+        change.new.name: (at, type_text(change.old))
+        for change in changes
+        if isinstance(change, RetypeColumn) and _converts(change.old, change.new)
+    }
     renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
     live = {column.name: column.source_name for column in after.live}
     found: list[ColumnLife] = []
@@ -214,6 +222,11 @@ def column_lives(
         name = renames.get(life.column, life.column)
         ends = life.until is None and name not in live
         source = live[name] if life.until is None and name in live else life.source
-        found.append(ColumnLife(name, source, life.since, at if ends else life.until))
+        past = (*life.types, types[name]) if name in types else life.types
+        found.append(ColumnLife(name, source, life.since, at if ends else life.until, past))
     there = {life.column for life in found if life.until is None}
     return (*found, *(ColumnLife(name, source, at) for name, source in live.items() if name not in there))
+
+
+def _converts(old: Column, new: Column) -> bool:
+    return needs_conversion(old, new) or narrows(old, new) or arrow_type(old) != arrow_type(new)

@@ -41,12 +41,20 @@ class HistoryRule:
 
 @dataclass(frozen=True, slots=True)
 class ColumnLife:
-    """A column of the lake that the source had as `source`, from `since` to before `until` (positions, None: still)."""
+    """A column of the lake that the source had as `source`, from `since` to before `until` (positions, None: still).
+
+    `types` are those that its values were converted from, in order: the position of the DDL, and the type before it.
+    """
 
     column: str
     source: str
     since: Tso
     until: Tso | None = None
+    types: tuple[tuple[Tso, str], ...] = ()
+
+    def former_type(self, at: Tso) -> str | None:
+        """Return the type that the column had at a position, None where it is the present one."""
+        return next((text for until, text in self.types if at < until), None)
 
 
 def own_name(name: TableId, suffix: str) -> TableId:

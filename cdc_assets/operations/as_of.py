@@ -9,8 +9,8 @@ exact at every moment that it covers, in the columns that the source had then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.kinds import own_columns
@@ -80,7 +80,8 @@ class AsOfTable:
     """A table at a moment, by its name then: its snapshot, and the position at which that stands.
 
     `exact` says that nothing of the table lies between that position and the moment; else `reason` says what may be
-    missing. `read` has a statement by engine. Without a snapshot, `reason` says why there is none.
+    missing. `read` has a statement by engine. Without a snapshot, `reason` says why there is none. `converted` are the
+    columns, with their types then, whose values are shown in a type that they got later.
     """
 
     table: str
@@ -92,6 +93,7 @@ class AsOfTable:
     exact: bool
     reason: str
     read: Mapping[str, str]
+    converted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +133,25 @@ def as_of(
     """Return these tables (all, when none is named) at a moment: a TSO, a time, or the name of a cut.
 
     A table is meant by its identity or the name that it had then; a text that was no table's then is a present name.
-    Reads the ledger and the lake's metadata, without a JVM. Raises BadSettings for a table or a moment that is none,
-    and for one from before the lake begins, with since when it has its tables.
+    Reads the ledger and the lake's metadata, without a JVM. Raises BadSettings for a table, a changefeed or a moment
+    that is none, for one from before the lake begins, with since when it has its tables, and for one at which all of
+    the tables were dropped.
     """
     with read_ledger(lake) as ledger:
-        states = {one.life: one for one in ledger.states().get(changefeed, ())}
+        feeds = ledger.states()
+        states = {one.life: one for one in feeds.get(changefeed, ())}
         journal = ledger.journal(changefeed)
     with open_state(lake, changefeed, namespace) as state:
         cuts = cuts_of(state)
         at = parse_moment(moment, {cut.name: cut.at for cut in cuts})
         known = state.tables()
+        if not known:
+            raise _empty(changefeed, feeds)
         then = {entry.life: entry.name for entry in journal if entry.tso <= at}  # oldest first
         shown = {life: then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
         names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
         chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
+        chosen = chosen or {life for life, table in known.items() if _is_gone(table, at)}
         found, begins = list[AsOfTable](), list[Tso]()
         for life in sorted(chosen, key=lambda one: (shown[one], one)):
             table, gone = known[life], _is_gone(known[life], at)
@@ -153,17 +160,25 @@ def as_of(
             through = states[str(life)].through if str(life) in states else 0
             found.append(_table(state, table, shown[life], at, standing, through, gone))
     if not any(table.snapshot_id is not None for table in found):
-        since = f"they begin at {min(begins)} ({tso_time(min(begins))})" if begins else _since(known)
+        nothing = f"the lake has no state of {', '.join(tables) or 'any table'} as of {at} ({tso_time(at)})"
+        dropped = [known[life].label.progress.tso for life in chosen if _is_gone(known[life], at)]
+        if dropped and len(dropped) == len(found):
+            last = max(dropped)
+            raise BadSettings(f"{nothing}: all were dropped by {last} ({tso_time(last)}). Give a moment before that.")
+        first = min(begins or (life.version for life in known))
         raise BadSettings(
-            f"the lake has no state of {', '.join(tables) or 'any table'} as of {at} ({tso_time(at)}): {since}. Older "
+            f"{nothing}: {'they begin' if begins else 'its first table begins'} at {first} ({tso_time(first)}). Older "
             "snapshots expired, or the tables did not exist yet; cuts keep states for longer."
         )
     return PastState(changefeed, at, tso_time(at), tuple(found))
 
 
-def _since(known: Mapping[Life, LakeTable]) -> str:
-    first = min((life.version for life in known), default=None)
-    return "no table is in it" if first is None else f"its first table begins at {first} ({tso_time(first)})"
+def _empty(changefeed: str, feeds: Iterable[str]) -> BadSettings:
+    others = ", ".join(sorted(set(feeds) - {changefeed}))
+    ways = (
+        f"it has tables of {others}. Give --name" if others else "it has none of any other. Apply the changefeed first"
+    )
+    return BadSettings(f'the lake has no table of a changefeed called "{changefeed}"; {ways}.')
 
 
 def _is_gone(table: LakeTable, at: Tso) -> bool:
@@ -209,7 +224,7 @@ def _table(
     if gone:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
     if table.life.kind == "scd2" and (found := _among_states(state, table, at, through)) is not None:
-        return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), True, "", found)
+        return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), True, "", *found)
     if best is None:
         begins = min((one.position for one in standing), default=life.version)
         reason = f"its states begin at {begins} ({tso_time(begins)})"
@@ -220,19 +235,26 @@ def _table(
     return AsOfTable(*shown, best.snapshot_id, best.position, tso_time(best.position), complete, reason, read)
 
 
-def _among_states(state: LakeState, table: LakeTable, at: Tso, through: Tso) -> dict[str, str] | None:
+def _among_states(
+    state: LakeState, table: LakeTable, at: Tso, through: Tso
+) -> tuple[dict[str, str], dict[str, str]] | None:
     """Return the statements that read a table of all states as of a moment, None where it does not cover that.
 
-    They have the columns that the source had then, by their names in the source, and those of the table itself.
+    They have the columns that the source had then, by their names in the source, and those of the table itself. Beside
+    them stand those of another type now, with that of then.
     """
     since = table.life.version if table.since is None else table.since
     if table.snapshot_id is None or not since <= at <= max(through, table.label.rows_from):
         return None
     condition = f"_cdc_start_ts <= {at} AND (_cdc_end_ts IS NULL OR _cdc_end_ts > {at})"
     lives = parse_lives(state.file(table.metadata_location).properties)
-    then = {one.column: one.source for one in lives if one.since <= at < (one.until or at + 1)}
+    lived = [one for one in lives if one.since <= at < (one.until or at + 1)]
+    then = {one.column: one.source for one in lived}
     twice = {name for name, count in Counter(map(str.lower, then.values())).items() if count > 1}  # after a rename
     then = {name: name if source.lower() in twice else source for name, source in then.items()}
     columns = {**then, **{column.name: column.name for column in own_columns(table.life.kind)}}
     same = len(then) == len({one.column for one in lives}) and all(name == shown for name, shown in then.items())
-    return _statements(state.settings.name, table.identifier, table.snapshot_id, condition, None if same else columns)
+    shown = None if same else columns
+    read = _statements(state.settings.name, table.identifier, table.snapshot_id, condition, shown)
+    former = ((then[one.column], one.former_type(at)) for one in lived)
+    return read, {name: text for name, text in former if text is not None}

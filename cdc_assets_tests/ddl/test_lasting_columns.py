@@ -133,12 +133,31 @@ def test_rows_have_the_values_of_the_source_under_the_lakes_names() -> None:
 
 
 def lives(*ddl: Ddl) -> set[tuple[str, str, int, int | None]]:
+    return {(life.column, life.source, life.since, life.until) for life in lived(*ddl)}
+
+
+def lived(*ddl: Ddl) -> tuple[ColumnLife, ...]:
     found = ddl[0][0]
     past = tuple(ColumnLife(column.name, column.name, 0) for column in found.columns)
     for version, (after, source) in zip(count(1), ddl[1:], strict=False):
         found, changes = lasting(found, after, source, version)
         past = column_lives(past, found, changes, version)
-    return {(life.column, life.source, life.since, life.until) for life in past}
+    return past
+
+
+def test_lives_say_from_which_types_values_of_a_column_were_converted() -> None:
+    big, text = replace(A, type="BIGINT"), replace(TEXT, name="b")
+    widened: Ddl = (schema(ID, big), [RetypeColumn(A, big)])
+    changed: Ddl = (schema(ID, text), [RenameColumn("a", "b"), RetypeColumn(replace(big, name="b"), text)])
+    longer = replace(text, precision=20)
+    found = lived(BEGIN, widened, changed, (schema(ID, longer), [RetypeColumn(text, longer)]))
+    assert [(life.column, life.types) for life in found] == [("i", ()), ("b", ((1, "INT"), (2, "BIGINT")))]
+    assert [found[1].former_type(at) for at in range(4)] == ["INT", "BIGINT", None, None]
+    found = lived(BEGIN, DROP, (schema(ID, A), [AddColumn(A)]), widened)
+    assert [(life.since, life.until, life.types) for life in found[1:]] == [
+        (0, 1, ((3, "INT"),)),
+        (2, None, ((3, "INT"),)),
+    ]
 
 
 def test_lives_say_when_the_source_had_which_column() -> None:

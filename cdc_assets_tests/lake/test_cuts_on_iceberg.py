@@ -329,6 +329,13 @@ def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
     shop.pipeline().apply()
     assert [one.table for one in as_of(lake, "default", str(FIRST + 45)).tables] == ["shop.orders"]
     assert {one.table for one in as_of(lake, "default", str(FIRST + 30)).tables} == {"shop.orders", "shop.items"}
+    shop.ddl("shop.orders", FIRST + 60, "DROP TABLE `orders`", 4, columns=False)
+    shop.publish(FIRST + 70)
+    shop.pipeline().apply()
+    with pytest.raises(BadSettings, match=rf"any table as of {FIRST + 65} .*: all were dropped by {FIRST + 60} "):
+        as_of(lake, "default", str(FIRST + 65))
+    with pytest.raises(BadSettings, match='a changefeed called "other"; it has tables of default'):
+        as_of(lake, "other", str(FIRST + 45), ["shop.orders"])
     shop.ledger.close()
 
 
@@ -397,12 +404,17 @@ def test_a_table_of_all_states_has_the_columns_of_the_moment_by_their_names(shop
     made = [dict(zip(fields, column, strict=True)) for column in columns]
     query = "ALTER TABLE `orders` ADD COLUMN `w` VARCHAR(10)"
     write_schema(shop.bucket, document("shop", "orders", FIRST + 40, Query=query, Type=5, TableColumns=made))
+    made[2] |= {"ColumnName": "z", "ColumnType": "TEXT", "ColumnPrecision": "65535"}
+    made[1] |= {"ColumnType": "BLOB"}
+    query = "ALTER TABLE `orders` CHANGE `w` `z` TEXT, MODIFY `v` BLOB"
+    write_schema(shop.bucket, document("shop", "orders", FIRST + 45, Query=query, Type=12, TableColumns=made))
     shop.publish(FIRST + 50)
     assert shop.pipeline().apply().complete
     seen: dict[int, list[str]] = {}
-    for at in (15, 25, 35, 45):
+    for at in (15, 25, 35, 42, 45):
         (found,) = as_of(lake, "default", str(FIRST + at), ["shop.orders__scd2"]).tables
         assert found.exact
+        assert found.converted == ({} if at == 45 else {"v": "VARCHAR(40)"})
         read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
         with shop.lake.workbench.sessions.step() as session:
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
@@ -410,7 +422,7 @@ def test_a_table_of_all_states_has_the_columns_of_the_moment_by_their_names(shop
         assert sorted(rows.columns) == sorted(read.column_names)
         assert [row.id for row in rows.collect()] == read.column("id").to_pylist() == [1]
         seen[at] = [name for name in rows.columns if not name.startswith("_")]
-    assert seen == {15: ["id", "v"], 25: ["id", "v", "w"], 35: ["id", "v"], 45: ["id", "v", "w"]}
+    assert seen == {n: ["id", "v", *more] for n, more in ((15, []), (25, ["w"]), (35, []), (42, ["z"]), (45, ["z"]))}
     shop.ledger.close()
 
 
