@@ -34,8 +34,8 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
 from cdc_assets.formats.json_records import parsed_records
-from cdc_assets.formats.records import CellKind, Kinds, Marks, RecordColumn, Records, bits
-from cdc_assets.formats.words import pieces
+from cdc_assets.formats.records import CellKind, Kinds, Marks, RecordColumn, Records, bits, bounds
+from cdc_assets.formats.words import pieces, signed, varints
 from cdc_assets.model.schema import TableId
 
 __all__ = [
@@ -58,7 +58,6 @@ _ID_HEAD, _GUID_HEAD, _GLUE_HEAD, _UUID_BYTES = 5, 17, 18, 16
 _NUMBERS = ("int", "long")
 _TEXTS = ("string", "bytes")
 _FLOATS: Mapping[str, tuple[str, int]] = {"float": ("<f4", 4), "double": ("<f8", 8)}
-_LONGEST = 10
 _DECIMAL_BYTES = 16
 _DIGITS = 38
 _BEYOND = 32
@@ -141,16 +140,12 @@ def _body_of(values: pa.BinaryArray) -> tuple[Bytes, Places, Places]:
 
     _BEYOND zeros follow, which may be looked at.
     """
-    count = len(values)
-    if not count:
-        return np.zeros(_BEYOND, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    _, offsets_of, bytes_of = values.buffers()
-    offsets = np.frombuffer(offsets_of, np.int32)[values.offset : values.offset + count + 1].astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
+    starts, stops = bounds(values)
+    first, last = (int(starts[0]), int(stops[-1])) if len(values) else (0, 0)
     data = np.zeros(last - first + _BEYOND, np.uint8)
     if last > first:
-        data[: last - first] = np.frombuffer(bytes_of, np.uint8)[first:last]
-    starts, stops = offsets[:-1] - first, offsets[1:] - first
+        data[: last - first] = np.frombuffer(values.buffers()[2], np.uint8)[first:last]
+    starts, stops = starts - first, stops - first
     return data, starts, np.where(bits(values.is_valid()), stops, starts) if values.null_count else stops
 
 
@@ -470,24 +465,11 @@ class _FieldReader:
     def _long(self, rows: Places) -> Places:
         """Read a varint of some records."""
         at = self.at[rows]
-        first = self.data[at]
-        found = (first & 0x7F).astype(np.uint64)
-        sizes = np.ones(len(rows), np.int64)
-        longer = np.flatnonzero(first >= 0x80)
-        for byte in range(1, _LONGEST):
-            if not len(longer):
-                break
-            more = self.data[at[longer] + byte]
-            found[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
-            sizes[longer] += 1
-            if byte == _LONGEST - 1:
-                self.sound[rows[longer[more > 1]]] = False
-            longer = longer[more >= 0x80]
+        found, sizes, sound = varints(self.data, at)
         left = self.stops[rows] - at
-        self.sound[rows] &= sizes <= left
+        self.sound[rows] &= sound & (sizes <= left)
         self.at[rows] = at + np.minimum(sizes, left)
-        numbers: Places = (found >> np.uint64(1)).view(np.int64) ^ -(found & np.uint64(1)).view(np.int64)
-        return numbers
+        return signed(found)
 
 
 def _decimals(data: Bytes, starts: Places, ends: Places, scale: int, mask: Marks | None) -> pa.Array:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits, explained
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits, bounds, explained
 from cdc_assets.formats.words import BitIndex, have, is_utf8, pieces, places, whole_numbers, words
 
 __all__ = [
@@ -326,9 +326,8 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
     Those that do not begin with such a member come as they are.
     """
     beginning = json.dumps({fixed: 0}, separators=(",", ":")).encode()[:-2]
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    data, starts, ends = values.buffers()[2], offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
-    view = memoryview(data or b"")
+    data, (starts, ends) = values.buffers()[2] or pa.py_buffer(b""), bounds(values)
+    view = memoryview(data)
 
     def begin(messages: Places, text: bytes) -> Marks:
         are = [bytes(view[at : at + len(text)]) == text for at in starts[messages].tolist()]
@@ -380,10 +379,9 @@ class _Block:
     """
 
     def __init__(self, values: pa.BinaryArray) -> None:
-        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        self.begins = offsets[:-1].astype(np.int64) - first
-        self.ends = offsets[1:].astype(np.int64) - first
+        begins, ends = bounds(values)
+        first, last = int(begins[0]), int(ends[-1])
+        self.begins, self.ends = begins - first, ends - first
         held = memoryview(values.buffers()[2] or b"")
         if len(held) < last + _BEYOND:
             held, first, last = memoryview(b"".join((held[first:last], bytes(_BEYOND)))), 0, last - first

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.words import Marks, base64_numbers
 
-__all__ = ["CellKind", "Kinds", "Marks", "Path", "RecordColumn", "Records", "bits", "explained"]
+__all__ = ["CellKind", "Kinds", "Marks", "Path", "RecordColumn", "Records", "bits", "bounds", "explained"]
 
 Places = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.uint8]
@@ -123,26 +123,25 @@ class RecordColumn:
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         return ("nothing" if self.kinds[place] == CellKind.ABSENT else "null") if text is None else text[:100]
 
-    def _bytes(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """Return the bytes of all texts, and where each begins, with the end of the last one."""
-        offsets = np.frombuffer(self.texts.buffers()[1], np.int32)[self.texts.offset :][: len(self) + 1]
-        return np.frombuffer(self.texts.buffers()[2] or b"", np.uint8), offsets
+    @property
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        """The bytes in which the texts are."""
+        return np.frombuffer(self.texts.buffers()[2] or b"", np.uint8)
 
     def base64_numbers(self) -> tuple[Places, Marks]:
         """Return the texts that are numbers in base64, of up to eight bytes in two's complement, and mark these."""
-        data, offsets = self._bytes()
-        lengths, are_texts = np.diff(offsets), self.are(CellKind.TEXT)
+        data, (begins, ends) = self._bytes, bounds(self.texts)
+        lengths, are_texts = ends - begins, self.are(CellKind.TEXT)
         found, sound = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
         for length in (4, 8, 12):
             mine = np.flatnonzero(are_texts & (lengths == length))
             if len(mine):
-                found[mine], sound[mine] = base64_numbers(data[offsets[mine, None] + np.arange(length)])
+                found[mine], sound[mine] = base64_numbers(data[begins[mine, None] + np.arange(length)])
         return found, sound
 
     def have_byte(self, place: int, byte: bytes) -> Marks:
         """Mark the cells whose text has a byte at a place, counted from its end where that is below zero."""
-        data, offsets = self._bytes()
-        begins, ends = offsets[:-1], offsets[1:]
+        data, (begins, ends) = self._bytes, bounds(self.texts)
         at = (begins if place >= 0 else ends) + place
         found: Marks = (at >= begins) & (at < ends)
         found[found] = data[at[found]] == ord(byte)
@@ -255,6 +254,15 @@ class Records(abc.ABC):
         """Yield the places here and the messages of the records that are refused, and why."""
         for place, reason in sorted(self._reasons.items()):
             yield place, int(self.messages[place]), reason
+
+
+def bounds(values: pa.Array) -> tuple[Places, Places]:
+    """Return where each value of a binary or string array begins and ends in the buffer of its bytes."""
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    places = offsets.astype(np.int64)
+    return places[:-1], places[1:]
 
 
 def bits(mask: pa.Array) -> Marks:

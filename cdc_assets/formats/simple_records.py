@@ -10,24 +10,30 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["read_head", "read_message"]
+__all__ = ["AvroReader", "read_head", "read_message"]
 
 _BRANCH = b"\x16"
 
 
-class _Reader:
-    """A place in a message. All methods raise ValueError past its end."""
+class AvroReader:
+    """A place in bytes of Avro. All methods raise ValueError past their end."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
     def take(self, count: int) -> bytes:
+        """Return so many bytes."""
         if not 0 <= count <= len(self.data) - self.at:
             raise ValueError(f"a length of {count} is beyond its end")
         self.at += count
         return self.data[self.at - count : self.at]
 
+    def text(self) -> bytes:
+        """Return what bytes and strings are: their length, and as many bytes."""
+        return self.take(self.long())
+
     def long(self) -> int:
+        """Return a zig-zag varint of at most 64 bits."""
         data, at = self.data, self.at
         value = shift = 0
         while at < len(data) and shift < 70:
@@ -43,40 +49,38 @@ class _Reader:
         raise ValueError("a number has no end, or is beyond 64 bits")
 
     def branch(self, count: int) -> int:
+        """Return which of so many branches or symbols follows."""
         branch = self.long()
         if not 0 <= branch < count:
             raise ValueError(f"{branch} is not a branch of {count}")
         return branch
 
 
-_Read = Callable[[_Reader], Any]
+_Read = Callable[[AvroReader], Any]
 
 
-def _bytes(at: _Reader) -> bytes:
-    return at.take(at.long())
+def _string(at: AvroReader) -> str:
+    return at.text().decode("utf-8")
 
 
-def _string(at: _Reader) -> str:
-    return at.take(at.long()).decode("utf-8")
-
-
-def _boolean(at: _Reader) -> bool:
+def _boolean(at: AvroReader) -> bool:
     return at.take(1) != b"\0"
 
 
-def _float(at: _Reader) -> float:
+def _float(at: AvroReader) -> float:
     return float(struct.unpack("<f", at.take(4))[0])
 
 
-def _double(at: _Reader) -> float:
+def _double(at: AvroReader) -> float:
     return float(struct.unpack("<d", at.take(8))[0])
 
 
-def _null(at: _Reader) -> None:
+def _null(at: AvroReader) -> None:
     return None
 
 
-_long: _Read = _Reader.long
+_long: _Read = AvroReader.long
+_bytes: _Read = AvroReader.text
 
 
 def _enum(*symbols: str) -> _Read:
@@ -92,7 +96,7 @@ def _record(**fields: _Read) -> _Read:
     return lambda at: {name: read(at) for name, read in members}
 
 
-def _blocks(at: _Reader) -> int:
+def _blocks(at: AvroReader) -> int:
     """Read how many items a block of an array or a map has; 0 ends it."""
     count = at.long()
     if count < 0:
@@ -104,7 +108,7 @@ def _blocks(at: _Reader) -> int:
 
 
 def _array(item: _Read) -> _Read:
-    def read(at: _Reader) -> list[Any]:
+    def read(at: AvroReader) -> list[Any]:
         found: list[Any] = []
         while count := _blocks(at):
             found += [item(at) for _ in range(count)]
@@ -114,7 +118,7 @@ def _array(item: _Read) -> _Read:
 
 
 def _map(item: _Read) -> _Read:
-    def read(at: _Reader) -> dict[str, Any]:
+    def read(at: AvroReader) -> dict[str, Any]:
         found: dict[str, Any] = {}
         while count := _blocks(at):
             for _ in range(count):
@@ -127,7 +131,7 @@ def _map(item: _Read) -> _Read:
     return read
 
 
-def _unsigned(at: _Reader) -> int:
+def _unsigned(at: AvroReader) -> int:
     return at.long() & ((1 << 64) - 1)
 
 
@@ -189,7 +193,7 @@ def read_message(value: bytes) -> dict[str, Any]:
 
 
 def _read(value: bytes, *, with_columns: bool) -> dict[str, Any]:
-    at = _Reader(value)
+    at = AvroReader(value)
     if at.take(1) != _BRANCH:
         raise ValueError("it does not begin with the branch of a message")
     kind, payload = at.branch(len(_KINDS)), at.branch(len(_PAYLOADS))

@@ -4,6 +4,7 @@
     have(words, at, text)            where a text stands
     whole_numbers(words, from, to)   what digits say
     base64_numbers(texts)            what bytes in base64 say
+    varints(data, at)                what varints say
     places(data, byte)               where a byte stands
     BitIndex(data, size, test)         where the next byte stands that passes a test
     pieces(data, from, to)           what stands there, as an array
@@ -21,7 +22,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["BitIndex", "Marks", "base64_numbers", "have", "is_utf8", "pieces", "places", "whole_numbers", "words"]
+__all__ = [
+    "BitIndex",
+    "Marks",
+    "base64_numbers",
+    "have",
+    "is_utf8",
+    "pieces",
+    "places",
+    "signed",
+    "varints",
+    "whole_numbers",
+    "words",
+]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -30,6 +43,7 @@ Test = Callable[[npt.NDArray[np.uint8]], Marks]
 
 _WORD, _BITS = 8, 64
 _MOST_DIGITS, _ZERO = 20, ord("0")
+_LONGEST_VARINT = 10
 _PART_BYTES = 1 << 17
 _SEEN, _TRIED = 57, 8
 """How many bytes a word of bits tells of at least, and how many such words are looked at."""
@@ -69,14 +83,15 @@ def have(held: Words, at: Places, text: bytes) -> Marks:
 
 
 def pieces(data: pa.Buffer, starts: Places, ends: Places, kind: pa.DataType | None = None) -> pa.Array:
-    """Return pieces of a buffer that follow each other, as an array of their own (default: binary).
+    """Return pieces of a buffer as an array of their own (default: binary).
 
     One that would end before it starts is empty. No piece may start behind the buffer: nothing looks at that.
     """
-    offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2], offsets[1::2] = starts, np.maximum(starts, ends)
-    held = pa.Array.from_buffers(kind or pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), data])
-    return pc.take(held, pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
+    offsets = np.empty(2 * len(starts) + 2, np.int32)
+    offsets[0], offsets[-1] = 0, data.size
+    offsets[1:-1:2], offsets[2:-1:2] = starts, np.maximum(starts, ends)
+    held = pa.Array.from_buffers(kind or pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+    return pc.take(held, pa.array(np.arange(1, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
 
 
 def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
@@ -137,6 +152,33 @@ def base64_numbers(texts: npt.NDArray[np.uint8]) -> tuple[Places, Marks]:
     found = found << 8 * (3 - pads) | last >> 8 * pads
     unused = np.where(sound, _BITS - 8 * (texts.shape[1] // 4 * 3 - pads), 0)
     return found << unused >> unused, sound
+
+
+def varints(data: npt.NDArray[np.uint8], at: Places) -> tuple[Words, Places, Marks]:
+    """Return the numbers, seven bits a byte, that begin at places, their sizes, and which are of at most 64 bits.
+
+    Each ends at its first byte below 0x80, or is no such number by its tenth one.
+    """
+    first = data[at]
+    found, sizes = (first & 0x7F).astype(np.uint64), np.ones(len(at), np.int64)
+    sound: Marks = np.ones(len(at), bool)
+    longer = np.flatnonzero(first >= 0x80)
+    for byte in range(1, _LONGEST_VARINT):
+        if not len(longer):
+            break
+        more = data[at[longer] + byte]
+        found[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
+        sizes[longer] += 1
+        if byte == _LONGEST_VARINT - 1:
+            sound[longer[more > 1]] = False
+        longer = longer[more >= 0x80]
+    return found, sizes, sound
+
+
+def signed(values: Words) -> Places:
+    """Undo zig-zag: 0, 1, 2, 3 are 0, -1, 1, -2."""
+    found: Places = (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
+    return found
 
 
 # --- where bytes stand ------------------------------------------------------------------------------------------------

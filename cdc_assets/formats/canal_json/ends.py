@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.canal_json.file_records import KINDS
+from cdc_assets.formats.records import bounds
 from cdc_assets.formats.words import Marks, have, pieces, whole_numbers, words
 from cdc_assets.model.schema import TableId
 
@@ -61,7 +62,7 @@ class Ends(NamedTuple):
 
 def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
     """Return what stands at the ends of rows: with the extension their commit-ts, else their `es`."""
-    starts, ends = _bounds(values)
+    starts, ends = bounds(values)
     body = values.buffers()[2]
     held = words(np.frombuffer(body or b"", np.uint8))
     leads = _leads(values, held, starts, ends)
@@ -112,12 +113,6 @@ def _name_of(text: bytes) -> str | None:
         return name if name.encode() else None
     except ValueError:
         return None
-
-
-def _bounds(values: pa.BinaryArray) -> tuple[Numbers, Numbers]:
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    bounds = offsets.astype(np.int64)
-    return bounds[:-1], bounds[1:]
 
 
 def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) -> Numbers:

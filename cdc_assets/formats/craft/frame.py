@@ -24,6 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats.records import bounds
+from cdc_assets.formats.words import pieces, signed, varints
+
 __all__ = [
     "DDL",
     "RESOLVED",
@@ -34,8 +37,6 @@ __all__ = [
     "delta",
     "ranges",
     "read_frames",
-    "signed",
-    "slices",
     "sums_before",
     "sums_of",
 ]
@@ -46,8 +47,6 @@ __all__ = [
 Places = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
-
-_LONGEST = 10
 
 
 class Varints:
@@ -78,10 +77,9 @@ class Varints:
             sound &= counts <= 0
         counts = np.where(sound, counts, 0)
         index = ranges(first, counts)
-        ends = self._ends[index]
         begins = self._ends[index - 1] + 1
         begins[sums_before(counts)[counts > 0]] = starts[counts > 0]
-        values, fits = self._values(begins, ends - begins + 1)
+        values, _, fits = varints(self.data, begins)
         if not fits.all():
             owners = np.repeat(np.arange(len(counts)), counts)
             sound[owners[~fits]] = False
@@ -91,31 +89,10 @@ class Varints:
 
     def exactly(self, starts: Places, lengths: Places) -> tuple[Numbers, Mask]:
         """Read one varint from each start; sound are those that end with their length."""
-        sound = (lengths > 0) & (lengths <= _LONGEST)
-        starts, lengths = np.where(sound, starts, 0), np.where(sound, lengths, 1)
         following = self._ends[np.minimum(np.searchsorted(self._ends, starts), max(len(self._ends) - 1, 0))]
-        sound &= following == starts + lengths - 1
-        values, fits = self._values(starts, np.where(sound, lengths, 1))
+        sound = (lengths > 0) & (following == starts + lengths - 1)
+        values, _, fits = varints(self.data, np.where(sound, starts, self._ends[0]))
         return values, sound & fits
-
-    def _values(self, begins: Places, lengths: Places) -> tuple[Numbers, Mask]:
-        fits = lengths <= _LONGEST
-        values = (self.data[begins] & 0x7F).astype(np.uint64)
-        longest = min(int(lengths.max(initial=1)), _LONGEST)
-        longer = np.arange(len(begins)) if longest > 1 else np.zeros(0, np.int64)
-        for byte in range(1, longest):
-            longer = longer[lengths[longer] > byte]
-            more = self.data[begins[longer] + byte]
-            if byte == _LONGEST - 1:
-                fits[longer[more > 1]] = False
-            values[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
-        return values, fits
-
-
-def signed(values: Numbers) -> Places:
-    """Undo zig-zag: 0, 1, 2, 3 are 0, -1, 1, -2."""
-    found: Places = (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
-    return found
 
 
 def delta(values: npt.NDArray[np.uint64], counts: Places) -> npt.NDArray[np.uint64]:
@@ -239,20 +216,14 @@ _NO_SUM = "the sizes of its parts do not add up to its length"
 
 
 def _opened(values: pa.Array) -> _Messages:
-    held = values.cast(pa.large_binary())
-    count = len(held)
-    offsets = np.frombuffer(held.buffers()[1], np.int64)[held.offset : held.offset + count + 1] if count else _NO_OFFSET
-    buffer = held.buffers()[2]
-    base, end = int(offsets[0]), int(offsets[-1])
-    data = np.frombuffer(buffer, np.uint8)[base:end] if buffer is not None and end > base else np.zeros(1, np.uint8)
-    starts, stops = offsets[:-1] - base, offsets[1:] - base
-    at = _Messages(Varints(data), starts, stops, np.ones(count, bool))
+    starts, stops = bounds(values)
+    base, end = (int(starts[0]), int(stops[-1])) if len(values) else (0, 0)
+    data = np.frombuffer(values.buffers()[2], np.uint8)[base:end] if end > base else np.zeros(1, np.uint8)
+    starts, stops = starts - base, stops - base
+    at = _Messages(Varints(data), starts, stops, np.ones(len(values), bool))
     at.require(stops > starts, "it has no value, which every message of this protocol has")
     at.require(data[np.where(at.sound, starts, 0)] == 1, "it does not begin with 1, the version of the protocol")
     return at
-
-
-_NO_OFFSET = np.zeros(1, np.int64)
 
 
 # --- size tables ------------------------------------------------------------------------------------------------------
@@ -381,23 +352,16 @@ def _read_dictionaries(at: _Messages, start: Places, size: Places) -> _Terms:
     at.require(after + sums_of(sizes, counts) == stop, reason)
     sizes = np.where(at.sound[owners], sizes, 0)
     places = np.repeat(after, counts) + before_each(sizes, counts)
-    return _Terms(_texts(at, slices(at.varints.data, places, sizes), owners), sums_before(counts), counts)
+    found = pieces(pa.py_buffer(at.varints.data), places, places + sizes)
+    return _Terms(_texts(at, found, owners), sums_before(counts), counts)
 
 
-def slices(data: npt.NDArray[np.uint8], starts: Places, lengths: Places) -> pa.LargeBinaryArray:
-    """Return slices of a buffer as an array."""
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data[ranges(starts, lengths)])]
-    )
-
-
-def _texts(at: _Messages, terms: pa.LargeBinaryArray, owners: Places) -> pa.StringArray:
+def _texts(at: _Messages, terms: pa.BinaryArray, owners: Places) -> pa.StringArray:
     try:
         return terms.cast(pa.string())
     except pa.ArrowInvalid:
         texts = [term.decode("utf-8", "replace") for term in terms.to_pylist()]
-    same = pc.equal(terms, pa.array(texts, pa.large_string()).cast(pa.large_binary()))
+    same = pc.equal(terms, pa.array(texts, pa.string()).cast(pa.binary()))
     at.require_each(same.to_numpy(zero_copy_only=False), owners, "its dictionary holds a name that is not UTF-8")
     return pa.array(texts, pa.string())
 

@@ -32,8 +32,6 @@ from cdc_assets.formats.craft.frame import (
     delta,
     ranges,
     read_frames,
-    signed,
-    slices,
     sums_before,
     sums_of,
 )
@@ -50,6 +48,7 @@ from cdc_assets.formats.messages import (
     parts,
 )
 from cdc_assets.formats.sifting import LOST_FLOAT
+from cdc_assets.formats.words import pieces, signed
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -347,11 +346,8 @@ def _values_of_type(frames: Frames, code: int, unsigned: bool, start: Places, le
         numbers, sound = frames.varints.exactly(start, length)
         plain = code in _COUNTS or (unsigned and code not in _YEAR)
         return _cells(pa.array(numbers if plain else signed(numbers), mask=~sound), here, sound)
-    size = np.where(here, length, 0)
-    held = slices(frames.varints.data, start, size)
-    kind = pa.binary() if held.nbytes < 1 << 31 else pa.large_binary()
-    array = held.cast(kind)
-    return Cells(array if here.all() else pc.if_else(pa.array(here), array, pa.scalar(None, kind)))
+    array = pieces(pa.py_buffer(frames.varints.data), start, start + np.where(here, length, 0))
+    return Cells(array if here.all() else pc.if_else(pa.array(here), array, pa.scalar(None, pa.binary())))
 
 
 def _cells(array: pa.Array, here: Mask, sound: Mask) -> Cells:

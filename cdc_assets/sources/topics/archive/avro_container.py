@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.formats.simple_records import AvroReader
 from cdc_assets.io.compression import snappy_block
 
 __all__ = ["read_container"]
@@ -23,37 +24,10 @@ _MOST = 1 << 30
 """No block holds more than this once it is decompressed."""
 
 
-class _Bytes:
-    """A place in bytes; every method raises ValueError where they end too early."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-
-    def take(self, count: int) -> bytes:
-        if count < 0 or self.at + count > len(self.data):
-            raise ValueError("it ends too early")
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def long(self) -> int:
-        shift = value = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1)
-            if shift > 63:
-                raise ValueError("a number has no end")
-
-    def text(self) -> bytes:
-        return self.take(self.long())
-
-
 def read_container(data: bytes, path: str) -> list[bytes | None]:
     """Return the values of a file, texts as UTF-8; raises MalformedData for a file of anything else."""
     try:
-        return _values(_Bytes(data))
+        return _values(AvroReader(data))
     except (ValueError, KeyError, zlib.error, pa.ArrowException, OSError) as error:
         raise MalformedData(
             f"{path} is not an Avro file of raw messages ({error}); expected the schema bytes, as AvroFormat writes "
@@ -62,7 +36,7 @@ def read_container(data: bytes, path: str) -> list[bytes | None]:
         ) from None
 
 
-def _values(at: _Bytes) -> list[bytes | None]:
+def _values(at: AvroReader) -> list[bytes | None]:
     if at.take(4) != _MAGIC:
         raise ValueError("it does not begin as one")
     header = _metadata(at)
@@ -74,14 +48,14 @@ def _values(at: _Bytes) -> list[bytes | None]:
     found: list[bytes | None] = []
     while at.at < len(at.data):
         count, block = at.long(), _CODECS[codec](at.text())
-        values = _Bytes(block)
+        values = AvroReader(block)
         found += [_value(values, branches) for _ in range(count)]
         if values.at != len(block) or at.take(16) != sync:
             raise ValueError("a block does not end where it should")
     return found
 
 
-def _metadata(at: _Bytes) -> dict[str, bytes]:
+def _metadata(at: AvroReader) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     while count := at.long():
         if count < 0:
@@ -101,13 +75,9 @@ def _branches(schema: Any) -> tuple[str, ...] | None:
     return kinds if isinstance(schema, list) else None
 
 
-def _value(at: _Bytes, branches: tuple[str, ...] | None) -> bytes | None:
-    if branches is not None:
-        branch = at.long()
-        if not 0 <= branch < len(branches):
-            raise ValueError(f"unknown union branch {branch}")
-        if branches[branch] == "null":
-            return None
+def _value(at: AvroReader, branches: tuple[str, ...] | None) -> bytes | None:
+    if branches is not None and branches[at.branch(len(branches))] == "null":
+        return None
     return at.text()
 
 
