@@ -40,6 +40,9 @@ __all__ = ["forget"]
 )
 @click.option("--decision", default="", metavar="NAME", help="Name of what keeps them out, for --undo and more keys.")
 @click.option("--undo", metavar="NAME", help="Let keys in again that the decision of this name keeps out.")
+@click.option(
+    "--abandon", is_flag=True, help="End runs that were killed with keys that nobody has any more: rows may be left."
+)
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -52,6 +55,7 @@ def forget(
     until: str | None,
     decision: str,
     undo: str | None,
+    abandon: bool,
     **given: Any,
 ) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
@@ -62,6 +66,7 @@ def forget(
     unless it is kept out by --until.
     """
     from cdc_assets.lake.forget import LakeForgetting
+    from cdc_assets.operations.forget import abandon as end_abandoned
     from cdc_assets.operations.forget import forget as run
     from cdc_assets.operations.keep_out import let_in, parse_until
     from cdc_assets.operations.keys import parse_keys
@@ -72,11 +77,11 @@ def forget(
     lake = lake_of(target)
     refuse_missing(lake)
     settings = target.only("A row is of")
-    given_keys = bool(key) + (file is not None)
-    if given_keys != (undo is None) or (undo is not None and (until is not None or decision)):
+    alone = abandon + (undo is not None)
+    if bool(key) + (file is not None) + alone != 1 or (alone and (until is not None or decision)):
         raise BadSettings(
-            "Give the values of a key behind TABLE, or a file of keys with --keys, or --undo NAME alone: one of the "
-            "three."
+            "Give the values of a key behind TABLE, or a file of keys with --keys, or --undo NAME alone, or --abandon "
+            "alone: one of the four."
         )
     if decision and until is None:
         raise BadSettings("--decision names what keeps keys out. Give --until with it.")
@@ -90,6 +95,14 @@ def forget(
             else:
                 click.echo(f"{undo}: {counted(len(ended.digests), 'key')} of {ended.table} let in from now on")
                 click.echo("  what was left out comes with a rebuild")
+            return DONE
+        if abandon:
+            left = end_abandoned(pipeline, LakeForgetting(pipeline.lake), table, me)
+            if as_json:
+                show_json([{"table": one.table, "keys": one.keys, "began": one.since} for one in left])
+            for one in () if as_json else left:
+                click.echo(f"{one.table}: {counted(one.keys, 'key')} of a run that began at {one.since} abandoned")
+                click.echo("  rows of them may be left; the journal says so, and status no more")
             return DONE
         through = None if until is None else parse_until(pipeline, until)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)

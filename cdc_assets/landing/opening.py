@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import display, location, storage
 from cdc_assets.landing.landing import Landing
@@ -54,14 +53,11 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
         return
     from cdc_assets.settings.config import LakeSettings
 
-    directory = tempfile.mkdtemp(prefix="cdc-assets-landing-")
-    try:
+    with scratch() as directory:
         seal = SealKey(os.urandom(32)) if masks else None  # the directory goes, and nobody needs its key
         with _landed(settings, topics, LakeSettings.from_warehouse(directory), seal) as landing:
             landing.advance()
             yield Feed(source, landing)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def log_ends(settings: ChangefeedSettings) -> Ends:

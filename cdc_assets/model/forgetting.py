@@ -113,7 +113,8 @@ class ForgetReport:
 
     `moved` are the keys, as texts, under which rows were before they had one of these, or afterwards; they are not
     forgotten. `cuts` are those that were made anew, `records` those of the quarantine that were removed. `stages`
-    counts windows that were staged with the rows, not committed, and were removed. `messages` counts those of the
+    counts windows that were staged with the rows, not committed, and were removed, `scratch` directories that killed
+    runs had left on this machine, of any table. `messages` counts those of the
     landing that were emptied, `lost` are tables that had other rows in them: the landing does not bring these back.
     `feed` says what of the input is not ours and may bring the rows back. `kept_out` is the name of the decision that
     keeps them out even so, `until` until when. Times are ISO 8601 in UTC.
@@ -130,6 +131,7 @@ class ForgetReport:
     cuts: tuple[str, ...] = ()
     records: tuple[str, ...] = ()
     stages: int = 0
+    scratch: int = 0
     messages: int = 0
     lost: tuple[str, ...] = ()
     moved: tuple[tuple[str, ...], ...] = ()

@@ -17,7 +17,8 @@ STALE_SECONDS = 900
 class Ticket:
     """Work that began and did not end. `plan` tells the same work from other work; times are seconds since 1970.
 
-    `table` is the table of which rows are forgotten, and `keys` how many: "" until it is known which one is meant.
+    `table` is the table of which rows are forgotten, `life` its identity, and `keys` how many: "" until it is known
+    which one is meant.
     """
 
     token: str
@@ -27,6 +28,7 @@ class Ticket:
     alive: float
     table: str = ""
     keys: int = 0
+    life: str = ""
 
     @property
     def since(self) -> str:

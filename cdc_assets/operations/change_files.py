@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from cdc_assets.io.output import output
+from cdc_assets.io.scratch import scratch
 from cdc_assets.operations.extract import Extract
 
 __all__ = ["FORMATS", "write_extract"]
@@ -35,8 +35,8 @@ def write_extract(found: Extract, uri: str, kind: str, options: Mapping[str, Any
     place, about_name = output(uri, options), "extract.json"
     place.refuse_filled(but=[f"changes.{one}" for one in FORMATS] + [about_name] if again else ())
     name, rows = f"changes.{kind}", 0
-    with TemporaryDirectory() as directory:
-        changes, about = Path(directory) / name, Path(directory) / about_name
+    with scratch() as directory:
+        changes, about = directory / name, directory / about_name
         with FORMATS[kind](changes, found.columns) as write:
             for piece in found.pieces():
                 write(piece)

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,6 +24,7 @@ import pyarrow as pa
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.formats import POSITION, Op
+from cdc_assets.io.scratch import scratch
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -230,8 +229,8 @@ def changes_of_log(
     }
 
     def pieces() -> Iterator[pa.Table]:
-        with TemporaryDirectory() as directory:
-            found = PositionSort(Path(directory), POSITION)
+        with scratch() as directory:
+            found = PositionSort(directory, POSITION)
             for rows in pipeline.lake.changes(life, since, until, same):
                 rows = in_source_names(rows, schema)
                 found.add(rows if keys is None else keys(rows))

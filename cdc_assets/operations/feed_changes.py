@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -27,6 +25,7 @@ from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
 from cdc_assets.errors import ExtractRefused
 from cdc_assets.formats import COMMIT_TS, POSITION, Op, position_column
+from cdc_assets.io.scratch import scratch
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
@@ -260,13 +259,13 @@ class FeedChanges:
         if not step.files:
             return
         kind, reports = kind_of(step), [look_beside(step, stats, reader)]
-        with TemporaryDirectory() as directory:
+        with scratch() as directory:
             found: PositionSort | None = None
             for share in _shares(step):
                 window = decode_window(step, reader, share)
                 reports.append(window.report)
                 if window.changes.num_rows:
-                    found = found or PositionSort(Path(directory), position_column(window.changes))
+                    found = found or PositionSort(directory, position_column(window.changes))
                     found.add(window.changes)
             report = merge_reports(reports, 0)
             if report.failed:

@@ -29,21 +29,23 @@ import pyarrow as pa
 
 from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.window import decode_window
-from cdc_assets.errors import CdcError, ForgetRefused, TableMoved
+from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
+from cdc_assets.io.scratch import remove_left
 from cdc_assets.io.sealing import unseal
+from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
-from cdc_assets.model.tickets import Ticket
+from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
 from cdc_assets.operations.keep_out import keep_out
 from cdc_assets.operations.keys import keys_of, masked_keys
-from cdc_assets.operations.named import table_called
+from cdc_assets.operations.named import is_called, table_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["ForgettingLake", "forget"]
+__all__ = ["ForgettingLake", "abandon", "forget"]
 
 _ATTEMPTS = 4
 """How often a table that another writer moves is looked at anew."""
@@ -108,7 +110,7 @@ def forget(
     `name`, so that it does not matter which rows are not applied yet.
     """
     started, token, now = datetime.now(timezone.utc), uuid.uuid4().hex[:12], time.time()
-    ticket = Ticket(token, _digest(token, table, keys), run, now, now)
+    ticket = Ticket(token, "", run, now, now)
     lake.touch(ticket)
     with kept_alive(lake, ticket):
         try:
@@ -116,18 +118,42 @@ def forget(
         except CdcError:
             lake.end(token)
             raise
-        lake.touch(replace(ticket, table=str(found.name), keys=found.count))
+        life, plan = format_identity(found.life), _digest(token, found.life, keys)
+        lake.touch(replace(ticket, plan=plan, table=str(found.name), keys=found.count, life=life))
         report = _forgotten(pipeline, lake, found, started, run, say)
     if report.complete:
         for one in lake.tickets():
-            if one.plan == _digest(one.token, table, keys):
+            if one.plan == _digest(one.token, found.life, keys):
                 lake.end(one.token)
     return report
 
 
-def _digest(token: str, table: str, keys: Sequence[Sequence[str]]) -> str:
+def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tuple[Ticket, ...]:
+    """End the runs that were killed with keys of a table that nobody has any more, and return them; journaled.
+
+    Rows of these keys may be left, and nothing says so from then on. `table` is as `status` names it. Raises
+    BadSettings where there is no such run, ForgetRefused while one of them may still be at work.
+    """
+    tickets = [one for one in lake.tickets() if one.table and is_called(table, (one.table,))]
+    if not tickets:
+        known = ", ".join(sorted({one.table for one in lake.tickets() if one.table})) or "none"
+        raise BadSettings(f"no run that forgets rows of {table} has been left unfinished; known are: {known}.")
+    if alive := next((one for one in tickets if one.runs()), None):
+        raise ForgetRefused(
+            f"a run that began at {alive.since} still forgets rows of {table}: it was heard of at {alive.heard}. Wait "
+            f"until it has ended; one that was killed is known as such {STALE_SECONDS // 60} minutes after that."
+        )
+    for one in tickets:
+        now, life = time.time_ns() // 1_000_000 << 18, parse_identity(one.life)
+        text = f"{counted(one.keys, 'key')} abandoned, of a run that began at {one.since}: rows of them may be left"
+        pipeline.ledger.record_ddl(pipeline.settings.name, life, now, life.born_as, "forget", text, StepResult(), run)
+        lake.end(one.token)
+    return tuple(tickets)
+
+
+def _digest(token: str, table: Life, keys: Sequence[Sequence[str]]) -> str:
     """Return what tells these keys of a table from others, to who has them; it is removed when they are forgotten."""
-    what = repr((table, sorted(map(list, keys)))).encode()
+    what = repr((str(table), sorted(map(list, keys)))).encode()
     return hashlib.scrypt(what, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
 
 
@@ -210,7 +236,7 @@ def _forgotten(
     remade = lake.follow_tags()
     has = partial(_has_key, found.patterns, found.sources.keys(), pipeline.masks.seal)
     stages = lake.forget_stages(found.targets, has)
-    records = tuple(lake.forget_records(has))
+    records, left = tuple(lake.forget_records(has)), remove_left()
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, found.landed, found.anywhere)
     pipeline.ledger.forget_comparison(pipeline.settings.name, found.name)
@@ -235,6 +261,7 @@ def _forgotten(
         searched=searched,
         records=records,
         stages=stages,
+        scratch=left,
         messages=len(found.landed.places),
         lost=tuple(sorted(map(str, found.landed.lost))),
         cuts=tuple(remade),

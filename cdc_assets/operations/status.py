@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -122,7 +123,8 @@ def unfinished_forgets(state: LakeState) -> dict[str, str]:
             found.setdefault(ticket.table, []).append(
                 f"{counted(ticket.keys, 'key')} of {ticket.table}: a run that forgets their rows (cdc-assets forget) "
                 f"began at {ticket.since} and has not ended; it was last heard of at {ticket.heard}. If it was killed "
-                "or found something left, run the same command again: it finishes that."
+                "or found something left, run the same command again: it finishes that. Where nobody has the keys any "
+                f"more, end it without them: cdc-assets forget {shlex.quote(ticket.table)} --abandon."
             )
     return {table: " ".join(sentences) for table, sentences in found.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from cdc_assets.io.scratch import SCRATCH
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.wording import counted
 
@@ -25,6 +26,9 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
     yield from (f"  removed   the record {place} of the quarantine, by its bytes" for place in report.records)
     if report.stages:
         yield f"  removed   {counted(report.stages, 'window')} that had been staged with the rows and not committed"
+    if report.scratch:
+        left = counted(report.scratch, "directory", "directories")
+        yield f"  removed   {left} that killed runs had left in this machine's directory for temporary files"
     if report.messages:
         yield f"  emptied   {counted(report.messages, 'message')} of the landing"
     for table in report.lost:
@@ -36,6 +40,10 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  moved     a row of these keys had the key ({', '.join(key)}) as well, which is not forgotten"
     if report.kept_out:
         yield f"  kept out  {report.until}, by {report.kept_out}: what is read of the keys is left out and counted"
+    yield (
+        f"  not searched  what killed runs left on other machines ({SCRATCH}* in their directory for temporary files), "
+        "and Spark's own files everywhere (blockmgr-* and spark-* in spark.local.dir)"
+    )
     yield f"  not ours  {report.feed}"
     yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
+import tempfile
 from base64 import b64encode
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused
+from cdc_assets.io.scratch import SCRATCH, scratch
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
@@ -20,7 +23,7 @@ from cdc_assets.model.landed import EventKind
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.operations.comparison import value_text
-from cdc_assets.operations.forget import forget
+from cdc_assets.operations.forget import abandon, forget
 from cdc_assets.operations.keys import keys_of, parse_keys
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -122,6 +125,48 @@ def test_a_run_that_was_killed_is_told_until_the_same_keys_are_forgotten(
     assert list(shop.lake.tickets.values()) == [ticket]
     assert shop.forget("1", "2").complete
     assert (shop.rows(), shop.lake.tickets) == ([], {})
+
+
+def test_a_killed_run_is_finished_under_any_name_of_the_table_or_ended_without_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, *(("I", FIRST + number, number, "one") for number in (1, 2, 3)))
+    for key in ("1", "2"):
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryForgetting, "search", killed)
+            with pytest.raises(Killed):
+                shop.forget(key)
+    assert shop.forget("1", table=f"SHOP.T@{FIRST}").complete
+    lake = MemoryForgetting(shop.lake)
+    ((token, ticket),) = shop.lake.tickets.items()
+    with pytest.raises(ForgetRefused, match=r"still forgets rows of shop\.t"):
+        abandon(shop.pipeline(), lake, "shop.t")
+    lake.touch(dataclasses.replace(ticket, alive=0.0))
+    with pytest.raises(BadSettings, match=r"no run that forgets rows of shop\.u .*; known are: shop\.t"):
+        abandon(shop.pipeline(), lake, "shop.u")
+    assert [one.token for one in abandon(shop.pipeline(), lake, "shop.T", "run")] == [token]
+    assert shop.lake.tickets == {}
+    said = [entry.query for entry in shop.ledger.journal("little") if "abandoned" in entry.query]
+    assert said == ["1 key abandoned, of a run that began at " + ticket.since + ": rows of them may be left"]
+
+
+def test_what_killed_runs_left_on_this_machine_goes_and_what_is_at_work_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shop = Shop(tmp_path / "shop")
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    left = tmp_path / f"{SCRATCH}left"
+    left.mkdir()
+    for name in ("lock", "rows"):
+        (left / name).write_text("one")
+    with scratch() as place:
+        (place / "rows").write_text("one")
+        assert shop.forget("1").scratch == 1
+        assert [one.parent.name for one in tmp_path.glob(f"{SCRATCH}*/files")] == [place.parent.name]
+        assert (left.exists(), (place / "rows").exists()) == (False, True)
+    assert not place.parent.exists()
 
 
 def test_a_rebuild_beside_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
