@@ -8,6 +8,7 @@ hides it, or its schema file was removed. How such a row would have to be conver
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -48,16 +49,24 @@ class Strays:
 
     def _of(self, name: TableId) -> list[tuple[Life, Period, tuple[TableSchema, ...]]]:
         """The lives with the name by time, with their columns: () where those are unknown because the table is held."""
-        if name not in self._in_force:
-            self._in_force[name] = [
-                (life, (max(since, a), min(until, b)), schemas)
-                for life, table in (*self._history.lives.items(), *self._history.unneeded.items())
-                for held, a, b in table.names
-                if held.folded == name.folded
+        folded = name.folded
+        if folded not in self._in_force:
+            self._in_force[folded] = [
+                (table.life, (max(since, a), min(until, b)), schemas)
+                for table, a, b in self._named.get(folded, ())
                 for (since, until), schemas in _periods(table)
                 if max(since, a) < min(until, b)
             ]
-        return self._in_force[name]
+        return self._in_force[folded]
+
+    @cached_property
+    def _named(self) -> dict[TableId, list[tuple[TableHistory, Tso, Tso]]]:
+        """The tables by the names that they had, folded, with the times from which and until which they had them."""
+        named: dict[TableId, list[tuple[TableHistory, Tso, Tso]]] = {}
+        for table in (*self._history.lives.values(), *self._history.unneeded.values()):
+            for name, since, until in table.names:
+                named.setdefault(name.folded, []).append((table, since, until))
+        return named
 
 
 def _periods(table: TableHistory) -> list[tuple[Period, tuple[TableSchema, ...]]]:

@@ -618,22 +618,23 @@ class Ledger:
         run: str,
     ) -> None:
         """Journal one DDL; one that is carried out again after a crash keeps one row."""
-        row = {
-            "changefeed": changefeed,
-            "life": str(life),
-            "tso": tso,
-            "name": str(name),
-            "action": action,
-            "query": query,
-            "statements": json.dumps(result.statements, ensure_ascii=False),
-            "snapshot_before": result.snapshot_before,
-            "snapshot_after": result.snapshot_after,
-            "seconds": result.seconds,
-            "run": run,
-            "done_at": time.time(),
-        }
-        with self._database.write() as connection:
-            replace_rows(connection, _JOURNAL, [row])
+        effect = (result.statements, result.snapshot_before, result.snapshot_after, result.seconds)
+        self.record_journal(changefeed, [JournalEntry(str(life), tso, str(name), action, query, *effect, run)])
+
+    def record_journal(self, changefeed: str, entries: Iterable[JournalEntry]) -> None:
+        """Journal DDL, all in one transaction."""
+        rows = [
+            {
+                "changefeed": changefeed,
+                **{name: getattr(entry, name) for name in _OF_JOURNAL},
+                "statements": json.dumps(entry.statements, ensure_ascii=False),
+                "done_at": time.time(),
+            }
+            for entry in entries
+        ]
+        if rows:
+            with self._database.write() as connection:
+                replace_rows(connection, _JOURNAL, rows)
 
     def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
         """Return which DDL have a row in the journal: (life, TSO)."""
@@ -727,6 +728,7 @@ def _fields(entry: type, row: sa.Row[Any]) -> dict[str, Any]:
 
 _OF_STATS = ("path", "size", "etag", "rows", "min_commit_ts", "max_commit_ts")
 _OF_ENTRY = tuple(field.name for field in fields(FileEntry))
+_OF_JOURNAL = tuple(field.name for field in fields(JournalEntry))
 
 
 def _format_key_ranges(ranges: Sequence[KeyRange]) -> str:

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cdc_assets.decoding.kinds import history_kind
-from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
-from cdc_assets.model.table_history import Event
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
@@ -36,21 +35,24 @@ class Journal:
         versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
         for event in planned.history.lives[step.life].events:
             if event.at in versions and not event.neutral:
-                self._event(step.life, event, result, run)
+                name = event.name or event.file.table
+                self.ledger.record_ddl(
+                    self.changefeed, step.life, event.at, name, event.journal_action, event.file.query, result, run
+                )
 
     def complete(self, planned: Plan, run: str) -> None:
         """Record the DDL of a run that ended between a commit and its record, without its lost statements."""
         known = self.ledger.journaled(self.changefeed)
-        for life, state in planned.applied.items():
-            for event in planned.history.lives[life].events if life in planned.history.lives else ():
-                if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known:
-                    self._event(life, event, StepResult(), run)
-
-    def _event(self, life: Life, event: Event, result: StepResult, run: str) -> None:
-        name = event.name or event.file.table
-        self.ledger.record_ddl(
-            self.changefeed, life, event.at, name, event.journal_action, event.file.query, result, run
-        )
+        entries = [
+            JournalEntry(
+                str(life), event.at, str(event.name or event.file.table), event.journal_action, event.file.query,
+                (), None, None, 0.0, run,
+            )
+            for life, state in planned.applied.items()
+            for event in (planned.history.lives[life].events if life in planned.history.lives else ())
+            if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known
+        ]  # fmt: skip
+        self.ledger.record_journal(self.changefeed, entries)
 
     def kept_out(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
         """Record that a window left out records of forgotten keys, and how many."""

@@ -21,7 +21,7 @@ from cdc_assets.lake.names import format_identity, format_name, location
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json
 from cdc_assets.lake.state import LakeState
-from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.progress import Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
@@ -78,6 +78,15 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
             for life in history.lives
         ],
     )
+    ledger.record_journal(
+        settings.name,
+        [
+            JournalEntry(str(life), event.at, str(table.name), event.journal_action, event.file.query,
+                (), None, None, 0.0, "known")
+            for life, table in history.lives.items()
+            for event in table.events
+        ],
+    )  # fmt: skip
     tables = {life: column_fidelity(table.schema) for life, table in history.lives.items()}
     ledger.record_columns(settings.name, tables)
     ledger.close()

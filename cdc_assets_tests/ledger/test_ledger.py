@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,8 +119,12 @@ def test_the_journal_has_every_ddl_again_after_its_rows_were_lost(name: str, led
     config, lake = CONFIGS[name], MemoryLake()
     pipeline(config, config.bucket(), lake, ledger).apply()
     journaled = {(one.life, one.tso, one.name, one.action, one.query) for one in ledger.journal("default")}
-    emptied = Ledger("sqlite://")
-    assert pipeline(config, config.bucket(), lake, emptied).apply().complete
+    emptied, commits = Ledger("sqlite://"), list[sa.Connection]()
+    sa.event.listen(emptied._database._engine, "commit", commits.append)
+    again = pipeline(config, config.bucket(), lake, emptied)
+    again.journal.complete(again.plan()[1], "again")
+    assert len(commits) == 2  # that of the schema files, and one for all of the journal
+    assert again.apply().complete
     assert {(one.life, one.tso, one.name, one.action, one.query) for one in emptied.journal("default")} == journaled
     assert journaled
 
