@@ -79,7 +79,7 @@ class RunEvents:
     def begin(self) -> None:
         """Record how far the tables are applied before a round over them."""
         self._before = self._pipeline.lake.applied()
-        self._done.clear()
+        self._done = {place for place in self._done if place[0] == "ddl"}  # that of a version is logged once a run
         self._changes.clear()
 
     def after(self, step: Step, plan: Plan, table: TableRun) -> None:
@@ -96,12 +96,14 @@ class RunEvents:
         self._pending[step.life] = self._pending.get(step.life, 0) + rows
         if isinstance(step, ApplyRows):
             logged_at, version = self._logged.get(step.life, (0.0, -1))
-            soon = time.monotonic() < logged_at + TOGETHER_SECONDS
-            if soon and version == step.ddl and self._own is None:
+            if version == step.ddl and self._own is None:
                 self._wait(step, plan, table, rows)
-                return
-            self._log_windows(step.life)
-            self._window(step, plan, rows, table.report)
+                if time.monotonic() < logged_at + TOGETHER_SECONDS:
+                    return
+                self._log_windows(step.life)
+            else:
+                self._log_windows(step.life)
+                self._window(step, plan, rows, table.report)
         else:
             self._log_windows(step.life)
             versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
