@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -211,14 +212,22 @@ class Commits:
                 found.append(commits[place][0] - at if place < len(commits) else float("inf"))
         return found
 
-    def files(self) -> tuple[int, int]:
-        """Return how many data files and snapshots the tables have."""
+    def most(self) -> dict[str, int]:
+        """Return of how many files and snapshots the table consists that has most of them, by kind."""
         assert self._state is not None
-        files = snapshots = 0
+        most: Counter[str] = Counter()
         for table in self._state.tables().values():
-            files += int(self._state.summary(table).get("total-data-files", 0))
-            snapshots += len(self._state.file(table.metadata_location).snapshots)
-        return files, snapshots
+            summary, file = self._state.summary(table), self._state.file(table.metadata_location)
+            read = StaticTable.from_metadata(table.metadata_location)
+            newest = read.current_snapshot()
+            assert newest is not None
+            most |= Counter(
+                data_files=int(summary.get("total-data-files", 0)),
+                delete_files=int(summary.get("total-delete-files", 0)),
+                manifests=len(newest.manifests(read.io)),
+                snapshots=len(file.snapshots),
+            )
+        return dict(most)
 
     def moment(self, feed: Feed, number: int) -> None:
         """Compare a table as it is now with what the files say through its label."""
@@ -240,10 +249,11 @@ class Measured:
     seconds: float
     runs: int
     commits: int
-    files: int
-    snapshots: int
+    most: dict[str, int]
+    """Files and snapshots of the table that has most of them in the end, by kind."""
     moments: int
     materializations: int
+    event_rows: int
     ours: TreeCost
     writer: TreeCost
 
@@ -260,10 +270,10 @@ class Measured:
             "seconds": round(self.seconds),
             "runs": self.runs,
             "commits": self.commits,
-            "data_files": self.files,
-            "snapshots": self.snapshots,
+            **self.most,
             "moments": self.moments,
             "materializations": self.materializations,
+            "event_rows": self.event_rows,
             "cpu_cores": round(self.ours.cpu_seconds / self.seconds, 2),
             "writer_cpu_cores": round(self.writer.cpu_seconds / self.seconds, 2),
             "memory_mb": [round(mb) for mb in memory[:: max(1, len(memory) // 20)]],
@@ -323,14 +333,15 @@ def measure_freshness(
             writer.wait()
             _until(commits, published(feed.directory)[-1][1], load.tables, place)
             runs, made = _runs(site.home, first), sum(len(found) for found in commits.seen.values())
-            logged = _materializations(site.home)
+            logged, rows = _materializations(site.home), _event_rows(site.home)
         assert (compared, killed) == (moments, len(kills))
         for number in range(load.tables):
             commits.moment(feed, number)
         counted = [one for one in published(feed.directory) if first <= one[0] < first + seconds]
         return Measured(
-            commits.waits(counted), first - begun, seconds, runs, made, *commits.files(), compared, logged, ours, theirs
-        )
+            commits.waits(counted), first - begun, seconds, runs, made, commits.most(), compared, logged, rows,
+            ours, theirs,
+        )  # fmt: skip
     finally:
         writer.kill()
         writer.wait()
@@ -360,6 +371,12 @@ def _materializations(home: Path) -> int:
             page = instance.fetch_materializations(asset_key(NAME, "dml"), limit=10_000, cursor=cursor)
             count, cursor, more = count + len(page.records), page.cursor, page.has_more
         return count
+
+
+def _event_rows(home: Path) -> int:
+    """Return how many rows Dagster's event log has of all runs."""
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        return sum(len(instance.all_logs(run.run_id)) for run in instance.get_runs())
 
 
 # --- the targets ------------------------------------------------------------------------------------------------------
