@@ -27,7 +27,7 @@ from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.settings.initial import InitialSettings, ServerAddress
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
-from cdc_assets_tests.bench.rows import duck, spark_type_of, write_last_changes
+from cdc_assets_tests.bench.rows import duck, rows_of_lake, spark_type_of, write_last_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,6 +168,49 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
                 session.read.parquet(reduced).createOrReplaceTempView("newest")
                 session.sql(_merge(name, [column.name for column in source.schema], ts="_cdc_commit_ts"))
             timings["merge"].append({"changes": changes, **dataclasses.asdict(one.measured)})
+    source.keep()
+    return timings
+
+
+@_contender
+def small_windows(feed: str, keys: int, changes: int, count: int, lake: str) -> Laps:
+    """One small window after the other into a lake that has the rows of a feed that was kept, and which grows here;
+    after each comes the upkeep of a run that lives on."""
+    from cdc_assets.operations.maintenance import compact_overdue, expire_snapshots
+
+    source, timings = Feed.resumed(Path(feed)), Laps()
+    with open_pipeline(source.settings, LakeSettings.from_warehouse(lake), None) as work:
+        for _ in range(count):
+            source.append(changes, keys)
+            with lap() as one:
+                outcome = work.apply()
+                assert outcome.complete
+                expire_snapshots(work, outcome.plan, int(time.time() * 1000))
+                compact_overdue(work, outcome.plan, int(time.time() * 1000))
+            timings.append(dataclasses.asdict(one.measured))
+    source.keep()
+    return timings
+
+
+@_contender
+def scans(feed: str, lakes: dict[str, str], times: int) -> dict[str, dict[str, Laps]]:
+    """All rows and columns of the same table of several lakes read by turns, by Spark and by PyIceberg."""
+    source = Feed.resumed(Path(feed))
+    timings: dict[str, dict[str, Laps]] = {who: {"Spark": [], "PyIceberg": []} for who in lakes}
+    settings = {who: LakeSettings.from_warehouse(place) for who, place in lakes.items()}
+    with _spark(next(iter(settings.values()))) as spark:
+        for _ in range(times):
+            for who, lake in settings.items():
+                session = spark.newSession()
+                for key, value in lake.spark_properties().items():
+                    session.conf.set(key, value)
+                with lap() as one:
+                    rows = session.table(f"{lake.name}.bench.{source.name(0).table}")
+                    rows.write.format("noop").mode("overwrite").save()
+                timings[who]["Spark"].append(dataclasses.asdict(one.measured))
+                with lap() as one:
+                    rows_of_lake(source, lake)
+                timings[who]["PyIceberg"].append(dataclasses.asdict(one.measured))
     return timings
 
 

@@ -261,6 +261,27 @@ def steady(place: Place) -> Iterator[Figure]:
         yield Figure("steady", f"ours, {changes:,} changes", ours, notes=_laps(laps["ours"], cost))
         yield Figure("steady", f"bare MERGE, {changes:,} changes", bare, notes=_laps(laps["merge"], cost))
         yield Figure("steady", f"ours to bare MERGE, {changes:,} changes", ours / bare, "x", most)
+    yield from _scans(place, feed, rows, lakes[0], str(root / "fresh"))
+
+
+def _scans(place: Place, feed: Feed, rows: int, lake: str, fresh: str) -> Iterator[Figure]:
+    """Yield how much slower a table is read after hundreds of small windows than one of the same rows, just loaded."""
+    count, changes = place.of(600, 20), place.of(200, 5)
+    kept = str(feed.directory)
+    cost, laps = contend("small_windows", feed=kept, keys=rows, changes=changes, count=count, lake=lake)
+    last = laps[-len(laps) // 4 :]
+    what = f"{count} windows of {changes} changes"
+    yield Figure("steady", f"{what}, one of the last", _best(last), notes={"windows": count, **_laps(last, cost)})
+    assert _apply(feed, Path(fresh)).code == 0
+    for one in (lake, fresh):
+        _check(feed, Path(one))
+    cost, read = contend("scans", feed=kept, lakes={"after": lake, "fresh": fresh}, times=5)
+    for by in ("Spark", "PyIceberg"):
+        for who in ("after", "fresh"):
+            what = f"a scan by {by}, {'after them' if who == 'after' else 'freshly loaded'}"
+            yield Figure("steady", what, _best(read[who][by]), notes=_laps(read[who][by], cost))
+        more = _best(read["after"][by], "cpu_seconds") / _best(read["fresh"][by], "cpu_seconds")
+        yield Figure("steady", f"a scan by {by} after them to freshly loaded, CPU", more, "x", 1.3)
 
 
 @_scenario
