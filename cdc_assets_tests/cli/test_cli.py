@@ -60,6 +60,19 @@ main()
 """
 """The command line, interrupted while it waits for the JVM: as Spark starts, or later in a step; else for an hour."""
 
+CTRL_C_AT_LAUNCH = """
+import os, signal, sys
+from cdc_assets.lake.spark.session import start_jvm
+from cdc_assets.settings.config import LakeSettings
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    start_jvm(LakeSettings.from_warehouse(sys.argv[1]))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+"""A JVM is started, and the interrupt comes at the moment of the fork, where Python runs hooks of modules."""
+
 
 def feed(bucket: Path | None = None) -> list[str]:
     uri = f"file://{bucket or B.bucket()}?{B.recorded_options['sink_uri_params']}"
@@ -174,6 +187,12 @@ def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, t
     assert said.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
     assert said.stderr.endswith("Run the same command again to finish what it began.\n")
     assert "Traceback" not in said.stderr
+
+
+def test_ctrl_c_at_the_launch_of_the_jvm_is_not_lost(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CTRL_C_AT_LAUNCH, str(tmp_path / "lake")]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (said.returncode, said.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("case", sorted(WRONG))

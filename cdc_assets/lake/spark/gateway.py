@@ -3,7 +3,7 @@
 A session takes seconds to start and a query's first run seconds more; Iceberg's classes alone create a table, change
 its metadata, label it or add finished data files, in the same JVM in which a session may start later.
 
-    open_gateway     the JVM that PySpark talks to, the same for the whole process
+    open_gateway     the JVM that PySpark talks to, the same for the whole process; started in a thread of its own
     IcebergCatalog   the lake's catalog in Iceberg's Java API, built from the same settings as Spark's
     has_files        whether anything was ever written to a table's directory
 """
@@ -14,12 +14,13 @@ import atexit
 import json
 import os
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.java_gateway import JavaPackage, JVMView
 from py4j.protocol import Py4JError
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
     from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["IcebergCatalog", "has_files", "open_gateway"]
+__all__ = ["IcebergCatalog", "has_files", "in_its_own_thread", "open_gateway"]
+
+_T = TypeVar("_T")
 
 _SDK_PROPERTIES = {
     "client.access-key-id": "aws.accessKeyId",
@@ -59,10 +62,28 @@ def open_gateway(conf: Mapping[str, str]) -> Any:
     settings = SparkConf(loadDefaults=False).setAll(options)
     with SparkContext._lock:
         if SparkContext._gateway is None:
-            gateway = _launched(settings)
+            # PySpark launches with hooks of Python around the fork, and an interrupt that comes in one of them is lost.
+            gateway = in_its_own_thread(partial(_launched, settings))
             gateway.jvm.__class__ = _JavaNames
             SparkContext._ensure_initialized(gateway=gateway)
     return SparkContext._jvm
+
+
+def in_its_own_thread(call: Callable[[], _T]) -> _T:
+    """Return what a call gives, made outside the main thread; raises what it raises.
+
+    Signals are the main thread's, which only waits then, and Ctrl-C ends that: the call is given up.
+    """
+    answer: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  # raised by `result`
+            answer.set_exception(error)
+
+    Thread(target=run, name="cdc-assets-spark", daemon=True).start()
+    return answer.result()
 
 
 class _MemberOnce:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from cdc_assets.jvm.local_files import LOCAL_FILES, local_files_jars
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.cluster import is_local, refuse_connect, refuse_dead, spark_master, watch_executors
 from cdc_assets.lake.spark.failures import races
-from cdc_assets.lake.spark.gateway import IcebergCatalog, open_gateway
+from cdc_assets.lake.spark.gateway import IcebergCatalog, in_its_own_thread, open_gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -156,24 +155,6 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
     return spark
 
 
-def _in_its_own_thread(start: Callable[[], SparkSession]) -> SparkSession:
-    """Return the session that `start` gives, called outside the main thread; raises what it raises.
-
-    In the main thread PySpark sets a handler of SIGINT that calls the JVM while that thread waits for another call's
-    answer; py4j then reports that call as failed, and the interrupt is lost. So Ctrl-C ends the wait, too.
-    """
-    opened: Future[SparkSession] = Future()
-
-    def run() -> None:
-        try:
-            opened.set_result(start())
-        except BaseException as error:  # noqa: BLE001  # raised by `result`
-            opened.set_exception(error)
-
-    Thread(target=run, name="cdc-assets-spark", daemon=True).start()
-    return opened.result()
-
-
 def quoted(*names: str) -> str:
     """Return a Spark SQL name of one or more parts, safe for any characters."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
@@ -294,7 +275,9 @@ class Sessions:
         """The Spark session that all others belong to."""
         with self._lock:
             if self._spark is None:
-                self._spark = _in_its_own_thread(self._given or partial(spark_session, self._settings))
+                # In the main thread PySpark sets a handler of SIGINT that calls the JVM while that thread waits for
+                # another call's answer; py4j then reports that call as failed, and the interrupt is lost.
+                self._spark = in_its_own_thread(self._given or partial(spark_session, self._settings))
                 refuse_connect({}, self._spark)
             return self._spark
 
