@@ -48,6 +48,7 @@ __all__ = [
     "cases",
     "differences",
     "expected_tables",
+    "unpacked",
 ]
 
 _HERE = Path(__file__).resolve().parent
@@ -70,11 +71,11 @@ def cases() -> tuple[Case, ...]:
 
 
 @functools.cache
-def _unpacked(name: str) -> Path:
-    archive = archives()[name]
+def unpacked(archive: Path) -> Path:
+    """Return the directory of a case or of recorded topics, unpacked by the first process that asks."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     cache = Path(tempfile.gettempdir()) / f"cdc_assets_cases_{os.getuid()}"
-    place = cache / f"{name}-{digest}"
+    place = cache / f"{archive.name.removesuffix('.tar.xz')}-{digest}"
     if not place.exists():
         cache.mkdir(mode=0o700, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=cache))
@@ -85,7 +86,8 @@ def _unpacked(name: str) -> Path:
         except OSError:
             # Another test process was first.
             shutil.rmtree(fresh, ignore_errors=True)
-    return place / name
+    (directory,) = place.iterdir()
+    return directory
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -144,12 +146,12 @@ class Case:
     @property
     def path(self) -> Path:
         """Where the case is unpacked."""
-        return _unpacked(self.name)
+        return unpacked(archives()[self.name])
 
     @property
     def configs(self) -> tuple[Config, ...]:
         """The changefeed configurations that the history was recorded with."""
-        return tuple(Config(self, path.parent.name) for path in sorted(self.path.glob("*/checkpoints.json")))
+        return _configs(self)
 
     def config(self, name: str) -> Config:
         """Return one configuration; raises KeyError that lists the known ones."""
@@ -188,7 +190,7 @@ class Config:
         options: dict[str, Any] = json.loads((self.path / "options.json").read_text(encoding="utf-8"))
         return options
 
-    @property
+    @functools.cached_property
     def options(self) -> SinkOptions:
         """How the rows and paths are written."""
         return sink_options(self.settings())
@@ -254,6 +256,11 @@ class Config:
         """Columns that a column selector keeps out of the rows."""
         hidden = self.recorded_options.get("column_selector_hides", "")
         return frozenset(part for part in re.split(r"[,\s]+", hidden) if part)
+
+
+@functools.cache
+def _configs(case: Case) -> tuple[Config, ...]:
+    return tuple(Config(case, path.parent.name) for path in sorted(case.path.glob("*/checkpoints.json")))
 
 
 @functools.cache

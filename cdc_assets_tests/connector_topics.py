@@ -15,7 +15,6 @@ import gzip
 import json
 import re
 import struct
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.model.schema import TableId
+from cdc_assets_tests.cases import unpacked
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 __all__ = ["Mark", "Recording", "recordings"]
@@ -60,8 +60,7 @@ class Recording:
         return "postgres" in self.case
 
     def member(self, name: str) -> bytes:
-        members = _unpacked(self.case)
-        return next(data for path, data in members.items() if path.endswith(f"/{name}"))
+        return next(path for path in _members(self.case) if path.as_posix().endswith(f"/{name}")).read_bytes()
 
     def document(self, name: str) -> Any:
         return json.loads(self.member(name))
@@ -169,28 +168,20 @@ _VIRTUAL = ("bazaar.every_type:g_vi",)
 
 
 @functools.cache
-def _unpacked(case: str) -> Mapping[str, bytes]:
-    for directory in _DIRECTORIES:
-        path = directory / f"debezium-{case}.tar.xz"
-        if path.exists():
-            with tarfile.open(path) as tar:
-                return {f"/{one.name}": _content(tar, one) for one in tar if one.isfile()}
-    return {}
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member)
-    assert file is not None
-    return file.read()
+def _members(case: str) -> list[Path]:
+    """Return the files of a case; none where it is out of reach."""
+    places = (directory / f"debezium-{case}.tar.xz" for directory in _DIRECTORIES)
+    archive = next((place for place in places if place.exists()), None)
+    return [] if archive is None else sorted(path for path in unpacked(archive).rglob("*") if path.is_file())
 
 
 def recordings() -> list[Recording]:
     """Return what is there of both databases, in every variant."""
     return [
-        Recording(case, path.split("/")[-2])
+        Recording(case, path.parent.name)
         for case in ("M_mariadb", "P_postgres")
-        for path in sorted(_unpacked(case))
-        if path.endswith("/topic.jsonl.gz")
+        for path in _members(case)
+        if path.name == "topic.jsonl.gz"
     ]
 
 

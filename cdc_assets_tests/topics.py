@@ -14,7 +14,6 @@ import base64
 import functools
 import gzip
 import json
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -36,7 +35,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import plan
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, schema_files
-from cdc_assets_tests.cases import Allowed, Case, Config, ExpectedTable, archives
+from cdc_assets_tests.cases import Allowed, Case, Config, ExpectedTable, archives, unpacked
 from cdc_assets_tests.memory_lake import MemoryLake
 
 __all__ = ["Topic", "messages_of", "recorded_messages", "rows_of", "topics"]
@@ -79,14 +78,15 @@ class Topic:
     def __str__(self) -> str:
         return f"{self.case.name}/{self.name}"
 
-    @functools.cached_property
-    def _members(self) -> Mapping[str, bytes]:
-        return _unpacked(self.case.name)
+    @property
+    def path(self) -> Path:
+        """The directory of the topic."""
+        return _unpacked(self.case.name) / f"mq-{self.name}"
 
     @property
     def recorded(self) -> Mapping[str, Any]:
         """What options.json says."""
-        document: Mapping[str, Any] = json.loads(self._members[f"mq-{self.name}/options.json"])
+        document: Mapping[str, Any] = json.loads((self.path / "options.json").read_bytes())
         return document
 
     @property
@@ -106,8 +106,8 @@ class Topic:
     @property
     def registry(self) -> Mapping[str, str]:
         """The schemas that the messages name, by their ids."""
-        held = self._members.get(f"mq-{self.name}/registry.json")
-        return {} if held is None else dict(json.loads(held)["schemas_by_id"])
+        held = self.path / "registry.json"
+        return dict(json.loads(held.read_bytes())["schemas_by_id"]) if held.exists() else {}
 
     @functools.cached_property
     def positions(self) -> list[Tso]:
@@ -129,7 +129,7 @@ class Topic:
     @functools.cached_property
     def lines(self) -> list[dict[str, Any]]:
         """The messages as they were recorded."""
-        raw = gzip.decompress(self._members[f"mq-{self.name}/topic.jsonl.gz"])
+        raw = gzip.decompress((self.path / "topic.jsonl.gz").read_bytes())
         return [json.loads(line) for line in raw.splitlines()]
 
     @functools.cached_property
@@ -234,8 +234,8 @@ class Topic:
     @property
     def checkpoints(self) -> tuple[Mapping[str, Any], ...]:
         """The checkpoints of the recording that have expected contents: how many lines were sent by then."""
-        text = self._members.get(f"mq-{self.name}/checkpoints.json")
-        return tuple(one for one in json.loads(text) if one.get("expected")) if text else ()
+        file = self.path / "checkpoints.json"
+        return tuple(one for one in json.loads(file.read_bytes()) if one.get("expected")) if file.exists() else ()
 
     def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
         """Decode a data file of `listing`, in place of `formats.decode`."""
@@ -275,7 +275,7 @@ def topics(*names: str) -> tuple[Topic, ...]:
         for case in _topic_archives()
         if case in archives()
         for name in names
-        if f"mq-{name}/topic.jsonl.gz" in _unpacked(case)
+        if (_unpacked(case) / f"mq-{name}" / "topic.jsonl.gz").exists()
     )
 
 
@@ -289,15 +289,8 @@ def _topic_archives() -> Mapping[str, Path]:
     return dict(sorted(found.items()))
 
 
-@functools.cache
-def _unpacked(case: str) -> Mapping[str, bytes]:
-    found = {}
-    with tarfile.open(_topic_archives()[case]) as tar:
-        for member in tar:
-            file = tar.extractfile(member) if member.isfile() else None
-            if file is not None:
-                found[member.name.partition("/")[2]] = file.read()
-    return found
+def _unpacked(case: str) -> Path:
+    return unpacked(_topic_archives()[case])
 
 
 def _by_table(spoken: pa.RecordBatch) -> dict[TableId, list[int]]:

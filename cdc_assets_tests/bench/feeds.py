@@ -11,6 +11,7 @@ transaction, an absent key is inserted, a present one updated or deleted, and co
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -46,15 +47,19 @@ Make = Callable[[np.random.Generator, Numbers], pl.Series]
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _seconds() -> tuple[pl.Series, pl.Series]:
-    """Return every second of March 2026's first days as text, and every day."""
+@functools.cache
+def _seconds() -> pl.Series:
+    """Return every second of March 2026's first days as text."""
     start = np.datetime64("2026-03-01T00:00:00")
-    texts = np.datetime_as_string(start + np.arange(3 * _DAY)).astype(str)
-    return pl.Series(texts).str.replace("T", " "), pl.Series([f"2026-03-{day:02d}" for day in range(1, 29)])
+    return pl.Series(np.datetime_as_string(start + np.arange(3 * _DAY)).astype(str)).str.replace("T", " ")
 
 
-_SECONDS, _DAYS = _seconds()
-_STATES = pl.Series(["new", "paid", "sent", "returned"])
+def _days() -> pl.Series:
+    return pl.Series([f"2026-03-{day:02d}" for day in range(1, 29)])
+
+
+def _states() -> pl.Series:
+    return pl.Series(["new", "paid", "sent", "returned"])
 
 
 def _hundredths(rng: np.random.Generator, numbers: Numbers) -> pl.Series:
@@ -71,13 +76,13 @@ def _note(rng: np.random.Generator, numbers: Numbers) -> pl.Series:
 
 def _moment(rng: np.random.Generator, numbers: Numbers) -> pl.Series:
     """DATETIME(3) as text."""
-    second = _SECONDS.gather(rng.integers(len(_SECONDS), size=len(numbers)))
+    second = _any_of(_seconds)(rng, numbers)
     thousandth = pl.Series(numbers % 1000).cast(pl.String).str.zfill(3)
     return pl.select(pl.concat_str([second, thousandth], separator=".")).to_series()
 
 
-def _any_of(texts: pl.Series) -> Make:
-    return lambda rng, numbers: texts.gather(rng.integers(len(texts), size=len(numbers)))
+def _any_of(texts: Callable[[], pl.Series]) -> Make:
+    return lambda rng, numbers: texts().gather(rng.integers(len(texts()), size=len(numbers)))
 
 
 def _code(rng: np.random.Generator, numbers: Numbers) -> pl.Series:
@@ -99,11 +104,11 @@ _KINDS: tuple[tuple[Column, Make], ...] = (
     (Column("customer", "INT", precision=11), _below(10**6)),
     (Column("amount", "DECIMAL", precision=15, scale=2), _hundredths),
     (Column("price", "DOUBLE", precision=22), _odd_parts(500_000, 16)),
-    (Column("status", "VARCHAR", precision=20), _any_of(_STATES)),
+    (Column("status", "VARCHAR", precision=20), _any_of(_states)),
     (Column("note", "VARCHAR", precision=200), _note),
     (Column("created", "DATETIME", scale=3), _moment),
-    (Column("updated", "TIMESTAMP"), _any_of(_SECONDS)),
-    (Column("day", "DATE"), _any_of(_DAYS)),
+    (Column("updated", "TIMESTAMP"), _any_of(_seconds)),
+    (Column("day", "DATE"), _any_of(_days)),
     (Column("quantity", "INT", precision=10, unsigned=True), _below(1000)),
     (Column("weight", "FLOAT", precision=12), _odd_parts(500, 8)),
     (Column("code", "CHAR", precision=8), _code),
