@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema_changes import Predicate
+from cdc_assets.types.frames import exact
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,7 +156,7 @@ def polars_expr(predicate: Predicate) -> pl.Expr:
 
     op, args = predicate.op, predicate.args
     if op == "column":
-        column = pl.col(predicate.value)
+        column = pl.col(exact(predicate.value))
         return column.cast(pl.Int128) if predicate.type in ("int", "unsigned") else column
     if op == "literal":
         return _polars_literal(predicate)

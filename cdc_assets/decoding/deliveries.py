@@ -27,6 +27,7 @@ from cdc_assets.formats import LINE, OP, position_column
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.frames import exact
 
 __all__ = ["Deliveries", "count_once", "counted", "delivered", "groupable"]
 
@@ -104,8 +105,8 @@ def delivered(changes: pa.Table, names: Sequence[str], position: str, *, every: 
 def groupable(frame: pl.DataFrame, name: str) -> pl.Expr:
     """Return a column as one by which rows can be grouped: lists as texts."""
     if isinstance(frame.schema[name], pl.List):
-        return pl.col(name).cast(pl.List(pl.String)).list.join(",", ignore_nulls=False)
-    return pl.col(name)
+        return pl.col(exact(name)).cast(pl.List(pl.String)).list.join(",", ignore_nulls=False)
+    return pl.col(exact(name))
 
 
 def counted(

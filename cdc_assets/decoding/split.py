@@ -51,6 +51,7 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
+from cdc_assets.types.frames import exact
 from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -393,7 +394,7 @@ def with_key(changes: pa.Table, schema: TableSchema, besides: tuple[str, ...]) -
     """The key's columns in their collation's normal form, and some others, with the names of the former."""
     frame = pl.from_arrow(changes.select([*besides, *schema.key]))
     assert isinstance(frame, pl.DataFrame)
-    by = list(schema.key)
+    by = [exact(name) for name in schema.key]
     for position, name in enumerate(schema.key):
         collation = schema.column(name).compares_by
         if collation and not is_plain(collation) and pa.types.is_string(changes.schema.field(name).type):

@@ -20,6 +20,7 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, has_patches, position_column
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.frames import exact
 
 __all__ = [
     "END_AT",
@@ -116,7 +117,8 @@ def _same_as_before(frame: pl.DataFrame, changes: pa.Table, track: Sequence[str]
     values = values.select(pl.all().gather(places))
     same = frame.select(pl.col("_cdc_follows") & (pl.col(OP) > 0) & (pl.col(OP).shift() > 0)).to_series()
     for name in track:
-        same &= values.select(pl.col(name).eq_missing(pl.col(name).shift())).to_series()
+        value = pl.col(exact(name))
+        same &= values.select(value.eq_missing(value.shift())).to_series()
     if has_patches(changes):
         left = pl.Series(UNCHANGED, changes.column(UNCHANGED).combine_chunks(), dtype=pl.List(pl.String))
         out = left.gather(places).to_frame().select(pl.col(UNCHANGED).list.sort())

@@ -22,6 +22,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
+from cdc_assets.types.frames import exact
 
 __all__ = ["state_fault"]
 
@@ -56,7 +57,7 @@ def _overlaps(scan: TableScan, since: Tso, schema: TableSchema) -> list[str]:
     next_ = pl.when(follows.fill_null(False)).then(pl.col(START_TS).shift(-1))
     overlaps = (next_ < pl.col(END_TS).fill_null(next_ + 1)) | (pl.col(END_TS) <= pl.col(START_TS))
     wrong = frame.filter(overlaps.fill_null(False))
-    return _sentence("{count:,} of its states overlap the next one of their key", wrong.select(schema.key))
+    return _sentence("{count:,} of its states overlap the next one of their key", wrong.select(map(exact, schema.key)))
 
 
 def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSchema) -> list[str]:
@@ -71,8 +72,8 @@ def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSc
     frame = pl.from_arrow(pa.concat_tables(sides))
     assert isinstance(frame, pl.DataFrame)
     by = [groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(mine)]
-    counts = frame.group_by(by).agg(pl.col("_cdc_count").sum(), *(pl.col(name).first() for name in schema.key))
-    wrong = counts.filter(pl.col("_cdc_count") != 0).select(schema.key).unique()
+    counts = frame.group_by(by).agg(pl.col("_cdc_count").sum(), *(pl.col(exact(name)).first() for name in schema.key))
+    wrong = counts.filter(pl.col("_cdc_count") != 0).select(map(exact, schema.key)).unique()
     return _sentence("the open state is not the row of the mirror, for {count:,} of the keys", wrong)
 
 

@@ -257,8 +257,8 @@ def _replaced(
     Raises _SparksError where several have the same, which only a repair replaces.
     """
     names = step.schema.key
-    kinds = pa.schema([(name, arrow_type(step.schema.column(name))) for name in names])
-    keys = pl.from_arrow(changes.select(list(names)).cast(kinds))
+    kinds = pa.schema([(f"k{place}", arrow_type(step.schema.column(name))) for place, name in enumerate(names)])
+    keys = pl.from_arrow(changes.select(list(names)).rename_columns(kinds.names).cast(kinds))
     assert isinstance(keys, pl.DataFrame)
     if keys.is_duplicated().any():
         raise _SparksError  # a MERGE says of which row

@@ -18,6 +18,7 @@ from cdc_assets.errors import ExtractRefused, TableHeld
 from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.operations.log_rows import ABSENT, ALL_LEAVE, CHANGE_TYPE, LEAVES, PARTITIONS
+from cdc_assets.types.frames import exact
 
 __all__ = ["Fold", "NetChanges", "counted_rows"]
 
@@ -131,7 +132,7 @@ def counted_rows(changes: pa.Table, schema: TableSchema) -> pa.Table:
     enters = ~pl.col(CHANGE_TYPE).is_in(LEAVES)
     left = (
         frame.with_row_index("_cdc_row")
-        .group_by(names)
+        .group_by(map(exact, names))
         .agg(pl.col("_cdc_row").filter(enters).last(), (2 * enters.cast(pl.Int64) - 1).sum().alias("_cdc_count"))
         .filter(pl.col("_cdc_count") > 0)
         .sort("_cdc_row")

@@ -9,6 +9,7 @@ ydb_types       one rule for each type of YQL
 rules           what a rule is made of
 collations      the normal form by which keys are equal
 masks           what is left of values that are masked
+frames          columns of polars frames by their names
 key_digests     keys of rows that are forgotten, as HMACs
 conversions     values when a column's type changes
 fidelity        what the lake keeps of each column

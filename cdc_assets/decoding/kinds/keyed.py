@@ -27,6 +27,7 @@ from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.frames import exact
 
 __all__ = [
     "APPENDS",
@@ -75,9 +76,10 @@ def reduce(
         kept, passed = folded(frame, by, changes, schema, table)
         return kept, Report(passed_over=passed)
     last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
-    by_bytes = list(schema.key) == by
+    key = [exact(name) for name in schema.key]
+    by_bytes = key == by
     if not by_bytes:
-        last, alike = _settle_alike(frame, last, schema.key, by)
+        last, alike = _settle_alike(frame, last, key, by)
     last = last.sort("_cdc_row")
     kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
     if not by_bytes:

@@ -29,6 +29,7 @@ from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.frames import exact
 
 __all__ = [
     "APPENDS",
@@ -99,7 +100,7 @@ def reduce(
     frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
     assert isinstance(frame, pl.DataFrame)
     frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign())
-    identity = [*schema.key, at, OP]
+    identity = [*map(exact, schema.key), at, OP]
     if not frame.select(identity).is_duplicated().any():
         return changes, Report()
     last = frame.sort(FILE, LINE).unique(subset=identity, keep="last", maintain_order=False)
@@ -129,7 +130,9 @@ def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
     frame = pl.from_arrow(changes.select([*schema.key, OP, POSITION, FILE, LINE]))
     assert isinstance(frame, pl.DataFrame)
     frame = frame.with_row_index("_cdc_row")
-    frame = frame.with_columns(_has_both_sides(frame, [*(schema.key or (FILE, LINE)), POSITION]))
+    frame = frame.with_columns(
+        _has_both_sides(frame, [*(map(exact, schema.key) if schema.key else (FILE, LINE)), POSITION])
+    )
     both = pl.col("_cdc_both")
     entering = pl.when(both | (pl.col(OP) != int(Op.INSERT))).then(pl.lit("UPDATE_AFTER")).otherwise(pl.lit("INSERT"))
     leaving = pl.when(both).then(pl.lit("UPDATE_BEFORE")).otherwise(pl.lit("DELETE"))
