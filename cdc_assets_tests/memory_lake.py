@@ -562,7 +562,7 @@ def _patched(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str)
         ]
         at = changes.schema.get_field_index(column.name)
         changes = changes.set_column(at, changes.schema.field(at), pa.array(kept, changes.schema.field(at).type))
-    rowless = pa.array([bool(names) and place is None for names, place in zip(unchanged, places, strict=True)])
+    rowless = pa.array([names is not None and place is None for names, place in zip(unchanged, places, strict=True)])
     return with_rows(changes, pa.chunked_array([rowless]), schema, table)
 
 

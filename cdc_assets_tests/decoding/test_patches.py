@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_assets.decoding import FILE
@@ -146,6 +146,7 @@ def skipping(changes: pa.Table) -> pa.Table:
 _SKIPS = st.lists(st.tuples(st.sampled_from(["image", "patch", "erase"]), st.integers(1, 3), _VALUES), max_size=12)
 
 
+@example(rows={}, changes=[("patch", 1, {"a": None}), ("patch", 1, {"b": None})])
 @given(rows=_ROWS, changes=_SKIPS)
 def test_patches_that_are_skipped_change_rows_that_are_there(rows: Rows, changes: list[Change]) -> None:
     expected = rows
