@@ -7,7 +7,7 @@ all its corners is in the recorded feeds; here a test says what appears when.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,11 @@ class LittleFeed:
         wide: bool = False,
         columns: bool = True,
         keyed: bool = True,
+        key: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the schema file of a DDL; `wide` tables have a third column `w INT`."""
+        """Write the schema file of a DDL; `wide` tables have a third column `w INT`, `key` is said of the first."""
         schema, _, table = name.partition(".")
-        first = _ID if keyed else {**_ID, "ColumnNullable": "true", "ColumnIsPk": "false"}
+        first = {**_ID, **(key or {})} if keyed else {**_ID, "ColumnNullable": "true", "ColumnIsPk": "false"}
         columns_ = ([first, _V, _W] if wide else [first, _V]) if columns else []
         write_schema(self.bucket, document(schema, table, at, Query=query, Type=kind, TableColumns=columns_))
 

@@ -32,8 +32,8 @@ from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats, KeyRange
-from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, Predicate, RenameColumn
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, Predicate, RenameColumn, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
@@ -48,8 +48,9 @@ from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
 from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.planning.value_settings import masks_of
+from cdc_assets.types.conversions import needs_conversion
 from cdc_assets.types.key_digests import forgotten_rows
-from cdc_assets.types.mysql_types import arrow_type, iceberg_type
+from cdc_assets.types.mysql_types import arrow_type, iceberg_type, widens
 
 if TYPE_CHECKING:
     from cdc_assets.formats import SplitReader
@@ -151,7 +152,7 @@ class ExplainedLake(ScannedLake, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """An image of the row: its values by column, but for those that it leaves as they were (`absent`).
+    """An image of the row: its values by column, but for those that it leaves as they were (`absent`), and its `key`.
 
     `columns` are those that the table had then. It `enters` or leaves; of one that is `fresh` the input does not say
     whether there was a row before. It is of the input at `path`, and of the `window` (lo, hi], (0, 0) where that is not
@@ -167,10 +168,15 @@ class _Image:
     path: str
     window: tuple[Tso, Tso]
     place: Callable[[], str]
+    key: pa.Table
 
     def values(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return its values; of a patch those that it leaves as they were are of the row before."""
         return {name: (before or {}).get(name) if name in self.absent else value for name, value in self.row.items()}
+
+
+_Found = tuple[tuple[Tso, bool, str, int], _Image]
+"""An image behind what orders it."""
 
 
 def _of_input(
@@ -194,25 +200,42 @@ def _of_input(
     known = {} if pipeline.settings.source_options.is_landed else read_before
     gone = list(_gone(life, windows, expired, known))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
-    found: list[tuple[tuple[Tso, bool, str, int], _Image]] = []
+    found = list[_Found]()
     stats = {one.path: one for one in pipeline.ledger.files_of(pipeline.settings.name, life.source)}
+    conversion: _KeyConversion | None = None
     with ThreadPoolExecutor(_READERS) as pool:
-        tasks = []
-        for step in windows:
-            keys = _key_then(history, step, wanted)
-            if keys is None:
-                names = ", ".join(step.schema.key)
-                gone.append(f"before {step.hi} the key was ({names}): changes of then are not looked for")
-            elif step.lo <= last:
-                tasks += [
-                    pool.submit(_rows_of_key, step, share, pipeline.source.reader, keys)
-                    for share in _shares(step, stats, keys, since, last)
-                ]
-        for task in tasks:
-            rows, problems = task.result()
-            found += [one for one in rows if since < one[1].position <= last]
-            gone += problems
-    return [image for _, image in sorted(found, key=lambda one: one[0])], gone
+        for earlier in (*_conversions(history), None):
+            # Which row became this one shows at the DDL, also where only changes before that are asked for.
+            through = last if conversion is None else max(last, conversion.at)
+            tasks = []
+            for step in windows:
+                if step.ddl < (0 if earlier is None else earlier.at) or (conversion and step.ddl >= conversion.at):
+                    continue
+                keys = _key_then(history, step, wanted)
+                if keys is None:
+                    of_then = ", ".join(step.schema.key)
+                    gone.append(f"before {step.hi} the key was ({of_then}): changes of then are not looked for")
+                elif step.lo <= through:
+                    tasks += [
+                        pool.submit(_rows_of_key, step, share, pipeline.source.reader, keys, conversion)
+                        for share in _shares(step, stats, None if conversion else keys, since, through)
+                    ]
+            era = list[_Found]()
+            for task in tasks:
+                rows, problems = task.result()
+                era += [one for one in rows if since < one[1].position <= through]
+                gone += problems
+            era.sort(key=lambda one: one[0])
+            if conversion is not None:
+                era = conversion.row_of(era)
+                if not era:
+                    break
+            found = era + found
+            if earlier is not None:
+                names = [_name_then(history, name, earlier.at) for name in wanted.column_names]
+                key = wanted if conversion is None else era[-1][1].key
+                conversion = _KeyConversion(earlier, key.rename_columns(names))
+    return [image for _, image in found if image.position <= last], gone
 
 
 def _of_log(
@@ -240,7 +263,9 @@ def _of_log(
         fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
         found.append(
-            _Image(at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown))
+            _Image(
+                at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown), wanted
+            )
         )
     return found
 
@@ -254,6 +279,61 @@ def _name_then(history: TableHistory, name: str, at: Tso) -> str:
     return name
 
 
+def _conversions(history: TableHistory) -> Iterator[Event]:
+    """Yield the DDL that may have made other values of keys, the newest first."""
+    for event in reversed(history.events):
+        retyped = [one for one in event.changes if isinstance(one, RetypeColumn) and one.new.name in event.after.key]
+        if any(one.new.mask is None and not _keeps_values(one.old, one.new) for one in retyped):
+            yield event
+
+
+def _keeps_values(old: Column, new: Column) -> bool:
+    return widens(old, new) and not needs_conversion(old, new)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyConversion:
+    """A DDL that made other values of keys: rows from before it are known by the `key` that they became."""
+
+    event: Event
+    key: pa.Table
+
+    @property
+    def at(self) -> Tso:
+        """The position of the DDL."""
+        return self.event.at
+
+    def rows_of(self, changes: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return the changes of keys, in columns of these names, that the DDL makes to this one."""
+        after, old = self.event.after.in_lake, {name: name for name in self.key.column_names}
+        mine = tuple(
+            one
+            for one in self.event.changes
+            if isinstance(one, (RenameColumn, RetypeColumn)) and _new_name(one) in self.key.column_names
+        )
+        old |= {one.new: one.old for one in mine if isinstance(one, RenameColumn)}
+        rows = changes.select(names).rename_columns([old[name] for name in self.key.column_names])
+        # A row that was gone by then may have a value that the DDL would have refused.
+        nobody = pa.repeat(pa.scalar(False), rows.num_rows)
+        shape = replace(after, columns=tuple(one for one in after.columns if one.name in self.key.column_names))
+        became = evolve_rows(rows, mine, shape, nobody)
+        wanted = self.key.select(became.column_names).cast(became.schema)
+        numbered = became.append_column(FILE, pa.array(range(became.num_rows)))
+        return changes.take(pc.cast(of_keys(numbered, wanted, after).column(FILE), pa.int64()))
+
+    def row_of(self, found: Sequence[_Found]) -> list[_Found]:
+        """Return the images of the row that became this one: that stood then, or else had this very key."""
+        keys = [tuple(image.key.to_pylist()[0].values()) for _, image in found]
+        stands = {key: image.enters for key, (_, image) in zip(keys, found, strict=True)}
+        (exact,) = self.key.to_pylist()
+        chosen = {key for key, enters in stands.items() if enters} or {tuple(exact.values())}
+        return [one for key, one in zip(keys, found, strict=True) if key in chosen]
+
+
+def _new_name(change: RenameColumn | RetypeColumn) -> str:
+    return change.new.name if isinstance(change, RetypeColumn) else change.new
+
+
 def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Table | None:
     """Return the key by the columns of a window, None where rows were of another key then."""
     names = [_name_then(history, name, step.ddl) for name in wanted.column_names]
@@ -264,11 +344,14 @@ def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Ta
 
 
 def _shares(
-    step: ApplyRows, stats: Mapping[str, FileStats], wanted: pa.Table, since: Tso, last: Tso
+    step: ApplyRows, stats: Mapping[str, FileStats], wanted: pa.Table | None, since: Tso, last: Tso
 ) -> Iterator[list[int]]:
-    """Yield the files of a window that may have the key in (since, last], by their numbers, some at a time."""
+    """Yield the files of a window that may have the key in (since, last], by their numbers, some at a time.
+
+    Without a key any file may.
+    """
     share, size = list[int](), 0
-    numbers = {of: key_ranges(wanted, schema) for of, (_, schema) in step.schemas.items()}
+    numbers = {of: () if wanted is None else key_ranges(wanted, schema) for of, (_, schema) in step.schemas.items()}
     for place, file in enumerate(step.files):
         known = stats.get(file.path)
         if file.may_hold(known, since, last) and _may_have_key(step, file, known, numbers[file.root, file.version]):
@@ -297,20 +380,27 @@ def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numb
 
 
 def _rows_of_key(
-    step: ApplyRows, share: Sequence[int], reader: SplitReader, wanted: pa.Table
-) -> tuple[list[tuple[tuple[Tso, bool, str, int], _Image]], list[str]]:
-    """Return the images of the key in files of a window, by what orders them, and why some cannot be read."""
+    step: ApplyRows, share: Sequence[int], reader: SplitReader, wanted: pa.Table, conversion: _KeyConversion | None
+) -> tuple[list[_Found], list[str]]:
+    """Return the images of the key in files of a window, and why some cannot be read.
+
+    With a conversion they are those of all keys that it made to the one that it has.
+    """
     schema = step.schema
     try:
         changes = decode_window(step, reader, share, quarantine=True).changes
-        keys = wanted.cast(pa.schema([changes.schema.field(name) for name in wanted.column_names]))
-        mine = of_keys(changes, keys, schema)
+        if conversion is not None:
+            mine = conversion.rows_of(changes, wanted.column_names)
+        else:
+            keys = wanted.cast(pa.schema([changes.schema.field(name) for name in wanted.column_names]))
+            mine = of_keys(changes, keys, schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         if len(share) == 1:
             return [], [f"{step.files[share[0]].path} cannot be read: {error}"]
-        alone = [_rows_of_key(step, [place], reader, wanted) for place in share]
+        alone = [_rows_of_key(step, [place], reader, wanted, conversion) for place in share]
         return [image for images, _ in alone for image in images], [text for _, texts in alone for text in texts]
     column, names = position_column(mine), [column.name for column in schema.stored]
+    keys = mine.select(wanted.column_names)
     images = [
         (
             (row[column], row[OP] > 0, file.path, row[LINE]),
@@ -324,9 +414,10 @@ def _rows_of_key(
                 file.path,
                 (step.lo, step.hi),
                 partial(_place, file, row[LINE], reader),
+                keys.slice(number, 1),
             ),
         )
-        for row in mine.to_pylist()
+        for number, row in enumerate(mine.to_pylist())
         for file in [step.files[row[FILE]]]
     ]
     return images, []

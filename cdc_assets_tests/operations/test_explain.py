@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from cdc_assets_tests.memory_lake import MemoryLake
 class Shop:
     """A little feed that is applied to a lake in memory."""
 
-    def __init__(self, directory: Path, protocol: str = "csv", **more: Any) -> None:
+    def __init__(
+        self, directory: Path, protocol: str = "csv", key: Mapping[str, str] | None = None, **more: Any
+    ) -> None:
         self.feed = LittleFeed(directory, protocol)
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
-        self.feed.create("shop.t")
+        self.feed.ddl("shop.t", FIRST, "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", 3, key=key)
         self.more = more
 
     def pipeline(self) -> Pipeline:
@@ -43,7 +46,7 @@ class Shop:
 @pytest.mark.parametrize(("protocol", "history"), [("csv", ""), ("canal-json", ""), ("csv", "log")])
 def test_the_changes_of_random_keys_are_those_of_the_history(protocol: str, history: str, tmp_path: Path) -> None:
     """Those that a log has are told when their files are gone."""
-    shop, chance = Shop(tmp_path, protocol, **({"history": {"*": history}} if history else {})), random.Random(5)
+    shop, chance = Shop(tmp_path, protocol, history={"*": history} if history else {}), random.Random(5)
     rows: dict[int, str] = {}
     model: dict[int, list[tuple[int, str, str | None, str | None]]] = {}
     at = FIRST
@@ -134,6 +137,49 @@ def test_what_is_not_applied_is_not_told_and_bounds_are_kept(tmp_path: Path) -> 
     assert [one.position for one in shop.explain("1").changes] == [FIRST + 1, FIRST + 3]
     assert [one.position for one in shop.explain("1", since=FIRST + 1).changes] == [FIRST + 3]
     assert [one.position for one in shop.explain("1", until=FIRST + 2).changes] == [FIRST + 1]
+
+
+def key_of(kind: str, precision: int, scale: int) -> dict[str, str]:
+    return {"ColumnType": kind, "ColumnPrecision": str(precision), "ColumnScale": str(scale)}
+
+
+@pytest.mark.parametrize(
+    ("types", "values", "others"),
+    [
+        (
+            [key_of("DECIMAL", 10, 4), key_of("DECIMAL", 10, 2), key_of("DECIMAL", 10, 1)],
+            ["1.2345", "1.23", "1.2"],
+            ["1.2321", "1.21"],
+        ),
+        (
+            [key_of("DATETIME", 0, 6), key_of("DATETIME", 0, 0), key_of("DATETIME", 0, 3)],
+            ["2024-01-31 10:00:00.700000", "2024-01-31 10:00:01", "2024-01-31 10:00:01.000"],
+            ["2024-01-31 10:00:00.900000", "2024-01-31 10:00:02"],
+        ),
+        ([key_of("VARCHAR", 20, 0), key_of("VARCHAR", 5, 0), key_of("CHAR", 5, 0)], ["ab"] * 3, ["abcdefg", "ac"]),
+        ([key_of("INT", 11, 0), key_of("BIGINT", 20, 0), key_of("VARCHAR", 9, 0)], ["7"] * 3, ["8", "9"]),
+    ],
+)
+def test_changes_of_a_key_that_ddl_made_another_value_are_told(
+    types: list[dict[str, str]], values: list[str], others: list[str], tmp_path: Path
+) -> None:
+    """Other keys that would have become the same were gone by then."""
+    shop, at = Shop(tmp_path, key=types[0]), FIRST
+    for number, (value, other) in enumerate(zip(values, [*others, ""], strict=True)):
+        rows = [("U" if number else "I", at + 3, f'"{value}"', f"v{number}")]
+        if other:
+            rows = [("I", at + 1, f'"{other}"', "x"), *rows, ("D", at + 4, f'"{other}"', "x")]
+        shop.feed.rows("shop.t", at, rows)
+        if number < 2:
+            at += 10
+            query = f"ALTER TABLE `t` MODIFY COLUMN `id` {types[number + 1]['ColumnType']}"
+            shop.feed.ddl("shop.t", at, query, 12, key=types[number + 1])
+    shop.apply(at + 9)
+    expected = [(3, (None, "v0")), (13, ("v0", "v1")), (23, ("v1", "v2"))]
+    for until, count in ((at, 2), (FIRST + 5, 1), (at + 9, 3)):
+        found = shop.explain(values[-1], until=until)
+        assert [(one.position - FIRST, one.changed["v"]) for one in found.changes] == expected[:count]
+        assert found.gone == ()
 
 
 class CountedReads:
