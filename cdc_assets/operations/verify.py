@@ -127,6 +127,8 @@ def verify(
                     pipeline.ledger.forget_equal_ranges(pipeline.settings.name, [life])
                 yield found
         except BucketMissing as gone:
+            if "code" not in gone.where:  # it is not a server that says so
+                raise
             if proof is not None and not options.cut and proof.at < pipeline.plan()[1].checkpoint:
                 continue
             raise BucketMissing(

@@ -626,6 +626,12 @@ def test_a_table_that_differs_does_so_while_the_changefeed_goes_on(
     assert applied.compared(source, str(TYPES))[TYPES].state == state
 
 
+def test_an_empty_directory_is_no_dump_and_no_matter_of_garbage_collection(tmp_path: Path) -> None:
+    applied, source = Applied(CONFIGS[PARTITIONS]), connect_dump(opener(tmp_path), DumpOptions())
+    with pytest.raises(BucketMissing, match=r"holds nothing; expected the directory .* may be listed\.$"):
+        applied.compared(lambda at: source)
+
+
 def test_a_dump_of_another_time_is_not_compared(tmp_path: Path) -> None:
     applied = Applied(CONFIGS[PARTITIONS])
     earlier = applied.config.checkpoints[0]
@@ -741,8 +747,17 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
         (Column("m", "DECIMAL", precision=40, scale=2), (ROUNDED,), "5.00", "5.01", ""),
         (Column("f", "FLOAT"), (LOST_FLOAT,), None, 1.5, LOST_FLOAT),
         (Column("f", "FLOAT"), (LOST_FLOAT,), 1.25, 1.5, ""),
-        (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffdb\ufffd\ufffd", "a€b", BAD_UTF8),
+        (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffd\ufffdb\ufffd", "a\ufffdb\ufffd", BAD_UTF8),  # E2 82, by Go and here
+        (Column("c", "TEXT"), (BAD_UTF8,), "\ufffd" * 3, "\ufffd", BAD_UTF8),
+        (Column("c", "TEXT"), (BAD_UTF8,), "\ufffd" * 4, "\ufffd", ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffdb", "a\ufffd\ufffdc", ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "caf\ufffd 1\ufffd", "café 1€", BAD_UTF8),
+        (Column("c", "TEXT"), (BAD_UTF8,), "\ufffd\ufffd\ufffd\ufffd", "汉字", BAD_UTF8),
+        (Column("c", "TEXT"), (BAD_UTF8,), "caf\ufffd", "cafés", ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffdb\ufffd\ufffd", "a€b", ""),
         (Column("c", "TEXT"), (BAD_UTF8,), "a\ufffdb", "a€c", ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "\ufffd", "any text", ""),
+        (Column("c", "TEXT"), (BAD_UTF8,), "\ufffd", "", ""),
         (Column("c", "TEXT"), (BAD_UTF8,), "a", "b", ""),
         (Column("c", "TEXT"), (NULL_OR_ZERO_DATE, OUT_OF_RANGE), None, "text", ""),
         (Column("g", "INT"), (f"{MADE_NULL}it is generated",), None, 5, f"{MADE_NULL}it is generated"),
