@@ -128,13 +128,13 @@ def _other_side(settings: ChangefeedSettings, given: dict[str, Any]) -> Callable
 @click.command()
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True, metavar="KEY…")
-@click.option("--since", type=int, default=0, metavar="TSO", help="Show changes above this position only.")
-@click.option("--until", type=int, metavar="TSO", help="Show changes at or below this position only.")
+@click.option("--since", default="0", metavar="MOMENT", help="Show changes after this TSO, time or cut only.")
+@click.option("--until", metavar="MOMENT", help="Show changes up to this TSO, time or cut only.")
 @feed_options
 @lake_options(required=True)
 @common_options
 def explain(
-    as_json: bool, debug: bool, table: str, key: tuple[str, ...], since: int, until: int | None, **given: Any
+    as_json: bool, debug: bool, table: str, key: tuple[str, ...], since: str, until: str | None, **given: Any
 ) -> int:
     """Show where the row of TABLE with this KEY comes from: its changes in the input, DDL in between, runs.
 
@@ -143,6 +143,7 @@ def explain(
     is still there and may have changes of the time asked for.
     """
     from cdc_assets.operations.explain import explain as run
+    from cdc_assets.operations.moments import parse_moment
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
     from cdc_assets.report.explanation import explanation_json, explanation_lines
 
@@ -151,7 +152,9 @@ def explain(
     refuse_missing(lake)
     settings = target.only("A row is of")
     with open_pipeline(settings, lake) as pipeline:
-        found = run(pipeline, pipeline.lake, table, key, since, *([] if until is None else [until]))
+        cuts = {one.name: one.at for one in pipeline.lake.cuts()}
+        moments = (parse_moment(text, cuts) for text in (since, until) if text is not None)
+        found = run(pipeline, pipeline.lake, table, key, *moments)
     if as_json:
         show_json(explanation_json(settings.name, found))
     else:

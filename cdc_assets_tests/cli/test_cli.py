@@ -153,7 +153,8 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     none = run("verify", "cols.x*", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
     assert (none.returncode, "no table is called like cols.x*" in none.stderr) == (2, True)
     key = B.case.expected()[TableId("cols", "t")].rows[0]["id"] or ""
-    explained = json.loads(run("explain", "cols.t", key, *feed(), "--warehouse", lake, "--json").stdout)
+    times = ("--since", "2001-01-01", "--until", "2100-01-01T00:00:00+02:00")
+    explained = json.loads(run("explain", "cols.t", key, *times, *feed(), "--warehouse", lake, "--json").stdout)
     assert explained["row"]["id"] == key
     assert explained["changes"][-1]["position"] == explained["position"]
     status = subprocess.run(program, capture_output=True, text=True)

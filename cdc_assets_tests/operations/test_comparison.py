@@ -143,6 +143,20 @@ def test_values_that_change_places_are_other_rows() -> None:
     assert Comparison(("a", "b"), ()).run(Pieces(lake), Pieces(source)).missing == 2
 
 
+@pytest.mark.parametrize("key", [("f",), ()])
+def test_zeros_of_either_sign_are_equal_as_they_are_in_sql(key: tuple[str, ...]) -> None:
+    types = {"f": pa.float32(), "d": pa.float64(), "v": pa.list_(pa.float32())}
+    lake, source = (
+        pa.table({name: pa.array([[zero] if name == "v" else zero], kind) for name, kind in types.items()})
+        for zero in (0.0, -0.0)
+    )
+    found = Comparison(tuple(types), key).run(Pieces(lake), Pieces(source))
+    assert (found.rows, found.lake, found.source) == ((), 1, 1)
+    other = source.append_column("n", pa.array([1])), lake.append_column("n", pa.array([2]))
+    rows = Comparison((*types, "n"), key).run(Pieces(other[0]), Pieces(other[1])).rows
+    assert [value.column for row in rows for value in row.values] == (["n"] if key else [])
+
+
 def test_an_empty_side_is_compared() -> None:
     source = pa.table({"id": [1]})
     found = Comparison(("id",), ("id",)).run(Pieces(source.slice(1)), Pieces(source))
