@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.formats import LINE, OP, Op, SplitReader, dump_rows
@@ -118,7 +119,7 @@ def read_replay(replay: Replay, reader: SplitReader, task: tuple[int, Sequence[i
     files = pc.add(changes.column(FILE), pa.scalar(offset, pa.int32()))
     changes = changes.set_column(changes.schema.get_field_index(FILE), pa.field(FILE, pa.int32()), files)
     if replay.keys is not None:
-        changes = kind.of_keys(changes, replay.keys, replay.frame.schema)
+        changes = of_keys(changes, replay.keys, replay.frame.schema)
     return replace(window, changes=changes)
 
 

@@ -7,6 +7,7 @@
     file_stats    what a file holds, whichever of it is due
     with_key      rows by their keys, as the collations of these compare
     split         rows by a hash: several tasks share a window, and what is reduced together meets in one of them
+    TableKind     what is made of the rows for a table of some kind
 
 Rows are filtered before they are validated, so that a row is validated by the windows that take it only. A record's
 images share their position, so no record is cut in two. Without commit-ts every row of a file is due.
@@ -16,16 +17,19 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE
+from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import (
     COMMIT_TS,
@@ -45,7 +49,7 @@ from cdc_assets.formats import (
     shape_of,
     without_values,
 )
-from cdc_assets.model.reports import FileStats, KeyRange, Reject
+from cdc_assets.model.reports import FileStats, KeyRange, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
@@ -58,6 +62,7 @@ from cdc_assets.types.mysql_types import arrow_type
 __all__ = [
     "MAX_REJECTS",
     "Split",
+    "TableKind",
     "between",
     "bounds",
     "bucket_of",
@@ -451,3 +456,78 @@ def hash_probe() -> int:
     known = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
     first, second = known.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
     return int(first) ^ (int(second) >> 1)
+
+
+# --- rows by the kind of their table ----------------------------------------------------------------------------------
+
+
+class TableKind(ABC):
+    """What a kind of table is: how changes of a window are reduced for it, and what of them is staged.
+
+    What is said here counts for a table with a key that has the source's rows as they are; what is otherwise stands in
+    the kind's module (`kinds`).
+    """
+
+    NAME: ClassVar[str]
+    """The name of the module, by which its writer is found."""
+
+    EQUAL_ROWS: ClassVar[bool] = False
+    """Rows may be equal: a row that leaves is found by its values, and what comes twice is known by its count only."""
+
+    LANDS: ClassVar[bool] = False
+    """The rows that enter an empty table are data files of it, as they are."""
+
+    APPENDS: ClassVar[bool] = False
+    """What enters a table is data files of it, as it is, whatever rows the table has."""
+
+    ENDS: ClassVar[bool] = False
+    """A change writes the row before it again, with its end: how many rows a window writes is not known from it."""
+
+    PLACES: ClassVar[bool] = False
+    """Changes have PLACE, and one whose input does not tell inserts from updates is an Op.UPDATE."""
+
+    OWN: ClassVar[tuple[OwnColumn, ...]] = (LAST_CHANGE,)
+    """The columns that its tables have after those of the source."""
+
+    STAGED: ClassVar[Mapping[str, str]] = {}
+    """Columns that a staged change has beside those of every kind, with their types in Spark."""
+
+    PARTITION: ClassVar[str] = ""
+    """The column by whose being NULL files are kept apart, "" for none."""
+
+    def refuses(self, schema: TableSchema) -> str:
+        """Return why a table of these columns cannot have one beside it, a sentence; "" if it can."""
+        return ""
+
+    @abstractmethod
+    def reduce(
+        self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+    ) -> tuple[pa.Table, Report]:
+        """Return what is left of a window's changes, which are not none, and what is to be reported of them.
+
+        `files` are those that FILE numbers. Raises TableHeld for changes that the kind cannot take.
+        """
+
+    def finished(self, changes: pa.Table, step: ApplyRows) -> pa.Table:
+        """Return what a table takes in of reduced changes, when nothing more is reduced with them."""
+        return changes
+
+    @abstractmethod
+    def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+        """Return which finished changes are rows of the table as they are, and which are to be staged.
+
+        That is asked where LANDS, for a table that is `empty`, or APPENDS.
+        """
+
+    def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+        """Return what a table takes in of records that fit now, of a window's reduced changes.
+
+        `net` is all of the window with the records in it, `others` gives it without them. By the net of all changes of
+        a key an old record cannot undo newer ones.
+        """
+        return net
+
+    def count_directions(self, changes: pa.Table) -> tuple[int, int]:
+        """Return how many rows of reduced changes enter and how many leave."""
+        entering = pc.sum(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))).as_py() or 0
+        return entering, changes.num_rows - entering

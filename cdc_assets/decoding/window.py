@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.cut_off import lost_tail
+from cdc_assets.decoding.deliveries import Deliveries
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import (
     MAX_REJECTS,
@@ -125,8 +126,7 @@ def decode_windows(
 ) -> list[Window]:
     """Decode the window of several tables of one source table, which is read and checked once; a window for each."""
     started, first = time.monotonic(), steps[0]
-    numberings = (begin(step) for step in steps if (begin := kind_of(step).deliveries) is not None)
-    numbering = next((one for one in numberings if one is not None), None)
+    numbering = None if first.schema.key else Deliveries(first)
     # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
     leaving_too = quarantine and not first.schema.key
     windows: list[list[Window]] = [[] for _ in steps]

@@ -272,7 +272,7 @@ class FeedChanges:
                 raise rejected(step, report)
             if found is None:
                 return
-            for changes in found.ranges() if kind.shares(step.schema) else [window.changes]:
+            for changes in found.ranges() if step.schema.key else [window.changes]:
                 rows = kind.finished(reduced(step, [Window(changes)]).changes, step)
                 at = rows.column(POSITION)
                 yield rows.filter(pc.and_(pc.greater(at, since), pc.less_equal(at, until)))
@@ -322,7 +322,7 @@ def _refuse_missing(
 def _shares(step: ApplyRows) -> Iterator[Sequence[int]]:
     """Yield the files that are decoded at once, by their numbers."""
     every = range(len(step.files))
-    if not kind_of(step).shares(step.schema):
+    if not step.schema.key:
         yield every
         return
     share, size = list[int](), 0

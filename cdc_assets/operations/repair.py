@@ -172,7 +172,7 @@ def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:
         LINE: pa.array(range(1, len(images) + 1), pa.int64()),
         FILE: pa.repeat(pa.scalar(0, pa.int32()), len(images)),
     }
-    if kind.deliveries is not None and not step.schema.key:
+    if not step.schema.key:
         columns[DELIVERY] = pa.repeat(pa.scalar(0, pa.int32()), len(images))
     if kind.PLACES:
         columns[PLACE] = pa.repeat(pa.scalar(place), len(images))

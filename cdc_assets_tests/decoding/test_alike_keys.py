@@ -105,6 +105,6 @@ def test_of_a_key_of_several_columns_only_texts_may_be_alike() -> None:
             "k": [k for _, k in rows],
         }
     )
-    reduced, report = keyed.reduce(changes, TableSchema(columns, ("n", "k")), TableId("s", "t"))
+    reduced, report = keyed.KIND.reduce(changes, TableSchema(columns, ("n", "k")), TableId("s", "t"))
     assert reduced.num_rows == 4
     assert report.alike == AlikeKeys(1, '1, "A"')

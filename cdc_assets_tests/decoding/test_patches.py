@@ -51,7 +51,7 @@ def table_of(changes: list[Change]) -> pa.Table:
 
 
 def reduced(changes: pa.Table) -> pa.Table:
-    return keyed.reduce(changes, SCHEMA, TABLE)[0] if changes.num_rows else changes
+    return keyed.KIND.reduce(changes, SCHEMA, TABLE)[0] if changes.num_rows else changes
 
 
 def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
@@ -158,7 +158,7 @@ def test_patches_that_are_skipped_change_rows_that_are_there(rows: Rows, changes
 
 def test_patches_that_are_skipped_behind_an_erase_are_counted() -> None:
     changes: list[Change] = [("erase", 1, {}), ("patch", 1, {"a": 5}), ("patch", 2, {"a": 5}), ("patch", 1, {"b": 5})]
-    assert keyed.reduce(skipping(table_of(changes)), SCHEMA, TABLE)[1].passed_over == 2
+    assert keyed.KIND.reduce(skipping(table_of(changes)), SCHEMA, TABLE)[1].passed_over == 2
 
 
 def test_null_is_a_value_and_what_is_left_out_is_none() -> None:

@@ -87,7 +87,7 @@ def table_of(changes: list[Change], by_offset: bool = False) -> pa.Table:
 
 
 def reduced(changes: pa.Table) -> pa.Table:
-    return scd2.reduce(changes, SCHEMA, TABLE)[0] if changes.num_rows else changes
+    return scd2.KIND.reduce(changes, SCHEMA, TABLE)[0] if changes.num_rows else changes
 
 
 def in_windows(
@@ -262,7 +262,7 @@ def test_where_every_state_that_begins_is_a_data_file_an_end_is_staged_by_its_ke
     rule = HistoryRule("*", ("scd2",), track=track)
     step = ApplyRows(Life(TABLE, 1, "scd2"), 0, 9, (), {}, SCHEMA, 1, (), history=rule)
     images = [Change(5, "image", key, (("a", 1), ("b", 2))) for key in "kl"]
-    rows, staged = scd2.apart(scd2.finished(table_of(images), step), step, empty=False)
+    rows, staged = scd2.KIND.apart(scd2.KIND.finished(table_of(images), step), step, empty=False)
     assert (rows.num_rows, staged.num_rows) == ((0, 2) if track else (2, 2))
     assert staged.column("id").to_pylist() == ["k", "l"]
     assert staged.column("b").to_pylist() == ([2, 2] if track else [None, None])
@@ -282,5 +282,5 @@ def test_times_are_those_of_the_source_whatever_orders_the_changes() -> None:
 
 
 def test_a_table_without_key_is_refused_by_what_is_missing() -> None:
-    assert scd2.refuses(SCHEMA) == ""
-    assert "no key" in scd2.refuses(TableSchema(SCHEMA.columns))
+    assert scd2.KIND.refuses(SCHEMA) == ""
+    assert "no key" in scd2.KIND.refuses(TableSchema(SCHEMA.columns))

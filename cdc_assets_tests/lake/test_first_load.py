@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import keyed
+from cdc_assets.decoding.split import split
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.lake import Lake
@@ -231,9 +232,9 @@ def test_tasks_that_split_by_key_and_reduce_again_agree_with_one_that_has_all(
     name = TableId("d", "t")
     placed = list({row[2:4]: row for row in rows}.values())  # a line of a file is one change
     tasks = [table_of([row for row in placed if row[3] in files]) for files in ((0, 1), (2, 3))]
-    reduced = [keyed.split(keyed.reduce(task, CI, name)[0], CI, buckets) for task in tasks]
-    shared = [keyed.reduce(pa.concat_tables(parts), CI, name)[0] for parts in zip(*reduced, strict=True)]
-    alone = keyed.reduce(pa.concat_tables(tasks), CI, name)[0]
+    reduced = [split(keyed.KIND.reduce(task, CI, name)[0], CI, buckets) for task in tasks]
+    shared = [keyed.KIND.reduce(pa.concat_tables(parts), CI, name)[0] for parts in zip(*reduced, strict=True)]
+    alone = keyed.KIND.reduce(pa.concat_tables(tasks), CI, name)[0]
     contents = [
         sorted(repr({**row, OP: row[OP] > 0}) for row in one.to_pylist()) for one in (pa.concat_tables(shared), alone)
     ]

@@ -25,16 +25,11 @@ def test_each_kind_has_a_writer_of_its_name() -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_kinds_and_writers_have_equal_names(name: str) -> None:
     kind, writer = (import_module(f"cdc_assets.{folder}.{name}") for folder in ("decoding.kinds", "lake.writers"))
-    assert name == kind.NAME
+    assert (name, kind.__all__) == (kind.KIND.NAME, ["KIND"])
     history = name in HISTORY_KINDS
-    assert set(kind.__all__) == _names(kinds.TableKind) | (_names(kinds.HistoryKind) if history else set())
     assert writer.__all__ == (
         ["ASKS", "alike_keys", "moved", "rewritten", "write"] if history else ["alike_keys", "write"]
     )
-
-
-def _names(protocol: type) -> set[str]:
-    return {one for one in vars(protocol) if not one.startswith("_")} | set(protocol.__annotations__)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ def test_an_error_of_reducing_fails_its_table_only(tmp_path: Path, monkeypatch: 
         feed.rows(name, FIRST, [("I", FIRST + 1, 1, "x")])
     feed.publish(FIRST + 9)
 
-    sound = keyed.reduce
+    sound = keyed.KIND.reduce
 
     def reduce(changes: pa.Table, schema: TableSchema, table: TableId, files: object) -> tuple[pa.Table, Report]:
         if table.table == "b":
             raise ZeroDivisionError("nobody foresaw it")
         return sound(changes, schema, table)
 
-    monkeypatch.setattr(keyed, "reduce", reduce)
+    monkeypatch.setattr(keyed.KIND, "reduce", reduce)
     settings = feed.settings()
     outcome = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"), fuse=False).apply("test")
     a, b, c = sorted(outcome.tables, key=lambda table: table.name)

@@ -11,7 +11,8 @@ key's letters is a delete and an insert. One without them has two rows, of which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -19,9 +20,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
-from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.decoding.patches import folded
-from cdc_assets.decoding.split import bounds, of_keys, split, with_key
+from cdc_assets.decoding.split import TableKind, with_key
 from cdc_assets.formats import LINE, OP, UNCHANGED, Op, has_patches, position_column
 from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema
@@ -29,88 +29,52 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact
 
-__all__ = [
-    "APPENDS",
-    "ENDS",
-    "EQUAL_ROWS",
-    "LANDS",
-    "NAME",
-    "OWN",
-    "PLACES",
-    "STAGED",
-    "apart",
-    "bounds",
-    "count_directions",
-    "deliveries",
-    "finished",
-    "of_keys",
-    "reduce",
-    "replayed",
-    "shares",
-    "split",
-]
-
-NAME = "keyed"
-EQUAL_ROWS = APPENDS = ENDS = PLACES = False
-LANDS = True
-OWN: tuple[OwnColumn, ...] = (LAST_CHANGE,)
-STAGED: Mapping[str, str] = {UNCHANGED: "array<string>"}
-deliveries = None
+__all__ = ["KIND"]
 
 
-def reduce(
-    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
-) -> tuple[pa.Table, Report]:
-    """Keep one row per key: same columns in and out, in no particular order. The report has the keys that are alike.
+class KeyedKind(TableKind):
+    """One row per key."""
 
-    Where the equality of a key is not that of its bytes, a row that enters is an INSERT only if nothing but its own
-    key, byte for byte, can have been there before it.
-    """
-    at = position_column(changes)
-    frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
-    order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
-    frame = frame.with_row_index("_cdc_row").sort(order)
-    if has_patches(changes):
-        if has_moves(changes):
-            changes = resolve_moved_columns(frame, by, changes, schema)
-        kept, passed = folded(frame, by, changes, schema, table)
-        return kept, Report(passed_over=passed)
-    last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
-    key = [exact(name) for name in schema.key]
-    by_bytes = key == by
-    if not by_bytes:
-        last, alike = _settle_alike(frame, last, key, by)
-    last = last.sort("_cdc_row")
-    kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
-    if not by_bytes:
-        kept = kept.set_column(kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), last.get_column(OP).to_arrow())
-    return kept, Report(alike=alike)
+    NAME = "keyed"
+    LANDS = True
+    STAGED: ClassVar[Mapping[str, str]] = {UNCHANGED: "array<string>"}
 
+    def reduce(
+        self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+    ) -> tuple[pa.Table, Report]:
+        """Keep one row per key: same columns in and out, in no order. The report has the keys that are alike.
 
-def shares(schema: TableSchema) -> bool:
-    """Return whether several tasks may read a window: each reduces what it read."""
-    return True
+        Where the equality of a key is not that of its bytes, a row that enters is an INSERT only if nothing but its own
+        key, byte for byte, can have been there before it.
+        """
+        at = position_column(changes)
+        frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
+        order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
+        frame = frame.with_row_index("_cdc_row").sort(order)
+        if has_patches(changes):
+            if has_moves(changes):
+                changes = resolve_moved_columns(frame, by, changes, schema)
+            kept, passed = folded(frame, by, changes, schema, table)
+            return kept, Report(passed_over=passed)
+        last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
+        key = [exact(name) for name in schema.key]
+        by_bytes = key == by
+        if not by_bytes:
+            last, alike = _settle_alike(frame, last, key, by)
+        last = last.sort("_cdc_row")
+        kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
+        if not by_bytes:
+            kept = kept.set_column(
+                kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), last.get_column(OP).to_arrow()
+            )
+        return kept, Report(alike=alike)
 
-
-def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    """Return the changes as they are."""
-    return changes
-
-
-def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that enter: an empty table has none that leave."""
-    return changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))), changes.slice(0, 0)
+    def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that enter: an empty table has none that leave."""
+        return changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))), changes.slice(0, 0)
 
 
-def count_directions(changes: pa.Table) -> tuple[int, int]:
-    """Return how many keys get a row, and how many lose theirs."""
-    entering = pc.sum(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))).as_py() or 0
-    return entering, changes.num_rows - entering
-
-
-def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
-    """Return the net of all changes of the keys: an old record cannot undo newer ones then."""
-    return net
+KIND = KeyedKind()
 
 
 # --- keys that are equal by their collation only ----------------------------------------------------------------------

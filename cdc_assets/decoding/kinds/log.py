@@ -15,15 +15,16 @@ by key, position and direction, or by the count of equal rows (`deliveries`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE, PLACE
-from cdc_assets.decoding.deliveries import Deliveries, counted, delivered
+from cdc_assets.decoding.deliveries import counted, delivered
 from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
-from cdc_assets.decoding.split import bounds, of_keys, split
+from cdc_assets.decoding.split import TableKind
 from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op, position_column
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
@@ -31,80 +32,94 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact
 
-__all__ = [
-    "APPENDS",
-    "ENDS",
-    "EQUAL_ROWS",
-    "LANDS",
-    "NAME",
-    "OWN",
-    "PARTITION",
-    "PLACES",
-    "STAGED",
-    "apart",
-    "bounds",
-    "count_directions",
-    "deliveries",
-    "finished",
-    "of_keys",
-    "reduce",
-    "refuses",
-    "replayed",
-    "shares",
-    "split",
-]
+__all__ = ["KIND"]
 
 CHANGE_TYPE, COMMIT_TIME = "_change_type", "_cdc_commit_time"
 ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 
-NAME = "log"
-PARTITION = ""
-EQUAL_ROWS = LANDS = APPENDS = PLACES = True
-ENDS = False
-OWN: tuple[OwnColumn, ...] = (
-    OwnColumn(CHANGE_TYPE, pa.string(), "INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE or TRUNCATE"),
-    OwnColumn(POSITION, pa.int64(), "position of the change (TSO), by which changes are ordered"),
-    OwnColumn(COMMIT_TS, pa.int64(), "commit-ts (TSO) of the change"),
-    OwnColumn(COMMIT_TIME, MOMENTS, "time of the change at the source"),
-    OwnColumn(PLACE, pa.string(), "place of the change in the input: file and line, or topic, partition and offset"),
-    OwnColumn(ABSENT, pa.list_(pa.string()), "columns that the input left out, which are NULL here"),
-    OwnColumn(PARTITIONS, pa.list_(pa.string()), "partitions that a TRUNCATE emptied, NULL for all rows"),
-)
-STAGED: Mapping[str, str] = {column.name: column.spark for column in OWN if column.name != COMMIT_TS}
-
 _META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, PLACE, UNCHANGED, MOVED)
 
 
-def deliveries(step: ApplyRows) -> Deliveries | None:
-    """Number deliveries for tables without key."""
-    return None if step.schema.key else Deliveries(step)
+class LogKind(TableKind):
+    """Every change."""
+
+    NAME = "log"
+    EQUAL_ROWS = LANDS = APPENDS = PLACES = True
+    OWN = (
+        OwnColumn(CHANGE_TYPE, pa.string(), "INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE or TRUNCATE"),
+        OwnColumn(POSITION, pa.int64(), "position of the change (TSO), by which changes are ordered"),
+        OwnColumn(COMMIT_TS, pa.int64(), "commit-ts (TSO) of the change"),
+        OwnColumn(COMMIT_TIME, MOMENTS, "time of the change at the source"),
+        OwnColumn(
+            PLACE, pa.string(), "place of the change in the input: file and line, or topic, partition and offset"
+        ),
+        OwnColumn(ABSENT, pa.list_(pa.string()), "columns that the input left out, which are NULL here"),
+        OwnColumn(PARTITIONS, pa.list_(pa.string()), "partitions that a TRUNCATE emptied, NULL for all rows"),
+    )
+    STAGED: ClassVar[Mapping[str, str]] = {column.name: column.spark for column in OWN if column.name != COMMIT_TS}
+
+    def reduce(
+        self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+    ) -> tuple[pa.Table, Report]:
+        """Leave one of each change: of copies that of the later file, in a table without key as many as there were."""
+        at = position_column(changes)
+        if not schema.key:
+            return changes.take(_distinct_by_count(changes, at, files)), Report()
+        frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
+        assert isinstance(frame, pl.DataFrame)
+        frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign())
+        identity = [*map(exact, schema.key), at, OP]
+        if not frame.select(identity).is_duplicated().any():
+            return changes, Report()
+        last = frame.sort(FILE, LINE).unique(subset=identity, keep="last", maintain_order=False)
+        return changes.take(last.get_column("_cdc_row").sort().to_arrow()), Report()
+
+    def finished(self, changes: pa.Table, step: ApplyRows) -> pa.Table:
+        """Return the changes in their order as rows of the log, with OP, FILE and LINE beside."""
+        schema, at = step.schema, position_column(changes)
+        if POSITION not in changes.column_names:
+            changes = changes.append_column(POSITION, changes.column(at))
+        frame = pl.from_arrow(changes.select([*schema.key, OP, POSITION, FILE, LINE]))
+        assert isinstance(frame, pl.DataFrame)
+        frame = frame.with_row_index("_cdc_row")
+        frame = frame.with_columns(
+            _has_both_sides(frame, [*(map(exact, schema.key) if schema.key else (FILE, LINE)), POSITION])
+        )
+        both = pl.col("_cdc_both")
+        entering = (
+            pl.when(both | (pl.col(OP) != int(Op.INSERT))).then(pl.lit("UPDATE_AFTER")).otherwise(pl.lit("INSERT"))
+        )
+        leaving = pl.when(both).then(pl.lit("UPDATE_BEFORE")).otherwise(pl.lit("DELETE"))
+        words = frame.select(pl.when(pl.col(OP) > 0).then(entering).otherwise(leaving).alias(CHANGE_TYPE))
+        order = frame.sort(POSITION, both & (pl.col(OP) > 0), FILE, LINE).get_column("_cdc_row")
+        changes = changes.append_column(CHANGE_TYPE, words.get_column(CHANGE_TYPE).to_arrow().cast(pa.string()))
+        moments = pc.shift_right(changes.column(COMMIT_TS), pa.scalar(18, pa.int64()))
+        changes = changes.append_column(COMMIT_TIME, pc.multiply(moments, 1000).cast(MOMENTS))
+        changes = changes.append_column(ABSENT, _absent(changes, schema))
+        changes = changes.append_column(PARTITIONS, pa.nulls(changes.num_rows, pa.list_(pa.string())))
+        return changes if order.is_sorted() else changes.take(order.to_arrow())
+
+    def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+        """Return all changes: each is a row of the log."""
+        return changes, changes.slice(0, 0)
+
+    def count_directions(self, changes: pa.Table) -> tuple[int, int]:
+        """Return how many rows the log gets: all of the changes."""
+        return changes.num_rows, 0
+
+    def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+        """Return the changes that the records add to all others."""
+        without = others()
+        if not without.num_rows:
+            return net
+        frame, known = (pl.from_arrow(one.select([FILE, LINE, OP])) for one in (net, without))
+        assert isinstance(frame, pl.DataFrame)
+        assert isinstance(known, pl.DataFrame)
+        added = frame.with_row_index("_cdc_row").join(known, on=[FILE, LINE, OP], how="anti")
+        return net.take(added.get_column("_cdc_row").to_arrow())
 
 
-def shares(schema: TableSchema) -> bool:
-    """Return whether several tasks may read a window: without key only all of them say what came twice."""
-    return bool(schema.key)
-
-
-def refuses(schema: TableSchema) -> str:
-    """Return nothing: every table may have a log."""
-    return ""
-
-
-def reduce(
-    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
-) -> tuple[pa.Table, Report]:
-    """Leave one of each change: of copies that of the later file, in a table without key as many as there were."""
-    at = position_column(changes)
-    if not schema.key:
-        return changes.take(_distinct_by_count(changes, at, files)), Report()
-    frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
-    assert isinstance(frame, pl.DataFrame)
-    frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign())
-    identity = [*map(exact, schema.key), at, OP]
-    if not frame.select(identity).is_duplicated().any():
-        return changes, Report()
-    last = frame.sort(FILE, LINE).unique(subset=identity, keep="last", maintain_order=False)
-    return changes.take(last.get_column("_cdc_row").sort().to_arrow()), Report()
+KIND = LogKind()
 
 
 def _distinct_by_count(changes: pa.Table, at: str, files: Sequence[DataFile]) -> pa.Array:
@@ -122,30 +137,6 @@ def _distinct_by_count(changes: pa.Table, at: str, files: Sequence[DataFile]) ->
     return chosen.to_arrow().cast(pa.int64())
 
 
-def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    """Return the changes in their order as rows of the log, with OP, FILE and LINE beside."""
-    schema, at = step.schema, position_column(changes)
-    if POSITION not in changes.column_names:
-        changes = changes.append_column(POSITION, changes.column(at))
-    frame = pl.from_arrow(changes.select([*schema.key, OP, POSITION, FILE, LINE]))
-    assert isinstance(frame, pl.DataFrame)
-    frame = frame.with_row_index("_cdc_row")
-    frame = frame.with_columns(
-        _has_both_sides(frame, [*(map(exact, schema.key) if schema.key else (FILE, LINE)), POSITION])
-    )
-    both = pl.col("_cdc_both")
-    entering = pl.when(both | (pl.col(OP) != int(Op.INSERT))).then(pl.lit("UPDATE_AFTER")).otherwise(pl.lit("INSERT"))
-    leaving = pl.when(both).then(pl.lit("UPDATE_BEFORE")).otherwise(pl.lit("DELETE"))
-    words = frame.select(pl.when(pl.col(OP) > 0).then(entering).otherwise(leaving).alias(CHANGE_TYPE))
-    order = frame.sort(POSITION, both & (pl.col(OP) > 0), FILE, LINE).get_column("_cdc_row")
-    changes = changes.append_column(CHANGE_TYPE, words.get_column(CHANGE_TYPE).to_arrow().cast(pa.string()))
-    moments = pc.shift_right(changes.column(COMMIT_TS), pa.scalar(18, pa.int64()))
-    changes = changes.append_column(COMMIT_TIME, pc.multiply(moments, 1000).cast(MOMENTS))
-    changes = changes.append_column(ABSENT, _absent(changes, schema))
-    changes = changes.append_column(PARTITIONS, pa.nulls(changes.num_rows, pa.list_(pa.string())))
-    return changes if order.is_sorted() else changes.take(order.to_arrow())
-
-
 def _has_both_sides(frame: pl.DataFrame, identity: Sequence[str]) -> pl.Series:
     """Say of each change whether one that enters and one that leaves have its identity: `_cdc_both`.
 
@@ -160,11 +151,6 @@ def _has_both_sides(frame: pl.DataFrame, identity: Sequence[str]) -> pl.Series:
     return both
 
 
-def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
-    """Return all changes: each is a row of the log."""
-    return changes, changes.slice(0, 0)
-
-
 def _absent(changes: pa.Table, schema: TableSchema) -> pa.ChunkedArray:
     """Return the columns that each change leaves out: those of a patch, or all but the key's."""
     kind = pa.list_(pa.string())
@@ -176,20 +162,3 @@ def _absent(changes: pa.Table, schema: TableSchema) -> pa.ChunkedArray:
         return absent
     others = pa.scalar([column.name for column in schema.stored if column.name not in schema.key], kind)
     return pc.if_else(keys_only, others, absent)
-
-
-def count_directions(changes: pa.Table) -> tuple[int, int]:
-    """Return how many rows the log gets: all of the changes."""
-    return changes.num_rows, 0
-
-
-def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
-    """Return the changes that the records add to all others."""
-    without = others()
-    if not without.num_rows:
-        return net
-    frame, known = (pl.from_arrow(one.select([FILE, LINE, OP])) for one in (net, without))
-    assert isinstance(frame, pl.DataFrame)
-    assert isinstance(known, pl.DataFrame)
-    added = frame.with_row_index("_cdc_row").join(known, on=[FILE, LINE, OP], how="anti")
-    return net.take(added.get_column("_cdc_row").to_arrow())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import COUNT, DELIVERY, FILE
-from cdc_assets.decoding.deliveries import Deliveries, counted, delivered, groupable
-from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
+from cdc_assets.decoding.deliveries import counted, delivered, groupable
 from cdc_assets.decoding.run_again import count_run_again
+from cdc_assets.decoding.split import TableKind
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, Op, position_column
 from cdc_assets.model.reports import Report
@@ -19,122 +20,78 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = [
-    "APPENDS",
-    "ENDS",
-    "EQUAL_ROWS",
-    "LANDS",
-    "NAME",
-    "OWN",
-    "PLACES",
-    "STAGED",
-    "apart",
-    "bounds",
-    "count_directions",
-    "deliveries",
-    "finished",
-    "of_keys",
-    "reduce",
-    "replayed",
-    "shares",
-    "split",
-]
-
-NAME = "multiset"
-EQUAL_ROWS = True
-LANDS = APPENDS = ENDS = PLACES = False
-OWN: tuple[OwnColumn, ...] = (LAST_CHANGE,)
-STAGED: Mapping[str, str] = {COUNT: "bigint"}
-deliveries = Deliveries
+__all__ = ["KIND"]
 
 _META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, COUNT)
 
 
-def count_directions(changes: pa.Table) -> tuple[int, int]:
-    """Return how many rows enter and how many leave, equal ones counted."""
-    counts = changes.column(COUNT)
-    entering = pc.sum(pc.if_else(pc.greater(counts, 0), counts, 0)).as_py() or 0
-    return entering, entering - (pc.sum(counts).as_py() or 0)
+class MultisetKind(TableKind):
+    """Equal rows by their count."""
+
+    NAME = "multiset"
+    EQUAL_ROWS = True
+    STAGED: ClassVar[Mapping[str, str]] = {COUNT: "bigint"}
+
+    def count_directions(self, changes: pa.Table) -> tuple[int, int]:
+        """Return how many rows enter and how many leave, equal ones counted."""
+        counts = changes.column(COUNT)
+        entering = pc.sum(pc.if_else(pc.greater(counts, 0), counts, 0)).as_py() or 0
+        return entering, entering - (pc.sum(counts).as_py() or 0)
+
+    def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+        """Return what the records add to the net of all others: rows are counted, not identified."""
+        without = others()
+        if not without.num_rows:
+            return net
+        negated = pc.negate(without.column(COUNT))
+        without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
+        both = pa.concat_tables([net, without])
+        frame = pl.from_arrow(both.select([*(column.name for column in schema.stored), COUNT]))
+        assert isinstance(frame, pl.DataFrame)
+        by = [groupable(frame, column.name).alias(f"_cdc_value_{n}") for n, column in enumerate(schema.stored)]
+        summed = frame.with_row_index("_cdc_row").group_by(by).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
+        summed = summed.filter(pl.col(COUNT) != 0)
+        kept = both.take(summed.get_column("_cdc_row").to_arrow())
+        counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
+        return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
+
+    def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+        """Return no rows: some of them stand for several, or are to be removed."""
+        return changes.slice(0, 0), changes
+
+    def reduce(
+        self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+    ) -> tuple[pa.Table, Report]:
+        """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
+
+        `files` are those that FILE numbers. The report counts copies that may be rows of two dispatchers, or one row
+        that came twice, and rows of a transaction that may have been sent again. Raises TableHeld for changes that do
+        not say which rows leave.
+        """
+        _refuse_unknown_rows(changes, table)
+        names = [name for name in changes.column_names if name not in _META]
+        row, at = [f"_cdc_value_{place}" for place in range(len(names))], position_column(changes)
+        copies = delivered(changes, names, at)
+        once, undecided = counted(copies, at, ["_cdc_sign", *row], files)
+        net = once.group_by(row).agg(
+            (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
+            pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
+            pl.col("_cdc_row").get(pl.col(at).arg_max()).alias("_cdc_last"),
+        )
+        net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
+        kept = changes.take(net.get_column("_cdc_row").to_arrow())
+        last = changes.column(COMMIT_TS).take(net.get_column("_cdc_last").to_arrow())
+        kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
+        counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
+        return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
+            undecided=undecided, run_again=_count_run_again(changes, copies, names, files)
+        )
 
 
-def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
-    """Return nothing: rows are found by all of their values."""
-    return {}
-
-
-def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
-    """Return what the records add to the net of all others: rows are counted, not identified."""
-    without = others()
-    if not without.num_rows:
-        return net
-    negated = pc.negate(without.column(COUNT))
-    without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
-    both = pa.concat_tables([net, without])
-    frame = pl.from_arrow(both.select([*(column.name for column in schema.stored), COUNT]))
-    assert isinstance(frame, pl.DataFrame)
-    by = [groupable(frame, column.name).alias(f"_cdc_value_{n}") for n, column in enumerate(schema.stored)]
-    summed = frame.with_row_index("_cdc_row").group_by(by).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
-    summed = summed.filter(pl.col(COUNT) != 0)
-    kept = both.take(summed.get_column("_cdc_row").to_arrow())
-    counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
-    return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
-
-
-def shares(schema: TableSchema) -> bool:
-    """Return whether several tasks may read a window: only all of them say what came twice."""
-    return False
-
-
-def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    """Return the changes as they are."""
-    return changes
-
-
-def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
-    """Return no rows: some of them stand for several, or are to be removed."""
-    return changes.slice(0, 0), changes
-
-
-def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
-    """Raise TypeError: one task reads all of a window."""
-    raise TypeError("a window of a table without key is not shared")
-
-
-def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return all of the changes: nothing identifies a row."""
-    return changes
+KIND = MultisetKind()
 
 
 # --- equal rows counted -----------------------------------------------------------------------------------------------
-
-
-def reduce(
-    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
-) -> tuple[pa.Table, Report]:
-    """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
-
-    `files` are those that FILE numbers. The report counts copies that may be rows of two dispatchers, or one row that
-    came twice, and rows of a transaction that may have been sent again. Raises TableHeld for changes that do not say
-    which rows leave.
-    """
-    _refuse_unknown_rows(changes, table)
-    names = [name for name in changes.column_names if name not in _META]
-    row, at = [f"_cdc_value_{place}" for place in range(len(names))], position_column(changes)
-    copies = delivered(changes, names, at)
-    once, undecided = counted(copies, at, ["_cdc_sign", *row], files)
-    net = once.group_by(row).agg(
-        (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
-        pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
-        pl.col("_cdc_row").get(pl.col(at).arg_max()).alias("_cdc_last"),
-    )
-    net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
-    kept = changes.take(net.get_column("_cdc_row").to_arrow())
-    last = changes.column(COMMIT_TS).take(net.get_column("_cdc_last").to_arrow())
-    kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
-    counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
-    return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
-        undecided=undecided, run_again=_count_run_again(changes, copies, names, files)
-    )
 
 
 def _count_run_again(changes: pa.Table, copies: pl.DataFrame, names: Sequence[str], files: Sequence[DataFile]) -> int:

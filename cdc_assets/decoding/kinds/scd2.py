@@ -8,7 +8,8 @@ Several changes of a key at one position are one state: the image that enters, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -16,9 +17,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
-from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
+from cdc_assets.decoding.own_columns import LAST_CHANGE
 from cdc_assets.decoding.patches import folded
-from cdc_assets.decoding.split import bounds, of_keys, split, with_key
+from cdc_assets.decoding.split import TableKind, with_key
 from cdc_assets.decoding.states import END_TS, FIRST, LANDED, STATE_COLUMNS, states, tracked
 from cdc_assets.formats import LINE, OP, UNCHANGED, has_patches, position_column
 from cdc_assets.model.reports import Report
@@ -26,115 +27,76 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = [
-    "APPENDS",
-    "ENDS",
-    "EQUAL_ROWS",
-    "LANDS",
-    "NAME",
-    "OWN",
-    "PARTITION",
-    "PLACES",
-    "STAGED",
-    "apart",
-    "bounds",
-    "count_directions",
-    "deliveries",
-    "finished",
-    "of_keys",
-    "reduce",
-    "refuses",
-    "replayed",
-    "shares",
-    "split",
-]
-
-NAME = "scd2"
-PARTITION = END_TS  # open states in files of their own: those that have ended are never looked at
-EQUAL_ROWS = PLACES = False
-LANDS = APPENDS = ENDS = True
-OWN: tuple[OwnColumn, ...] = STATE_COLUMNS
-STAGED: Mapping[str, str] = {
-    UNCHANGED: "array<string>",
-    FIRST: "boolean",
-    LANDED: "boolean",
-    **{column.name: column.spark for column in OWN if column is not LAST_CHANGE},
-}
+__all__ = ["KIND"]
 
 
-def deliveries(step: ApplyRows) -> None:
-    """Return nothing: what comes twice is known by key and position."""
+class StatesKind(TableKind):
+    """Every state of a row."""
+
+    NAME = "scd2"
+    PARTITION = END_TS  # open states in files of their own: those that have ended are never looked at
+    LANDS = APPENDS = ENDS = True
+    OWN = STATE_COLUMNS
+    STAGED: ClassVar[Mapping[str, str]] = {
+        UNCHANGED: "array<string>",
+        FIRST: "boolean",
+        LANDED: "boolean",
+        **{column.name: column.spark for column in STATE_COLUMNS if column is not LAST_CHANGE},
+    }
+
+    def refuses(self, schema: TableSchema) -> str:
+        """Return why a table of that schema cannot have its states kept, "" if it can."""
+        if schema.key:
+            return ""
+        return (
+            "it has no key, so it is not known which states are of one row. Name columns that identify a row in the "
+            'setting keys, or keep its changes: history "log".'
+        )
+
+    def reduce(
+        self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+    ) -> tuple[pa.Table, Report]:
+        """Keep one change per key and position: same columns in and out, in no particular order."""
+        at = position_column(changes)
+        frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
+        if not has_patches(changes) and not frame.select(*by, at).is_duplicated().any():
+            return changes, Report()
+        order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
+        frame = frame.with_row_index("_cdc_row").sort(order)
+        if has_patches(changes):
+            if has_moves(changes):
+                changes = resolve_moved_columns(frame, by, changes, schema)
+            kept, passed = folded(frame, by, changes, schema, table, at)
+            return kept, Report(passed_over=passed)
+        last = frame.unique(subset=[*by, at], keep="last", maintain_order=False).sort("_cdc_row")
+        return changes.take(last.get_column("_cdc_row").to_arrow()), Report()
+
+    def finished(self, changes: pa.Table, step: ApplyRows) -> pa.Table:
+        """Return the states that a step's reduced changes make."""
+        return states(changes, step.schema, tracked(step))
+
+    def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
+        """Return the states that begin, and what is to be done to open ones: of those that end the key and the moment.
+
+        A state is staged as a whole that may be the one before it in the lake, or has columns of that.
+        """
+        enters = pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))
+        left = pc.is_valid(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(False)
+        if tracked(step) is not None:
+            left = pc.or_(left, changes.column(FIRST))
+        rows = pc.and_(enters, pc.invert(left)) if not empty else enters
+        ends = changes.column(FIRST) if not empty else pa.scalar(False)
+        landed = pc.if_else(rows, True, False)
+        changes = changes.set_column(changes.schema.get_field_index(LANDED), LANDED, landed)
+        staged = changes.filter(pc.or_(ends, pc.and_(enters, pc.invert(rows))))
+        if tracked(step) is None and not has_patches(changes):
+            for column in step.schema.stored:
+                if column.name not in step.schema.key:
+                    at = staged.schema.get_field_index(column.name)
+                    staged = staged.set_column(
+                        at, staged.schema.field(at), pa.nulls(staged.num_rows, staged.schema.types[at])
+                    )
+        return changes.filter(rows), staged
 
 
-def shares(schema: TableSchema) -> bool:
-    """Return that several tasks may read a window."""
-    return True
-
-
-def refuses(schema: TableSchema) -> str:
-    """Return why a table of that schema cannot have its states kept, "" if it can."""
-    if schema.key:
-        return ""
-    return (
-        "it has no key, so it is not known which states are of one row. Name columns that identify a row in the "
-        'setting keys, or keep its changes: history "log".'
-    )
-
-
-def reduce(
-    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
-) -> tuple[pa.Table, Report]:
-    """Keep one change per key and position: same columns in and out, in no particular order."""
-    at = position_column(changes)
-    frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
-    if not has_patches(changes) and not frame.select(*by, at).is_duplicated().any():
-        return changes, Report()
-    order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
-    frame = frame.with_row_index("_cdc_row").sort(order)
-    if has_patches(changes):
-        if has_moves(changes):
-            changes = resolve_moved_columns(frame, by, changes, schema)
-        kept, passed = folded(frame, by, changes, schema, table, at)
-        return kept, Report(passed_over=passed)
-    last = frame.unique(subset=[*by, at], keep="last", maintain_order=False).sort("_cdc_row")
-    return changes.take(last.get_column("_cdc_row").to_arrow()), Report()
-
-
-def finished(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    """Return the states that a step's reduced changes make."""
-    return states(changes, step.schema, tracked(step))
-
-
-def apart(changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
-    """Return the states that begin, and what is to be done to open ones: of those that end the key and the moment.
-
-    A state is staged as a whole that may be the one before it in the lake, or has columns of that.
-    """
-    enters = pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))
-    left = pc.is_valid(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(False)
-    if tracked(step) is not None:
-        left = pc.or_(left, changes.column(FIRST))
-    rows = pc.and_(enters, pc.invert(left)) if not empty else enters
-    ends = changes.column(FIRST) if not empty else pa.scalar(False)
-    landed = pc.if_else(rows, True, False)
-    changes = changes.set_column(changes.schema.get_field_index(LANDED), LANDED, landed)
-    staged = changes.filter(pc.or_(ends, pc.and_(enters, pc.invert(rows))))
-    if tracked(step) is None and not has_patches(changes):
-        for column in step.schema.stored:
-            if column.name not in step.schema.key:
-                at = staged.schema.get_field_index(column.name)
-                staged = staged.set_column(
-                    at, staged.schema.field(at), pa.nulls(staged.num_rows, staged.schema.types[at])
-                )
-    return changes.filter(rows), staged
-
-
-def count_directions(changes: pa.Table) -> tuple[int, int]:
-    """Return how many states begin, and how many end without one after them."""
-    entering = pc.sum(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))).as_py() or 0
-    return entering, changes.num_rows - entering
-
-
-def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
-    """Return the net of all changes of the keys."""
-    return net
+KIND = StatesKind()

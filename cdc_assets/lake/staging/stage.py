@@ -289,7 +289,7 @@ def _run_tasks(
         return [write_window(place, window, number) for place, window in zip(where, reader(task), strict=True)]
 
     step = places[0].step
-    if len(tasks) == 1 or not kind_of(step).shares(step.schema):
+    if len(tasks) == 1 or not step.schema.key:
         return run(places, len(tasks), lambda where, number: write(where, tasks[number], number))
     count, probe = len(tasks), hash_probe()
 
@@ -335,12 +335,12 @@ def _on_executors(spark: SparkSession, places: Places, count: int, work: Work) -
 def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
     """Divide the files, by position and in order, into few shares of about equal bytes.
 
-    A kind that cannot split changes needs all files in one share: only together do they show what was delivered twice.
+    A table without key needs all files in one share: only together do they show what was delivered twice.
     A dump has each row once.
     """
     sizes = [max(file.size, 1) for file in step.files]
     total = sum(sizes)
-    together = not kind_of(step).shares(step.schema) and not step.is_import
+    together = not step.schema.key and not step.is_import
     if together or total <= _SMALL_BYTES:
         return [list(range(len(sizes)))]
     count = min(len(sizes), max(tasks, -(-total // _TASK_BYTES)))

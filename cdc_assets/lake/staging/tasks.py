@@ -24,6 +24,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import kind_of, own_columns, partition_column
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
+from cdc_assets.decoding.split import bounds, split
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
@@ -175,7 +176,7 @@ def scatter(place: StagePlace, window: Window, number: int, buckets: int) -> Par
         return Part(window.report)
     rejects = _write_rejects(place, window, number)
     names = []
-    for bucket, changes in enumerate(kind_of(place.step).split(window.changes, place.step.schema, buckets)):
+    for bucket, changes in enumerate(split(window.changes, place.step.schema, buckets)):
         name = f"{place.path}/bucket-{bucket:05d}-{number:05d}{place.attempt}.arrow" if changes.num_rows else ""
         if name:
             changes = _marked(changes, place.step)
@@ -221,7 +222,7 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
     if staged.num_rows:
         name = place.part_path(number)
         _write(place, name, _marked(_by_position(staged, place.step), place.step))
-    ranges = kind.bounds(changes, place.step.schema) if name or files else None
+    ranges = bounds(changes, place.step.schema) if name or files else None
     patches, bases = has_patches(staged), has_bases(staged)
     return Part(report, name, files, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
 
