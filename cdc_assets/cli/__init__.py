@@ -18,10 +18,11 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -76,7 +77,7 @@ def main() -> None:
             "command again to finish what it began.",
             err=True,
         )
-        sys.exit(130)
+        _leave(130)
     except BrokenPipeError:
         sys.exit(DONE)
     except CdcError as error:
@@ -84,6 +85,13 @@ def main() -> None:
             click.echo(_trace(), err=True)
         click.echo(f"cdc-assets: {error}", err=True)
         sys.exit(WRONG if isinstance(error, (SetupError, MetadataMissing)) else HELD)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without waiting for threads: one may decode a large window, or wait for Java. No commit is half done."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _trace() -> str:

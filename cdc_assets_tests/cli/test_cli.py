@@ -190,6 +190,19 @@ def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, t
     assert "Traceback" not in said.stderr
 
 
+def test_ctrl_c_ends_a_command_whose_windows_in_other_threads_wait_for_the_jvm(tmp_path: Path) -> None:
+    little = LittleFeed(tmp_path)
+    arguments = ["apply", "--sink-uri", f"file://{little.bucket}?protocol=csv", "--config", str(little.toml)]
+    command = [sys.executable, "-c", CTRL_C, "start", *arguments, "--warehouse", str(tmp_path / "lake")]
+    for name in ("s.a", "s.b"):
+        little.create(name, keyed=False)
+        little.rows(name, FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 1, 2, "x")])
+    little.publish(FIRST + 9)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert said.returncode == 130, said.stderr
+    assert said.stderr.endswith("Run the same command again to finish what it began.\n")
+
+
 def test_ctrl_c_at_the_launch_of_the_jvm_is_not_lost(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CTRL_C_AT_LAUNCH, str(tmp_path / "lake")]
     said = subprocess.run(command, capture_output=True, text=True, timeout=300)
