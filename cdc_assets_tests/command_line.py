@@ -57,6 +57,11 @@ def commands_here(
     """Run commands in this process on a session that is there: nothing else of theirs is replaced."""
     opened: Callable[..., AbstractContextManager[object]] = partial(opening.open_pipeline, spark=lambda: spark)
     monkeypatch.setattr(opening, "open_pipeline", opened)
+    yield commands_without_spark(monkeypatch, capsys)
+
+
+def commands_without_spark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Return what runs commands in this process, of which none comes to need Spark: it would start its own."""
     monkeypatch.delenv("CDC_ASSETS_CONFIG", raising=False)
 
     def run_here(*arguments: str) -> Said:
@@ -68,4 +73,4 @@ def commands_here(
         assert isinstance(ended.value.code, int)
         return Said(ended.value.code, printed.out, printed.err)
 
-    yield run_here
+    return run_here

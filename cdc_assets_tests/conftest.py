@@ -59,14 +59,15 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share tests out to processes: all files that use Spark to one, which has a JVM, the others one by one."""
+    """Share files out to processes: all that use Spark to one, which has a JVM, and so those that use a broker."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     def group(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "spark" if _uses_spark(config.rootpath / file) else file
+        path = config.rootpath / file
+        return "spark" if _uses_spark(path) else "broker" if _uses(path, r"broker: Broker\b") else file
 
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = group
@@ -83,12 +84,13 @@ LONG = ("test_daemon.py",)
 """What waits for processes of its own."""
 
 
-@cache
 def _uses_spark(file: Path) -> bool:
-    return (
-        re.search(r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b", file.read_text())
-        is not None
-    )
+    return _uses(file, r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b")
+
+
+@cache
+def _uses(file: Path, fixture: str) -> bool:
+    return re.search(fixture, file.read_text()) is not None
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 SHAPES = [("csv", 12), ("csv", 2), ("csv", 60), ("canal-json", 12)]
 TINY = 0.0005
+LONG = ("history", "initial", "long-life")
+"""Scenarios that take seconds, of which the fast suite has shorter ones."""
 
 
 def grown(directory: Path, protocol: str = "csv", columns: int = 12) -> Feed:
@@ -179,7 +181,13 @@ def commanded(command: list[str]) -> Cost:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(scenarios.SCENARIOS) - {*ON_A_BROKER, *ON_A_DAEMON, *ON_A_DATABASE, *ON_ICEBERG, *ON_SERVERS})
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] * (name in LONG))
+        for name in sorted(
+            {*scenarios.SCENARIOS} - {*ON_A_BROKER, *ON_A_DAEMON, *ON_A_DATABASE, *ON_ICEBERG, *ON_SERVERS}
+        )
+    ],
 )
 def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
     figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from cdc_assets.cli import commands
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.cases import Case, differences
-from cdc_assets_tests.command_line import run
+from cdc_assets_tests.command_line import Commands, commands_without_spark, run
 from cdc_assets_tests.joined_feed import dump_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -79,9 +79,15 @@ def feed(bucket: Path | None = None) -> list[str]:
     return ["--sink-uri", uri, "--config", str(B.path / "changefeed.toml")]
 
 
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Commands in this process, where only what they say and how they end matters."""
+    return commands_without_spark(monkeypatch, capsys)
+
+
 @pytest.mark.parametrize("command", sorted(commands.commands))
-def test_every_command_explains_itself(command: str) -> None:
-    said = run(command, "--help")
+def test_every_command_explains_itself(command: str, here: Commands) -> None:
+    said = here(command, "--help")
     assert said.returncode == 0
     assert said.stdout.startswith("Usage: cdc-assets")
     assert "Options:" in said.stdout
@@ -117,21 +123,21 @@ def test_inspect_ends_with_1_where_something_stops_is_held_or_incomplete(words: 
     assert said.return_value == (1 if words else 0)
 
 
-def test_inspect_has_json_for_programs() -> None:
-    report = json.loads(run("inspect", *feed(), "--json").stdout)
+def test_inspect_has_json_for_programs(here: Commands) -> None:
+    report = json.loads(here("inspect", *feed(), "--json").stdout)
     assert {table["table"] for table in report["tables"]} == {"cols.t", "cols.conv", "cols.gen", "cols.pkadd"}
     assert report["checkpoint"] == B.checkpoints[-1].ts
 
 
-def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path) -> None:
-    said = run("plan", *feed(), "--warehouse", str(tmp_path / "lake"))
+def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path, here: Commands) -> None:
+    said = here("plan", *feed(), "--warehouse", str(tmp_path / "lake"))
     assert said.returncode == 0, said.stderr
     assert "from   ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
     assert "metadata only" in said.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
+def test_apply_then_apply_again_then_status(tmp_path: Path, here: Commands) -> None:
     from cdc_assets.lake.state import LakeState
     from cdc_assets.settings.config import LakeSettings
 
@@ -147,14 +153,14 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     assert sum(table["steps"] for table in report["tables"]) == 0
     program = [sys.executable, "-c", LOADED, "status", "--warehouse", lake]
     dump_of(B.checkpoints[-1], tmp_path / "dump")
-    equal = run("verify", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
+    equal = here("verify", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
     assert equal.returncode == 0, equal.stdout + equal.stderr
     assert equal.stdout.splitlines()[-1] == "4 tables: 4 equal"
-    none = run("verify", "cols.x*", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
+    none = here("verify", "cols.x*", *feed(), "--warehouse", lake, "--dump", str(tmp_path / "dump"))
     assert (none.returncode, "no table is called like cols.x*" in none.stderr) == (2, True)
     key = B.case.expected()[TableId("cols", "t")].rows[0]["id"] or ""
     times = ("--since", "2001-01-01", "--until", "2100-01-01T00:00:00+02:00")
-    explained = json.loads(run("explain", "cols.t", key, *times, *feed(), "--warehouse", lake, "--json").stdout)
+    explained = json.loads(here("explain", "cols.t", key, *times, *feed(), "--warehouse", lake, "--json").stdout)
     assert explained["row"]["id"] == key
     assert explained["changes"][-1]["position"] == explained["position"]
     status = subprocess.run(program, capture_output=True, text=True)
@@ -210,9 +216,12 @@ def test_ctrl_c_at_the_launch_of_the_jvm_is_not_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", sorted(WRONG))
-def test_wrong_usage_is_an_error_sentence_and_exit_code_2(case: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_an_error_sentence_and_exit_code_2(
+    case: str, tmp_path: Path, here: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments, part = WRONG[case]
-    said = run(*arguments, directory=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    said = here(*arguments)
     assert said.returncode == 2, said.stdout + said.stderr
     assert part in said.stderr
     assert "Traceback" not in said.stderr
@@ -231,11 +240,11 @@ def no_database(name: str) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize("command", ["status", "journal", "files"])
-def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path) -> None:
+def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, here: Commands) -> None:
     (tmp_path / "lake").mkdir()
     file = tmp_path / "shop.yaml"
     file.write_text("lake: {warehouse: lake}\nchangefeeds: [{sink_uri: 'file:///f?protocol=csv'}]")
-    said = run(command, "--settings", str(file))
+    said = here(command, "--settings", str(file))
     assert (said.returncode, said.stderr) == (0, "")
     assert ("No table is in the lake." in said.stdout) == (command == "status")
 
@@ -249,32 +258,32 @@ UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
-def test_a_lake_that_cannot_be_used_is_a_setup_to_correct(case: str, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_used_is_a_setup_to_correct(case: str, tmp_path: Path, here: Commands) -> None:
     make, arguments, sentence = UNUSABLE[case]
     make(tmp_path / "lake")
-    said = run(*arguments, "--warehouse", str(tmp_path / "lake"))
+    said = here(*arguments, "--warehouse", str(tmp_path / "lake"))
     assert (said.returncode, "Traceback" in said.stderr) == (2, False), said.stderr
     assert sentence in said.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "journal", "files"])
-def test_a_missing_lake_is_reported_and_not_created(command: str, tmp_path: Path) -> None:
-    said = run(command, "--warehouse", str(tmp_path / "lake"))
+def test_a_missing_lake_is_reported_and_not_created(command: str, tmp_path: Path, here: Commands) -> None:
+    said = here(command, "--warehouse", str(tmp_path / "lake"))
     assert said.returncode == 2
     assert "does not exist" in said.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_changefeed_without_its_first_checkpoint_is_named_as_such(tmp_path: Path) -> None:
-    said = run("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
+def test_a_changefeed_without_its_first_checkpoint_is_named_as_such(tmp_path: Path, here: Commands) -> None:
+    said = here("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
     assert said.returncode == 2
     assert "metadata" in said.stderr
     assert "Traceback" not in said.stderr
 
 
-def test_rows_without_commit_ts_want_the_users_word_for_it(tmp_path: Path) -> None:
+def test_rows_without_commit_ts_want_the_users_word_for_it(tmp_path: Path, here: Commands) -> None:
     plain = Case("A_all_types").config("csv-plain")
     uri = f"file://{plain.bucket()}?{plain.recorded_options['sink_uri_params']}"
-    said = run("plan", "--sink-uri", uri, "--config", str(plain.path / "changefeed.toml"))
+    said = here("plan", "--sink-uri", uri, "--config", str(plain.path / "changefeed.toml"))
     assert said.returncode == 2
     assert "--accept-unordered" in said.stderr

@@ -60,7 +60,12 @@ def rebuilt(feed: TopicFeed) -> dict[str, Rows]:
 
 ELSEWHERE = {"avro": "simple", "canal-json-noext": "canal-json"}
 """Protocol by offset -> one by commit-ts in which the same histories were recorded."""
-CASES = {"A_all_types": [], "B_ddl_columns": [pytest.mark.soak], "D_keys": [], "E_partitions": [pytest.mark.soak]}
+CASES = {
+    "A_all_types": [pytest.mark.soak],
+    "B_ddl_columns": [pytest.mark.soak],
+    "D_keys": [],
+    "E_partitions": [pytest.mark.soak],
+}
 
 
 def commit_times(topic: Topic, cuts: Sequence[int | None]) -> dict[str, Counter[int]]:

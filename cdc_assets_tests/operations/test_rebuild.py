@@ -98,7 +98,7 @@ def damage(lake: MemoryLake) -> None:
 
 # --- without Spark ----------------------------------------------------------------------------------------------------
 
-QUICK = {"C_ddl_tables/csv-ts", "E_partitions/canal-ext", "B_ddl_columns/csv-ts", "G_redelivery/csv-ts"}
+QUICK = {"C_ddl_tables/csv-ts", "E_partitions/canal-ext", "G_redelivery/csv-ts"}
 CONFIGS = [
     pytest.param(config, id=str(config), marks=() if str(config) in QUICK else pytest.mark.soak)
     for case in cases()

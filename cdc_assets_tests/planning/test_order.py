@@ -50,7 +50,7 @@ def scrambled(pipeline: Pipeline, seed: int) -> list[PartitionKey]:
 @pytest.mark.parametrize(
     "config",
     [
-        pytest.param(config, marks=() if config.name in ("csv-ts", "canal-ext") else pytest.mark.soak, id=str(config))
+        pytest.param(config, marks=() if config.name == "canal-ext" else pytest.mark.soak, id=str(config))
         for config in Case("C_ddl_tables").configs
         if config.options.wire.has_commit_ts
     ],
