@@ -19,6 +19,7 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 __all__ = [
     "ATTEMPT_TAG",
     "CHANGEFEED_TAG",
+    "GAVE_WAY_TAG",
     "TABLES_TAG",
     "TABLE_TAG",
     "TableSerializingRunCoordinator",
@@ -30,6 +31,9 @@ CHANGEFEED_TAG, TABLE_TAG = "cdc/changefeed", "cdc/table"
 
 TABLES_TAG, ATTEMPT_TAG = "cdc/tables", "cdc/attempt"
 """For people: the number of tables in a run, and the number of the attempt."""
+
+GAVE_WAY_TAG = "cdc/gave_way"
+"""Of a run that left windows to a later one because another run waited: what it left has not failed."""
 
 _PARTITION = re.compile(r"(?P<table>[^@]+)@\d{20}")
 

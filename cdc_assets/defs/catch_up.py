@@ -40,6 +40,7 @@ from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
+from cdc_assets.run_coordinator import GAVE_WAY_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE
 
 __all__ = ["catch_up_job"]
@@ -246,13 +247,17 @@ class _Rounds:
     def give_way(self) -> bool:
         """Return whether a run waits that no sensor requested; the queue is looked at once a second at most.
 
-        A sensor requests a run for what is due, and at each turn of such runs a process would start for a window.
+        A sensor requests a run for what is due, and at each turn of such runs a process would start for a window. A run
+        that gives way gets a tag: the sensor requests what it leaves without a rest.
         """
         now = time.monotonic()
         if now < self._queue_seen + 1:
             return False
         self._queue_seen = now
-        return any(SENSOR_NAME_TAG not in run.tags for run in self._queued())
+        gives_way = any(SENSOR_NAME_TAG not in run.tags for run in self._queued())
+        if gives_way:
+            self._context.instance.add_run_tags(self._context.run_id, {GAVE_WAY_TAG: "true"})
+        return gives_way
 
     def _queued(self) -> list[dg.DagsterRun]:
         """Return the oldest runs that have no place."""

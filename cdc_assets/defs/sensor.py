@@ -32,6 +32,7 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.watching import FeedNow, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.progress import Life, State
+from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, seconds_behind, tso_time
 from cdc_assets.model.wording import counted, seconds_text
@@ -48,7 +49,7 @@ from cdc_assets.planning.run_batches import (
     families,
     open_attempts,
 )
-from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
+from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, GAVE_WAY_TAG, TABLE_TAG, TABLES_TAG
 
 __all__ = ["UNFINISHED", "checkpoint_sensor"]
 
@@ -60,6 +61,9 @@ MAX_MARKS = 1000
 
 HELD_SECONDS, ANYWAY_SECONDS, LOGGED_SECONDS = 60, 600, 300
 """Seconds until the same checkpoint is checked again: while tables are held, and always. How often lag is logged."""
+
+MAX_GIVEN_WAY = 20
+"""How many runs a tick searches for one that gave way to another."""
 
 MAX_FAILED_RUNS, MAX_REASONS = 20, 2
 """How many failed runs a tick searches for the reasons of waiting tables, and how many reasons it shows."""
@@ -297,6 +301,18 @@ class _Tick:
             dues = due(plan, repr(self.source.changefeed.quarantine), reported)
             if not dues and not underway.runs:
                 pipeline.record_status("sensor", (listing, plan))
+        tick = replace(self, cursor=replace(self.cursor, asked=self._in_vain(plan, dues)))
+        return tick._requesting(listing, plan, dues, underway, partitions)
+
+    def _requesting(
+        self,
+        listing: Listing,
+        plan: Plan,
+        dues: Sequence[Due],
+        underway: _Underway,
+        partitions: dg.DynamicPartitionsDefinition,
+    ) -> dg.SensorResult:
+        name = self.source.changefeed.name
         made, look_at = self._chosen(plan, dues, underway)
         standing = self._standing(plan, dues)
         landing = self._landing()
@@ -355,6 +371,26 @@ class _Tick:
         """The marks that wait after a run in vain, with the second at which they may be requested again."""
         settings = self.source.changefeed
         return backoff(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
+
+    def _in_vain(self, plan: Plan, dues: Sequence[Due]) -> tuple[Attempt, ...]:
+        """Return the requests without the tables that their run left undone because it gave way to another run."""
+        if not self._paused():
+            return self.cursor.asked
+        gave_way = self.instance.get_run_records(
+            dg.RunsFilter(
+                job_name=self.job_name,
+                statuses=[dg.DagsterRunStatus.SUCCESS],
+                tags={CHANGEFEED_TAG: self.source.group, GAVE_WAY_TAG: "true"},
+            ),
+            limit=MAX_GIVEN_WAY,
+        )
+        kept = []
+        for one in self.cursor.asked:
+            since = [record.dagster_run for record in gave_way if record.create_timestamp.timestamp() >= one.at]
+            left = _Underway.taken_by(since, self.job_name).lives(plan) if since else set()
+            again = {due.mark for due in dues if left.intersection(due.lives)}
+            kept.append(replace(one, marks=tuple(mark for mark in one.marks if mark not in again)))
+        return tuple(kept)
 
     def _just_run(self, plan: Plan) -> set[Life]:
         """The tables whose last run ended less than the table interval ago."""

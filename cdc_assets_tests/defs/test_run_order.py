@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
+from cdc_assets.run_coordinator import GAVE_WAY_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE, LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -218,10 +219,14 @@ class Rounds:
     said: list[str] = field(default_factory=list)
     worked: bool = True
     error: CdcError | None = None
+    run_id: str = ""
 
     def opened(self) -> _Rounds:
         context: Any = SimpleNamespace(
-            instance=self.place.instance, log=SimpleNamespace(info=self.say, warning=self.say), log_event=self.say
+            instance=self.place.instance,
+            run_id=self.run_id,
+            log=SimpleNamespace(info=self.say, warning=self.say),
+            log_event=self.say,
         )
         source = ConfiguredFeed(
             self.place.feed.settings(NAME, commit_interval_seconds=0.01, **self.place.given), self.place.lake
@@ -337,16 +342,24 @@ def queued(instance: dg.DagsterInstance, **tags: str) -> None:
     create_run_for_test(instance, job_name="another", status=waits, remote_job_origin=origin, tags=tags)
 
 
+def tags_of(instance: dg.DagsterInstance, run_id: str) -> Mapping[str, str]:
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    return run.tags
+
+
 def test_a_run_that_waits_and_that_no_sensor_requested_is_given_way_to_between_two_windows(
     tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catch_up, "_QUEUED_SECONDS", -1)
     queued(instance, **{"dagster/sensor_name": "another_checkpoint"})
-    run = Rounds(Place(tmp_path, instance))
+    run = Rounds(Place(tmp_path, instance), run_id=create_run_for_test(instance, job_name="a run").run_id)
     assert not run.opened().give_way()
+    assert GAVE_WAY_TAG not in tags_of(instance, run.run_id)
     queued(instance)
     rounds = run.opened()
     assert rounds.give_way()
+    assert GAVE_WAY_TAG in tags_of(instance, run.run_id)
     assert not rounds.give_way(), "the queue is looked at once a second"
 
 

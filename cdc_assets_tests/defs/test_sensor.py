@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.planning.run_batches import Attempt
-from cdc_assets.run_coordinator import TABLE_TAG, table_of
+from cdc_assets.run_coordinator import GAVE_WAY_TAG, TABLE_TAG, table_of
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -204,6 +205,24 @@ def test_a_table_that_does_not_move_rests_longer_each_time_and_is_never_given_up
         early, late = watched.asked(rest - 1), watched.asked(1)
         rests.append((len(early), [config["attempt"] for config in late]))
     assert rests == [(0, [str(number + 2)]) for number in range(9)]
+
+
+@pytest.mark.parametrize("gave_way", [True, False])
+def test_what_a_run_left_when_it_gave_way_is_requested_at_once_as_nothing_failed(
+    gave_way: bool, watched: Watched
+) -> None:
+    watched.now = int(time.time()) - 5
+    watched.tables(2)
+    (config,) = watched.asked()
+    run_id = watched.begin(config, dg.DagsterRunStatus.SUCCESS)
+    if gave_way:
+        watched.instance.add_run_tags(run_id, {GAVE_WAY_TAG: "true"})
+    watched.now = int(time.time()) + 1
+    again = watched.asked()
+    assert [one["attempt"] for one in again] == (["1"] if gave_way else [])
+    for one in again:  # this one gives way to none: what it does not do rests
+        watched.begin(one, dg.DagsterRunStatus.SUCCESS)
+    assert watched.asked(1) == []
 
 
 def test_the_same_checkpoint_is_tried_again_as_well(watched: Watched) -> None:
