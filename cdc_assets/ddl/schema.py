@@ -60,13 +60,16 @@ def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
     if facts is None:
         return TableSchema(file.columns)
     known = {column.name: column for column in facts.columns}
-    columns = tuple(
-        replace(c, elems=c.elems or k.elems, collation=k.collation, virtual=k.virtual)
-        if (k := known.get(c.name)) is not None and k.type == c.type
-        else c
-        for c in file.columns
-    )
-    return replace(facts, columns=columns)
+    return replace(facts, columns=tuple(_with_facts(column, known.get(column.name)) for column in file.columns))
+
+
+def _with_facts(column: Column, known: Column | None) -> Column:
+    if known is None or known.type != column.type:
+        return column
+    elems = column.elems or known.elems
+    if (elems, known.collation, known.virtual) == (column.elems, column.collation, column.virtual):
+        return column
+    return replace(column, elems=elems, collation=known.collation, virtual=known.virtual)
 
 
 def is_text(column: Column) -> bool:
@@ -253,7 +256,8 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
         generated=text.expression,
         zerofill=text.zerofill,
     )
-    return replace(known, default=known_default(known, text.default, timezone))
+    default = known_default(known, text.default, timezone)
+    return known if default is known.default else replace(known, default=default)
 
 
 def _collation(column: Column, text: ColumnText, table_collation: str | None) -> str | None:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import cdc_assets
+from cdc_assets.history import history
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.steps import ChangeTable, Step
@@ -84,6 +85,7 @@ def travelled(directory: Path, query: str) -> tuple[Trace, LastStop]:
         feed.ddl("s.t", FIRST + 10, query, 5, wide=True)
     feed.publish(FIRST + 20)
     lake.trace, lake.idle = trace, not query
+    history._RECENT.clear()  # without a DDL nothing would be read again
     trace.follow(pipeline.apply)
     return trace, lake
 

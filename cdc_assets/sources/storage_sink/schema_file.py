@@ -11,6 +11,7 @@ import json
 import posixpath
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from cdc_assets.errors import MalformedSchemaFile
@@ -28,15 +29,17 @@ _COLUMN_MEMBERS = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=8192)  # every look of a process has nearly the same files, and a history is read again for others
 def parse_schema_file(path: str, data: bytes) -> SchemaFile:
     """Return a schema file's contents. `path` is below the prefix and says root, version and checksum.
 
-    Members that are not known are ignored. Raises MalformedSchemaFile for what is not JSON, lacks a member, holds a
-    value of another kind, or disagrees with the file's own name.
+    Members that are not known are ignored, and the same contents are the same object. Raises MalformedSchemaFile for
+    what is not JSON, lacks a member, holds a value of another kind, or disagrees with the file's own name.
     """
     return _schema_file(path, _document(path, data))
 
 
+@lru_cache(maxsize=8192)
 def checksum_matches(path: str, data: bytes) -> bool:
     """Return whether the checksum in the name is that of the contents; True where the name has none.
 
