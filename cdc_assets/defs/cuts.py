@@ -13,9 +13,10 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import BadSettings, CutRefused, MetadataMissing
+from cdc_assets.errors import MetadataMissing
 from cdc_assets.operations.cuts import is_cut_due, make_cut
 from cdc_assets.pipeline.pipeline import log_steps
 
@@ -62,16 +63,13 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: CutConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Bring all tables to one position, tag their snapshots, and list them."""
-        try:
-            with source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
-                events = RunEvents(context, source, pipeline)
-                pipeline.after = events.after
-                events.begin()
-                make_cut(pipeline, config.name, config.without, "dagster", context.run_id, events.cut)
-                yield from events.finish(pipeline.status())
-                yield from events.close()
-        except (BadSettings, CutRefused) as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
+        with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
+            events = RunEvents(context, source, pipeline)
+            pipeline.after = events.after
+            events.begin()
+            make_cut(pipeline, config.name, config.without, "dagster", context.run_id, events.cut)
+            yield from events.finish(pipeline.status())
+            yield from events.close()
 
     description = (
         "Makes a cut: one state of all tables at one position, which any engine reads by its name. Tables "

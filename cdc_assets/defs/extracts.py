@@ -23,10 +23,11 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG, SENSOR_NAME_TAG
 from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import changes_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.sensor import UNFINISHED
-from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData, MetadataMissing
+from cdc_assets.errors import MetadataMissing
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, last_tso, wall_clock_ms
 from cdc_assets.operations.change_files import FORMATS, write_extract
@@ -224,11 +225,8 @@ def _written_by(run: dg.DagsterRun) -> Iterator[_Window]:
 
 
 def _written(source: ConfiguredFeed, s3: S3Resource, write: Callable[[Pipeline], dict[str, object]]) -> dict[str, Any]:
-    try:
-        with source.pipeline(s3) as pipeline:
-            found = write(pipeline)
-    except (BadSettings, ExtractRefused, MalformedData) as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
+    with as_failure(), source.pipeline(s3) as pipeline:
+        found = write(pipeline)
     return {
         name: str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 1 << 53 else value
         for name, value in found.items()

@@ -1,20 +1,43 @@
-"""Reasons of failed runs, from Dagster's event log, also of a run that failed before its first step."""
+"""Errors as Dagster's failures, and the reasons of failed runs from its event log, also of one without any step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import dagster as dg
 
 from cdc_assets.defs.names import shown
+from cdc_assets.errors import BadSettings, CdcError, Retryable
 from cdc_assets.model.schema import TableId
 
-__all__ = ["run_reasons", "short_reason", "step_reasons"]
+__all__ = ["as_failure", "known_cron", "run_reasons", "short_reason", "step_reasons"]
 
 _TELLING = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.ENGINE_EVENT}
 
 MAX_SIGNS = 300
 """The length to which a reason is cut in a sentence."""
+
+
+@contextmanager
+def as_failure() -> Iterator[None]:
+    """Raise an error of this project as a failure of its run, which Dagster retries where that may help."""
+    try:
+        yield
+    except CdcError as error:
+        raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
+
+
+@contextmanager
+def known_cron(changefeed: str, setting: str, cron: str, example: str) -> Iterator[None]:
+    """Raise BadSettings where Dagster does not know the cron expression of a schedule that is defined."""
+    try:
+        yield
+    except dg.DagsterInvalidDefinitionError:
+        raise BadSettings(
+            f'setting "{setting}" of the changefeed {changefeed} is {cron!r}; expected the five fields of cron, such '
+            f'as "{example}". Correct the settings.'
+        ) from None
 
 
 def step_reasons(event: dg.DagsterEvent) -> list[str]:

@@ -13,9 +13,10 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import BadSettings, CdcError, Retryable
+from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import opener
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.operations.forget import forget
@@ -62,7 +63,7 @@ def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: ForgetConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> None:
         """Take the rows out of everything that the lake has of them, prove that they are gone, and log the report."""
-        try:
+        with as_failure():
             config.check()
             with source.pipeline(s3, pyspark) as pipeline:
                 if config.undo:
@@ -70,8 +71,6 @@ def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
                     context.add_output_metadata({"let_in": len(found.digests), "table": str(found.table)})
                     return
                 report = _forgotten(context, config, pipeline, _keys(config, source.with_credentials(s3).storage()))
-        except CdcError as error:
-            raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
         metadata = _figures(report)
         context.add_output_metadata(metadata)
         context.log_event(

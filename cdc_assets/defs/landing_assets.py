@@ -12,9 +12,10 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import feed_key, upstream_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import InputError, MetadataMissing
+from cdc_assets.errors import MetadataMissing
 from cdc_assets.model.tso import tso_time
 from cdc_assets.operations.landings import applied_through
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -59,10 +60,8 @@ def _landing_asset(source: ConfiguredFeed) -> dg.AssetsDefinition:
     )
     def landing(context: dg.AssetExecutionContext, s3: S3Resource) -> dg.MaterializeResult[None]:
         with source.pipeline(s3) as pipeline:
-            try:
+            with as_failure():
                 pipeline.land()
-            except InputError as error:
-                raise dg.Failure(str(error), allow_retries=False) from error
             context.log.info(f"landed {pipeline.advanced.messages} messages of {name}")
             return dg.MaterializeResult(metadata=_metadata(source, pipeline))
 

@@ -11,9 +11,11 @@ from pydantic import Field
 
 from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.defs.checks import evaluation, states_result
+from cdc_assets.defs.failures import as_failure, known_cron
+from cdc_assets.defs.metadata import text_table
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import BadSettings, MetadataMissing
+from cdc_assets.errors import MetadataMissing
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain
 from cdc_assets.planning.partitions import format_table
@@ -41,11 +43,8 @@ def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: MaintenanceConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Compact, rewrite manifests, expire snapshots, remove orphan files, as far as due, table by table."""
-        try:
-            with source.pipeline(s3, pyspark) as pipeline:
-                upkept = maintain(pipeline, _now_ms(), config.tables, config.dry_run, context.log.info)
-        except BadSettings as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
+        with as_failure(), source.pipeline(s3, pyspark) as pipeline:
+            upkept = maintain(pipeline, _now_ms(), config.tables, config.dry_run, context.log.info)
         context.add_output_metadata(_figures(upkept), output_name="result")
         for one in upkept.tables:
             if one.name is not None and one.looked and one.life is not None and keeps_states(one.life.kind):
@@ -97,13 +96,8 @@ def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: st
         default_status=dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED,
         description="Requests a run of maintenance if something is due; checking that takes no Spark.",
     )
-    try:
+    with known_cron(source.changefeed.name, "maintenance.cron", settings.cron, "17 3 * * *"):
         return schedule(requested)
-    except dg.DagsterInvalidDefinitionError:
-        raise BadSettings(
-            f'setting "maintenance.cron" of the changefeed {source.changefeed.name} is {settings.cron!r}; expected the '
-            'five fields of cron, such as "17 3 * * *". Correct the settings.'
-        ) from None
 
 
 def _now_ms() -> int:
@@ -126,6 +120,4 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         figures[name] = sum(getattr(one.after, name) for one in upkept.tables)
     columns = ["table", "done", *MOVE_HEADS, "problem"]
     rows = [(one.before.table, str(one.due), *one.moves, one.problem) for one in upkept.tables]
-    records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
-    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
-    return {**figures, "tables": dg.MetadataValue.table(records, schema=schema)} if records else figures
+    return {**figures, "tables": text_table(columns, rows)} if rows else figures

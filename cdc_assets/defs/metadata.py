@@ -46,6 +46,7 @@ __all__ = [
     "origins",
     "report_metadata",
     "sql_text",
+    "text_table",
 ]
 
 MAX_FILES = 100
@@ -289,17 +290,22 @@ def sql_text(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"```sql\n{text}\n```" if text else "nothing")
 
 
+def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.TableMetadataValue:
+    """Return rows of texts as a table for the UI."""
+    records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
+    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
+    return dg.MetadataValue.table(records, schema=schema)
+
+
 def cut_metadata(made: Cut) -> dict[str, Any]:
     """Return a cut's position and its tables with their snapshots."""
     columns = ("table", "snapshot", "applied_ts", "left_out")
     rows = [(str(one.name), str(one.snapshot_id or ""), str(one.applied_ts or ""), one.why_not) for one in made.tables]
-    records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
-    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
     return {
         "cut": made.name,
         "position": str(made.at),
         "position_time": tso_time(made.at),
-        "tables": dg.MetadataValue.table(records, schema=schema) if records else "none",
+        "tables": text_table(columns, rows) if rows else "none",
         "table_count": len(made.taken),
         "left_out": len(made.left_out),
         "read": dg.MetadataValue.md(f"`SELECT * FROM … VERSION AS OF '{made.name}'`"),

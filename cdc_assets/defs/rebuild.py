@@ -10,11 +10,12 @@ from pydantic import Field
 
 from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.dumps import log_rebuilt
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, sql_text
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import BadSettings, RebuildRefused
+from cdc_assets.errors import BadSettings
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
@@ -54,8 +55,6 @@ class RebuildConfig(dg.Config):
 
 def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job, with a description of its options for the launch form."""
-    rebuild_tables = _rebuild_op(source, f"{job_name}_tables")
-
     description = (
         "Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
         "readers see the old rows or the new ones, never none. Refused, with nothing changed, if the history begins "
@@ -63,7 +62,7 @@ def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         "quarantine. A killed run is continued by the next one. Writers may go on meanwhile; with the tag "
         f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, they wait in the queue instead."
     )
-    return source.job(job_name, rebuild_tables, description)
+    return source.job(job_name, _rebuild_op(source, f"{job_name}_tables"), description)
 
 
 def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
@@ -72,7 +71,7 @@ def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
         context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Build the tables aside, swap each in one commit, and remove the aside tables."""
-        try:
+        with as_failure():
             config.check()
             with source.pipeline(s3, pyspark) as pipeline:
                 done = _rebuilt(context, config, pipeline)
@@ -80,8 +79,6 @@ def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
                     return
                 tables = source.lake_tables()
                 yield from _events(context, source, pipeline, done)
-        except (BadSettings, RebuildRefused) as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
         for one in done:
             if one.name is not None:
                 yield dg.AssetMaterialization(

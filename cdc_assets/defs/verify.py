@@ -10,9 +10,10 @@ from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
 from cdc_assets.defs.checks import equality_result, evaluation
+from cdc_assets.defs.failures import as_failure, known_cron
+from cdc_assets.defs.metadata import text_table
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
-from cdc_assets.errors import BadSettings, CdcError, Retryable
 from cdc_assets.model.comparison import EQUAL, REPAIRED, TableComparison
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.status import known_tables
@@ -46,7 +47,7 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         options = replace(options, choice=choice, run=context.run_id, resume=config.resume, cut=config.cut)
         known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
         found: list[TableComparison] = []
-        try:
+        with as_failure():
             server = settings.server
             with source.pipeline(s3) as pipeline:
                 tables = config.tables or settings.tables
@@ -57,8 +58,6 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
                         key = lake_key(source.changefeed, one.table)
                         result = equality_result(key, one, one.through, settings.stale_days)
                         yield evaluation(key, _with_rows(result, one))
-        except CdcError as error:
-            raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
         context.add_output_metadata(_figures(found), output_name="result")
         if wrong := [one for one in found if one.state not in (EQUAL, REPAIRED)]:
             text = "\n".join(line for one in wrong for line in comparison_lines(replace(one, rows=())))
@@ -80,7 +79,7 @@ def verify_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) ->
     """
     settings = source.changefeed.verify
     status = dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED
-    try:
+    with known_cron(source.changefeed.name, "verify.cron", settings.cron, "47 5 * * 6"):
         return dg.ScheduleDefinition(
             name=name,
             job=job,
@@ -88,11 +87,6 @@ def verify_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) ->
             default_status=status,
             description="Compares the tables with their source.",
         )
-    except dg.DagsterInvalidDefinitionError:
-        raise BadSettings(
-            f'setting "verify.cron" of the changefeed {source.changefeed.name} is {settings.cron!r}; expected the five '
-            'fields of cron, such as "47 5 * * 6". Correct the settings.'
-        ) from None
 
 
 _COLUMNS = ("row", "key", "column", "lake", "source")
@@ -100,15 +94,12 @@ _COLUMNS = ("row", "key", "column", "lake", "source")
 
 def _with_rows(result: dg.AssetCheckResult, one: TableComparison) -> dg.AssetCheckResult:
     """Return the result with the first rows that differ as a table."""
-    records = [
-        dg.TableRecord(dict(zip(_COLUMNS, (row.kind, str(dict(row.key)), *values), strict=True)))
+    rows = [
+        (row.kind, str(dict(row.key)), *values)
         for row in one.rows
         for values in ([(v.column, str(v.lake), str(v.source)) for v in row.values] or [("", "", "")])
     ]
-    if not records:
-        return result
-    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in _COLUMNS])
-    return result._replace(metadata={**result.metadata, "rows": dg.MetadataValue.table(records, schema=schema)})
+    return result._replace(metadata={**result.metadata, "rows": text_table(_COLUMNS, rows)}) if rows else result
 
 
 def _figures(found: Sequence[TableComparison]) -> dict[str, Any]:
