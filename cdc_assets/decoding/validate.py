@@ -256,7 +256,8 @@ def check(
     keys = tuple((place, column, refuses) for place, column, refuses in full if column.name in schema.exact)
     found = [(error, entering) for error in _broken(entering, _pandera_schema(full))]
     if leaving and keys:
-        found += [(error, frame) for error in _nulls_only(_broken(frame, _pandera_schema(keys)))]
+        broken = _broken(frame, _pandera_schema(keys))
+        found += [(error, frame) for error in broken if error.check == "not_nullable"]
     reasons: dict[int, tuple[str, str]] = {}
     for error, where in found:
         _collect(reasons, error, where, by_place, path)
@@ -277,10 +278,6 @@ def _refuses_null(column: Column, schema: TableSchema, noted: set[str] | None) -
     if column.name in schema.exact:
         return not column.nullable or column.is_pk
     return not column.nullable and (column.type not in _MADE_NULL or (noted is not None and column.name not in noted))
-
-
-def _nulls_only(errors: list[SchemaError]) -> list[SchemaError]:
-    return [error for error in errors if error.check == "not_nullable"]
 
 
 def _collect(

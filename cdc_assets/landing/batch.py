@@ -42,6 +42,7 @@ from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit,
 from cdc_assets.model.offsets import Ends, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import first_of
 
 __all__ = ["Advanced", "LandingBatch", "Registered", "commit", "rows_after", "state_after"]
 
@@ -343,8 +344,7 @@ def _changed(before: Landed, after: Landed) -> str:
         for partition, until in sorted(after.next.items())
         if until != before.next.get(partition)
     ]
-    more = f" and {len(moved) - 20} more" if len(moved) > 20 else ""
-    return ", ".join(moved[:20]) + more
+    return first_of(moved, "partition", 20)
 
 
 class KnownTables:

@@ -62,7 +62,8 @@ def plan_ranges(
 
     `name` is the first key column in the source, and `equal` are the ranges that need not be compared.
     """
-    if borders is None or borders.len() < _FEWEST - 1 or column.nullable or _ordered_by(table) != name:
+    ordered_by = table.files[0].ordered_by if table.files else ""
+    if borders is None or borders.len() < _FEWEST - 1 or column.nullable or ordered_by != name:
         return None
     unsigned = (pl.UInt64,) if (column.type, column.unsigned) == ("BIGINT", True) else ()
     if borders.dtype not in (pl.Int32, pl.Int64, pl.Date, pl.Datetime("us"), *unsigned):
@@ -78,24 +79,17 @@ def plan_ranges(
         for number in range(len(limits) - 1)
         if any(_is_within(limits[number], limits[number + 1], *interval) for interval in intervals)
     )
-    asked = grouped([number for number in range(len(limits) - 1) if number not in known], _questions(rows))
+    questions = min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
+    asked = grouped([number for number in range(len(limits) - 1) if number not in known], questions)
     earlier = Counter[Tso]()
     for one in equal:
         earlier[one.at] += one.rows
     return RangePlan(column, borders, known, asked, dict(earlier))
 
 
-def _ordered_by(table: DumpTable) -> str:
-    return table.files[0].ordered_by if table.files else ""
-
-
 def _is_within(low: Any, high: Any, begin: Any, end: Any) -> bool:
     """Return whether [low, high) is within [begin, end); None is no bound."""
     return (begin is None or (low is not None and begin <= low)) and (end is None or (high is not None and high <= end))
-
-
-def _questions(rows: int) -> int:
-    return min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
 
 
 def grouped(numbers: Sequence[int], questions: int) -> tuple[range, ...]:

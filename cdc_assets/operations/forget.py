@@ -342,12 +342,9 @@ def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, T
     """Yield the lake's tables that may have rows of these tables of the source, with their columns."""
     lives = {**(planned.feed.lives if planned.feed is not None else {}), **planned.history.lives}
     for life, state in sorted(planned.applied.items()):
-        if life.source in sources and life in lives and not _is_purged(state):
+        is_purged = state.key is None and state.name is None
+        if life.source in sources and life in lives and not is_purged:
             yield life, _schema(lives[life], state)
-
-
-def _is_purged(state: AppliedState) -> bool:
-    return state.key is None and state.name is None
 
 
 def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:

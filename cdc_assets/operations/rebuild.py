@@ -31,7 +31,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso, seconds_between
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
@@ -352,13 +352,10 @@ def _refuse(
     found = refusals(pipeline.source, listing, planned, lives, seen, days)
     if found:
         reasons = "\n".join(f"- {one}" for one in dict.fromkeys(found))
+        names = tuple(map(str, lives))
         raise RebuildRefused(
-            f"{_listed(lives)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=tuple(map(str, lives))
+            f"{first_of(names, 'table', 5)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=names
         )
-
-
-def _listed(lives: Sequence[Life]) -> str:
-    return ", ".join(map(str, lives[:5])) + (f" and {len(lives) - 5} more" if len(lives) > 5 else "")
 
 
 def _ticket(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -108,7 +107,7 @@ def _holds(column: pl.Expr, one: RowCondition, of: Column) -> pl.Expr:
     if one.operator == "%":
         # Of a negative number polars counts from the next lower multiple.
         return (column.cast(pl.Int128) % int(one.value) == one.remainder).fill_null(False)
-    literal = pl.lit(_series(one.value, of)).first()
+    literal = pl.lit(pl.from_arrow(values(pa.array([one.value]), of).array)).first()
     result: dict[str, pl.Expr] = {
         "=": column == literal,
         "<": column < literal,
@@ -117,10 +116,6 @@ def _holds(column: pl.Expr, one: RowCondition, of: Column) -> pl.Expr:
         ">=": column >= literal,
     }
     return result[one.operator].fill_null(False)
-
-
-def _series(text: str, column: Column) -> Any:
-    return pl.from_arrow(values(pa.array([text]), column).array)
 
 
 def parse_choice(where: str = "", sample: str = "", moment: int = 0) -> RowChoice:

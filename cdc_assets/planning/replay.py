@@ -19,6 +19,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import first_of
 from cdc_assets.planning.plan import Plan, number_sequence, plan
 from cdc_assets.planning.value_settings import ValueSettings
 
@@ -127,9 +128,9 @@ def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], l
     later = {path for path, stats in before.items() if stats.max_commit_ts is None or stats.max_commit_ts > lo}
     gone = sorted((files | later) - there)
     if gone:
-        shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
         raise InputError(
-            f"{life}: the records cannot be replayed, because the files with their changes are missing: {shown}. "
+            f"{life}: the records cannot be replayed, because the files with their changes are missing: "
+            f"{first_of(gone, 'file', 5)}. "
             "Restore them, or rebuild the table from a changefeed that has all of its rows.",
             table=str(life),
         )

@@ -17,7 +17,7 @@ from cdc_assets.model.landing_commands import declare_dead_command, release_comm
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
-from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.report.tables import PartitionText
 from cdc_assets.report.text import grid_lines
 
@@ -217,8 +217,7 @@ def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
     least = min((landed.barriers.get(one, "") for one in known), default="")
     last = sorted([*open_ends, *(one for one in known if landed.barriers.get(one, "") == least)])
     last = [one for one in last if not behind.get(one)] or last
-    names = ", ".join(map(str, last[:_SHOWN_PARTITIONS]))
-    names += f" and {len(last) - _SHOWN_PARTITIONS} more" if len(last) > _SHOWN_PARTITIONS else ""
+    names = first_of([str(one) for one in last], "partition", _SHOWN_PARTITIONS)
     more = ", also what is landed of it, which is more than a landing holds" if landed.ahead else ""
     return (
         f"what stands beyond the newest barrier of {names} waits for {'its' if len(last) == 1 else 'their'} next one"

@@ -18,7 +18,7 @@ from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Import, Listing, Place, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import first_of
 from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles, Source
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def _of_feed(dump: Dump, tables: ReplicatedTables, in_feed: Collection[TableId])
     kept = tuple(table for table in dump.tables if table.id not in left)
     problems = {name: problem for name, problem in dump.problems.items() if name not in left}
     groups = ((out, _FILTERED), (keyless, _DOUBTFUL if tables.keyless is None else _KEYLESS))
-    return replace(dump, tables=kept, problems=problems), [text.format(_listed(of)) for of, text in groups if of]
+    findings = [text.format(first_of([str(one) for one in of], "table", _SHOWN)) for of, text in groups if of]
+    return replace(dump, tables=kept, problems=problems), findings
 
 
 _FILTERED = (
@@ -154,11 +155,6 @@ _DOUBTFUL = (
     "it from the dump, or give the TOML exactly as TiCDC has it."
 )
 _SHOWN = 5
-
-
-def _listed(names: Sequence[TableId]) -> str:
-    more = f" and {counted(len(names) - _SHOWN, 'more table')}" if len(names) > _SHOWN else ""
-    return ", ".join(map(str, names[:_SHOWN])) + more
 
 
 def _imports(initial: InitialSource, dump: Dump) -> tuple[list[Import], dict[str, Generators]]:
