@@ -265,7 +265,10 @@ def steady(place: Place) -> Iterator[Figure]:
 
 
 def _scans(place: Place, feed: Feed, rows: int, lake: str, fresh: str) -> Iterator[Figure]:
-    """Yield how much slower a table is read after hundreds of small windows than one of the same rows, just loaded."""
+    """Yield how much slower a table is read after hundreds of small windows than one of the same rows, just loaded.
+
+    PyIceberg has no target: of a file with hidden rows it copies those that are left, however few are hidden.
+    """
     count, changes = place.of(600, 20), place.of(200, 5)
     kept = str(feed.directory)
     cost, laps = contend("small_windows", feed=kept, keys=rows, changes=changes, count=count, lake=lake)
@@ -276,12 +279,12 @@ def _scans(place: Place, feed: Feed, rows: int, lake: str, fresh: str) -> Iterat
     for one in (lake, fresh):
         _check(feed, Path(one))
     cost, read = contend("scans", feed=kept, lakes={"after": lake, "fresh": fresh}, times=5)
-    for by in ("Spark", "PyIceberg"):
+    for by, limit in (("Spark", 1.3), ("PyIceberg", None)):
         for who in ("after", "fresh"):
             what = f"a scan by {by}, {'after them' if who == 'after' else 'freshly loaded'}"
             yield Figure("steady", what, _best(read[who][by]), notes=_laps(read[who][by], cost))
         more = _best(read["after"][by], "cpu_seconds") / _best(read["fresh"][by], "cpu_seconds")
-        yield Figure("steady", f"a scan by {by} after them to freshly loaded, CPU", more, "x", 1.3)
+        yield Figure("steady", f"a scan by {by} after them to freshly loaded, CPU", more, "x", limit)
 
 
 @_scenario
