@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, dump_format
+from cdc_assets.formats.changes import NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.dump import blocks
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
-from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import arrow_schema, values

@@ -77,9 +77,9 @@ PLUGS = {
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "column_codes", "described", "dialect", "given",
-                   "images", "json_records", "members", "messages",
-                   "records", "replicated", "sifting", "simple_records", "unchanged", "values", "words")  # fmt: skip
+SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "changes", "column_codes", "described", "dialect", "given",
+                   "json_records", "members", "messages",
+                   "records", "replicated", "simple_records", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {

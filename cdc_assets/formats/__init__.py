@@ -16,7 +16,7 @@ Every decoder returns the same shape, so that nothing after it knows the format.
 Plugs stand in the tables below. What several of them have in common:
 
     dialect           delimited text: where its records end, how they are cut into fields
-    sifting           rows that do not fit are left out with their reason
+    changes           row images and the values of their columns -> changes, with what does not fit
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
@@ -24,7 +24,6 @@ Plugs stand in the tables below. What several of them have in common:
     simple_records    messages of the Simple protocol in its own Avro -> what its JSON says
     words             bytes at many places of a buffer at once
     values            values of messages by their types, column by column
-    images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of, and the functions of a protocol
     column_codes      MySQL's numbers for column types, and TiCDC's flags
 """

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, Decoded, MessageOptions, Op
+from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.avro_records import (
     RecordSchema,
     SchemaRecords,
@@ -37,7 +37,7 @@ from cdc_assets.formats.avro_records import (
     table_named_by,
     unframed,
 )
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
@@ -312,9 +312,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
     sides = [side for side in sides if len(side.records)]
     cells = {column.name: _cells(sides, column, column.name in key) for column in schema.stored}
-    return _without_stand_ins(
-        changes_of(side_by_side(images), lambda column: cells[column.name], schema, by_key, faults)
-    )
+    return changes_of(side_by_side(images), lambda column: cells[column.name], schema, by_key, faults)
 
 
 _NO_IMAGES = row_images(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0, bool))
@@ -391,14 +389,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return str(int.from_bytes(value, "big"))
     return str(value) if isinstance(value, bool) else format(value, "f")
-
-
-def _without_stand_ins(found: Decoded) -> Decoded:
-    place = found.changes.schema.get_field_index(COMMIT_TS)
-    ts = found.changes.column(place)
-    commit_ts = pc.if_else(pc.equal(ts, _NONE), pa.scalar(None, pa.int64()), ts)
-    rejects = tuple(replace(one, commit_ts=None) if one.commit_ts == _NONE else one for one in found.rejects)
-    return replace(found, changes=found.changes.set_column(place, COMMIT_TS, commit_ts), rejects=rejects)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

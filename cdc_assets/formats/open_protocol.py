@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, row_images
 from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, infer, type_name
-from cdc_assets.formats.images import Cells, Faults, RowSides, changes_of, row_images
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,

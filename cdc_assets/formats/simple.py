@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.images import Cells, Faults, Images, RowSides, changes_of, row_images
+from cdc_assets.formats.changes import Cells, Faults, Images, RowSides, changes_of, row_images
 from cdc_assets.formats.json_records import json_records, json_value, parsed_records, print_json
 from cdc_assets.formats.messages import (
     ACTIONS,

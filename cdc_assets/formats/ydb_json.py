@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions, Op, shape_of
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, in_lines, patch_op
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.messages import (
     Classification,
@@ -331,8 +331,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     parts = []
     for changes in found:
         messages = changes.records.messages
-        ops, after = np.full(len(messages), changes.op, np.int8), np.full(len(messages), -1)
-        images = Images(messages + 1, ops, commit_ts[messages], after)
+        images = Images.alone(messages + 1, np.full(len(messages), changes.op, np.int8), commit_ts[messages])
         parts.append(changes_of(images, lambda one, own=changes: own.cells(one, schema.key), schema, options, faults))  # type: ignore[misc]
     return in_lines(parts, faults)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.upgrade import default_array
-from cdc_assets.formats.sifting import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.fidelity import Guess

@@ -48,6 +48,7 @@ __all__ = [
     "Values",
     "arrow_schema",
     "arrow_type",
+    "bit_values",
     "changed_in_key",
     "default_text",
     "defaults_to_now",
@@ -185,6 +186,13 @@ def values(texts: pa.Array, column: Column, *, timezone: str = "UTC", binary: Bi
 def finish(array: pa.Array, column: Column, *, timezone: str = "UTC") -> Values:
     """Turn an array of `wire_type(column)`, not binary, into the lake's Arrow type; the second half of `values`."""
     return _rule(column).finish(array, _reading(column, timezone, "raw"))
+
+
+def bit_values(numbers: pa.BinaryArray, column: Column) -> Values:
+    """Turn the big-endian bytes of a BIT into the lake's Arrow type."""
+    read_numbers = read.bit_numbers(numbers)
+    done = finish(read_numbers.array, column)
+    return Values(done.array, either(read_numbers.bad, done.bad))
 
 
 def default_text(column: Column) -> str | bytes | None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded, MessageOptions, Op
+from cdc_assets.formats.changes import LOST_FLOAT
 from cdc_assets.formats.craft.messages import classify, decode, schemas
 from cdc_assets.formats.messages import lines_of
-from cdc_assets.formats.sifting import LOST_FLOAT
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, overwritten, resolved, uvarint
 from cdc_assets_tests.topics import messages_of, rows_of

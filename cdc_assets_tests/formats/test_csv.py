@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.changes import NULL_OR_TEXT
 from cdc_assets.formats.csv import decode as csv_format
 from cdc_assets.formats.csv.decode import decode, hidden_columns, row_columns
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.sifting import NULL_OR_TEXT
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import BAD_UTF8, ZERO_DATE
 

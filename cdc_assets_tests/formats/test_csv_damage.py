@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import LINE, decode
-from cdc_assets.formats.csv import dialect as csv_dialect
+from cdc_assets.formats.csv import decode as csv_decode
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.formats.test_csv import EXOTIC, PLAIN, ROW, TWO, read, record, rows
@@ -49,13 +49,13 @@ def test_every_text_comes_back_or_is_refused_wherever_blocks_end(
     options: CsvOptions, pairs: list[tuple[str | None, str | None]], size: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_dialect, "_BLOCK_BYTES", size)
+        patch.setattr(csv_decode, "_BLOCK_BYTES", size)
         try:
             found = read(images(pairs, options), options, TWO)
         except MalformedData:
             assert not options.quote  # without quotes some texts look like the structure
             return
-    null_text = csv_dialect.dialect(options).null_text
+    null_text = csv_decode.dialect(options).null_text
     alike = null_text.decode() if null_text is not None else None
     stated = {n: tuple(None if text == alike else text for text in pair) for n, pair in enumerate(pairs)}
     got = {n: tuple(None if text == alike else text for text in pair) for n, *pair in rows(found, "id", "a", "b")}
@@ -70,7 +70,7 @@ def test_a_border_between_cr_and_lf_of_a_text_loses_nothing() -> None:
     whole = read(images([("x" * 40 + "\r\n" * 30, "b")], PLAIN) * 3, PLAIN, TWO)
     for size in range(20, 120):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(csv_dialect, "_BLOCK_BYTES", size)
+            patch.setattr(csv_decode, "_BLOCK_BYTES", size)
             assert read(images([("x" * 40 + "\r\n" * 30, "b")], PLAIN) * 3, PLAIN, TWO).changes == whole.changes
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.debezium_json.connectors import OUT_OF_RANGE
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
-from cdc_assets.formats.sifting import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, Decoded, MessageOptions, Op
+from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
-from cdc_assets.formats.images import Cells, Faults, Images, RowSides, changes_of, row_images
+from cdc_assets.formats.changes import Cells, Faults, Images, RowSides, changes_of, row_images
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members, named
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
@@ -208,7 +208,7 @@ def read_changes(
 
     done = changes_of(found, cells, schema, options, faults)
     rejects = (one if one.commit_ts else replace(one, commit_ts=_commit_ts(one.raw)) for one in done.rejects)
-    return replace(done, changes=_stamped(done.changes, options), rejects=tuple(rejects), notes=_noted(done, schema))
+    return replace(done, rejects=tuple(rejects), notes=_noted(done, schema))
 
 
 def _require_rows(records: Records, table: TableId, path: str) -> None:
@@ -286,14 +286,14 @@ def _listed(names: Iterable[str]) -> str:
 def _images(rows: Records, before: Marks) -> Images:
     kinds = rows.column("type")
     stamps, _ = rows.tsos("_tidb", "commitTs")
-    found = row_images(rows.messages + 1, stamps, np.ones(len(rows), bool), before)
+    found = row_images(rows.messages + 1, np.where(stamps > 0, stamps, -1), np.ones(len(rows), bool), before)
     found.ops[: len(rows)][kinds.equal("UPDATE") & ~before] = Op.UPDATE
     found.ops[: len(rows)][kinds.equal("DELETE")] = Op.DELETE
     return found
 
 
 def _check_extension(images: Images, options: MessageOptions, faults: Faults) -> None:
-    without = images.commit_ts == 0
+    without = images.commit_ts < 0
     if not len(images) or (~without if options.enable_tidb_extension else without).all():
         return
     if options.enable_tidb_extension and not without.all():
@@ -348,14 +348,6 @@ def _check_columns(
                 line=line,
                 column=name,
             )
-
-
-def _stamped(changes: pa.Table, options: MessageOptions) -> pa.Table:
-    """Return changes without commit-ts where records have none."""
-    if options.enable_tidb_extension:
-        return changes
-    place = changes.schema.get_field_index(COMMIT_TS)
-    return changes.set_column(place, changes.schema.field(place), pa.nulls(len(changes), pa.int64()))
 
 
 def _noted(done: Decoded, schema: TableSchema) -> Mapping[tuple[str, str], int]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions, Op
+from cdc_assets.formats.changes import LOST_FLOAT, Cells, Faults, Images, Reason, changes_of
 from cdc_assets.formats.column_codes import UNSIGNED, TypedColumn, fits, infer, type_name
 from cdc_assets.formats.craft.frame import (
     RESOLVED,
@@ -35,7 +36,6 @@ from cdc_assets.formats.craft.frame import (
     sums_before,
     sums_of,
 )
-from cdc_assets.formats.images import Cells, Faults, Images, Reason, changes_of
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
@@ -47,7 +47,6 @@ from cdc_assets.formats.messages import (
     lines_of,
     parts,
 )
-from cdc_assets.formats.sifting import LOST_FLOAT
 from cdc_assets.formats.words import pieces, signed
 from cdc_assets.model.schema import Column, TableId, TableSchema
 

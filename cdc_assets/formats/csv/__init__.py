@@ -1,6 +1,5 @@
 """CSV as TiCDC's storage sink writes it.
 
 decode    files -> changes, by column selectors and headers, and what explains a misfit
-dialect   where records and fields begin and end
 options   how a file of CSV was written
 """

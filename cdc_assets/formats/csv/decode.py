@@ -7,25 +7,46 @@ pyarrow converts the values while it reads; only when one does not fit is the fi
 says it unless it has a header; a first record that contradicts them is met with a sentence that names the setting which
 would explain it. Line numbers are record numbers: a record over several lines counts once, a header
 counts.
+
+TiCDC quotes every string and prints numbers, booleans and NULL bare; a quote inside is doubled, everything else is raw,
+so records may span lines. Without quotes it escapes backslash, CR, LF and each byte of a whole delimiter instead; then
+markers may look like structure and texts may meet the delimiter: a record that can be read in several ways is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, shape_of
-from cdc_assets.formats.csv.dialect import RowColumns, dialect, read
+from cdc_assets.formats import NOT_WRITTEN, Decoded, Op, shape_of
+from cdc_assets.formats.changes import ChangeBuilder, Faults, Images, apart_from_null
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.dialect import Dialect, Rows, Undo, complete_bytes, fields, leading, numbered, records, undone
-from cdc_assets.formats.sifting import NULL_OR_TEXT, BatchChanges, Fault, Mask, checked_values, drop_misfits
+from cdc_assets.formats.dialect import (
+    MOST_BYTES,
+    Dialect,
+    Rows,
+    Undo,
+    complete_bytes,
+    cut_all,
+    cut_each,
+    fields,
+    leading,
+    numbered,
+    overlaps_itself,
+    plainly,
+    records,
+    undone,
+)
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.table_filter import decided
@@ -50,10 +71,32 @@ FILE_EXPANSION = 1
 
 BOM_SKIPPED = "a byte-order mark was skipped; TiCDC writes none, so the file was changed after it"
 _BOM = b"\xef\xbb\xbf"
+_BLOCK_BYTES = 8 << 20
 _OPS = {b"I": Op.INSERT, b"U": Op.UPDATE, b"D": Op.DELETE}
 _COMMIT_TS = Column("commit-ts", "BIGINT", nullable=False)
 _WORDS = pa.dictionary(pa.int32(), pa.binary())
 _OWN_TYPES = {"commit-ts": pa.int64(), "handle-key": pa.binary()}
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """The columns of a row: TiCDC's own by name, and the table's in the order of the file.
+
+    `absent` are stored columns that neither the file's header nor a column selector explains: virtual ones, as a rule.
+    """
+
+    meta: tuple[str, ...]
+    columns: tuple[Column, ...]
+    absent: tuple[Column, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of fields of a row."""
+        return len(self.meta) + len(self.columns)
+
+    def without(self, name: str) -> RowColumns:
+        """Return the same without one of TiCDC's own columns."""
+        return RowColumns(tuple(one for one in self.meta if one != name), self.columns, self.absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +136,22 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     for column in file.columns.absent:
         notes[column.name, NOT_WRITTEN] += 1
     if file.start == file.end:
-        return Decoded(_assembled([], file), (), _tail(file, 0), notes)
+        none = shape_of(column for column in schema.columns if column in file.columns.columns).empty_table()
+        return Decoded(none, (), _tail(file, 0), notes)
     file = _with_handle_key_settled(file)
-    blocks = _rows(file)
-    parts: list[BatchChanges] = []
+    blocks, parts = _rows(file), list[pa.Table]()
+    faults = Faults.of_file(path, lambda: enumerate(records(data, file.how, file.start, file.end), file.first))
     for rows in blocks:
         for batch, numbers in numbered(rows):
-            parts.append(_part(batch, numbers, rows.undo, file))
-            notes.update(parts[-1].notes)
-    faults: list[tuple[int, str, str, int | None]] = [
-        (number + file.first, reason, "", None) for rows in blocks for number, reason in rows.broken
-    ]
-    faults += [fault for part in parts for fault in part.faults]
+            changes, counts = _part(batch, numbers, rows.undo, file, faults)
+            parts.append(changes)
+            notes.update(counts)
+        for number, reason in rows.broken:
+            faults.add(number + file.first, reason)
     _refuse_cut_texts(file, faults)
     total = sum(len(rows.lines) + len(rows.broken) for rows in blocks)
-    return Decoded(_assembled(parts, file), _rejects(faults, file), _tail(file, total), notes)
+    rejects = (replace(one, commit_ts=one.commit_ts or _commit_ts(one.raw, file)) for one in faults.in_order())
+    return Decoded(pa.concat_tables(parts), tuple(rejects), _tail(file, total), notes)
 
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: CsvOptions) -> dict[int, bytes]:
@@ -250,6 +294,131 @@ def _first(file: _CsvFile) -> list[bytes | None]:
         return [*record.split(file.how.delimiter)]
 
 
+# --- how records are cut ----------------------------------------------------------------------------------------------
+
+
+def dialect(options: CsvOptions) -> Dialect:
+    """Return the options as bytes. Raises BadSettings for what TiCDC itself refuses or what cannot be read back."""
+    delimiter, quote = options.delimiter.encode(), options.quote.encode()
+    escapes = {} if quote else _escapes(delimiter)
+    found = Dialect(delimiter, quote, options.null.encode(), options.terminator.encode(), escapes)
+    wrong = ""
+    if not 1 <= len(found.delimiter) <= 3 or set(found.delimiter) & set(b"\r\n"):
+        wrong = f'delimiter "{options.delimiter}": 1 to 3 bytes without CR and LF are expected'
+    elif len(found.quote) > 1 or found.quote in (b"\r", b"\n"):
+        wrong = f'quote "{options.quote}": one character or none is expected'
+    elif set(found.quote) & set(found.delimiter):
+        wrong = f'quote "{options.quote}" is part of the delimiter "{options.delimiter}"'
+    elif not found.terminator:
+        wrong = "an empty terminator: records run together and cannot be separated"
+    elif set(found.terminator) & set(found.quote):
+        wrong = f'quote "{options.quote}" is part of the terminator'
+    elif not found.quote and set(found.delimiter) <= set(b"rn\\"):
+        wrong = f'delimiter "{options.delimiter}" without quotes: it is escaped like CR, LF or a backslash'
+    elif found.quote and found.quote in found.null:
+        wrong = f'null "{options.null}" with the quote in it: NULL cannot be distinguished from a text'
+    elif found.terminator in found.null:
+        wrong = f'null "{options.null}" with the terminator in it: records cannot be separated'
+    elif re.fullmatch(r"[-+]?(\d|\.\d|inf|nan)[-+.\w]*|true|false", options.null, re.IGNORECASE):
+        wrong = f'null "{options.null}": a number or boolean of that text is printed alike, so NULL is ambiguous'
+    if wrong:
+        raise BadSettings(
+            f"The CSV options have {wrong}. Give the changefeed TOML that the changefeed was created with."
+        )
+    return found
+
+
+def _escapes(delimiter: bytes) -> dict[bytes, bytes]:
+    """TiCDC writes a backslash before each byte of a delimiter, and each byte as a rune: those above 127 take two."""
+    runes = b"".join(b"\\" + chr(byte).encode() for byte in delimiter)
+    plain = b"".join(b"\\" + delimiter[at : at + 1] for at in range(len(delimiter)))
+    return {b"\\\\": b"\\", runes: delimiter, plain: delimiter, b"\\r": b"\r", b"\\n": b"\n"}
+
+
+def _cut(data: bytes, start: int, end: int, how: Dialect, types: Mapping[str, pa.DataType]) -> list[Rows]:
+    """Cut the whole records between two offsets into the columns of `types`, which are all; block by block.
+
+    Values are converted while reading; a block with one that does not fit comes as binary. Raises MalformedData for a
+    record that is too big.
+    """
+    found: list[Rows] = []
+    total = 0
+    for begin, stop in _blocks(data, start, end, how):
+        block = memoryview(data)[begin:stop]
+        plain = plainly(block, how)
+        rows = None if plain is None else cut_all(plain, types)
+        if rows is None:
+            rows = cut_each(records(bytes(block), how), partial(_row, how=how, size=len(types)), list(types))
+        lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
+        found.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
+        total += len(rows.lines) + len(rows.broken)
+    return found
+
+
+def _blocks(data: bytes, start: int, end: int, how: Dialect) -> Iterator[tuple[int, int]]:
+    """Yield the offsets of pieces of about `_BLOCK_BYTES` that end where a record ends, whatever a text may hold."""
+    size = end - start if overlaps_itself(how.terminator) else _BLOCK_BYTES
+    while start < end:
+        stop = end if end - start <= size else complete_bytes(data, how, start, start + size)
+        if stop - start > MOST_BYTES or (stop == start and size > MOST_BYTES):
+            raise MalformedData(f"a record of more than {MOST_BYTES} bytes cannot be read")
+        if stop == start:
+            size *= 2
+            continue
+        yield start, stop
+        start = stop
+
+
+def _row(record: bytes, how: Dialect, size: int) -> list[bytes | None]:
+    """Return the fields of a record that has so many. Raises ValueError that says what is wrong."""
+    if not how.quote:
+        readings = _readings(record, how, size)
+        if len(readings) > 1:
+            raise ValueError(f'it can be read in several ways: texts meet the delimiter "{how.delimiter.decode()}"')
+        if readings:
+            return [None if written == how.null else how.unescaped(written) for written in readings[0]]
+    found = fields(record, how)
+    if len(found) == size and not how.quote:
+        raise ValueError("its fields are not as TiCDC writes them")
+    for number, (value, quoted) in enumerate(found, 1):
+        if value and not quoted and how.quote and how.quote in value:
+            raise ValueError(f"field {number} has a quote within")
+    return [value for value, _ in found]
+
+
+def _readings(record: bytes, how: Dialect, size: int) -> list[list[bytes]]:
+    """Return up to two ways to cut a record without quotes into so many fields, each as TiCDC writes one."""
+    found: dict[int, list[list[bytes]]] = {0: [[]]}
+    for number in range(size):
+        longer: dict[int, list[list[bytes]]] = {}
+        for at, rows in found.items():
+            for stop in _stops(record, how, at, last=number == size - 1):
+                ways = longer.setdefault(stop + len(how.delimiter), [])
+                ways += [[*row, record[at:stop]] for row in rows][: 2 - len(ways)]
+        found = longer
+    return next(iter(found.values()), [])
+
+
+@cache
+def _text_pattern(how: Dialect) -> re.Pattern[bytes]:
+    """What TiCDC writes for a text without quotes, which holds no delimiter that is not escaped."""
+    escapes = b"|".join(map(re.escape, how.escapes))
+    return re.compile(rb"(?:%b|(?!%b)[^\\\r\n])*" % (escapes, re.escape(how.delimiter)), re.DOTALL)
+
+
+def _stops(record: bytes, how: Dialect, at: int, *, last: bool) -> set[int]:
+    """Return where the field at an offset may end: at the record's end if it is the `last`, else before a delimiter."""
+    text = _text_pattern(how)
+    written = text.match(record, at)
+    plain = written.end() if written is not None else at
+    # A text may end with a part of a delimiter, so the next one may begin later than where one can be seen.
+    near = range(plain, min(plain + len(how.delimiter), len(record) + 1))
+    stops = {stop for stop in near if text.fullmatch(record[at:stop])}
+    if record.startswith(how.null, at):
+        stops.add(at + len(how.null))
+    return stops & {len(record)} if last else {stop for stop in stops if record.startswith(how.delimiter, stop)}
+
+
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +426,7 @@ def _rows(file: _CsvFile) -> list[Rows]:
     """Read the rows, converted where all values of a block fit, else as bytes."""
     own = {name: _OWN_TYPES.get(name, _WORDS) for name in file.columns.meta}
     kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
-    blocks = read(file.data, file.start, file.end, file.how, {**own, **kinds})
+    blocks = _cut(file.data, file.start, file.end, file.how, {**own, **kinds})
     if not any(len(rows.lines) for rows in blocks):
         first, reason = _first(file), blocks[0].broken[0][1]
         uneven = len(first) != file.columns.size
@@ -266,29 +435,31 @@ def _rows(file: _CsvFile) -> list[Rows]:
     return blocks
 
 
-def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _CsvFile) -> BatchChanges:
-    faults: list[Fault] = []
-    masks: list[Mask] = []
-    ops = _ops(batch, numbers, faults, file)
+def _part(
+    batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _CsvFile, faults: Faults
+) -> tuple[pa.Table, Counter[tuple[str, str]]]:
+    """Return the changes of a batch, and notes of them."""
+    ops, stamps = _ops(batch, numbers, file), _commit_stamps(batch)
     _check_table(batch, numbers, ops, undo, file)
-    stamps = _commit_stamps(batch, faults)
+    images = Images.alone(numbers.to_numpy() + file.first, ops.fill_null(0).to_numpy(), stamps)
+    if ops.null_count:
+        reason = "is not an operation; I, U or D is expected"
+        faults.mark_sent(ops.is_null(), images, batch.column("op"), reason)
+    if "commit-ts" in file.columns.meta:
+        faults.mark_sent(stamps < 0, images, batch.column("commit-ts"), "is not a commit-ts")
     if "is-update" in file.columns.meta:
-        _check_flags(batch, faults, file)
-    arrays = {OP: ops, COMMIT_TS: stamps, LINE: pc.add(numbers, pa.scalar(file.first, pa.int64()))}
+        wrong = _wrong_flags(batch, file)
+        reason = "is not an is-update flag; true or false is expected"
+        faults.mark_sent(wrong, images, batch.column("is-update"), reason)
+    builder = ChangeBuilder(images, file.schema, faults)
     for place, column in enumerate(file.columns.columns):
-        texts = undone(batch.column(f"#{place}"), undo)
-        if file.how.null_text is not None:
-            texts = _apart_from_null(texts, column, file, masks)
-        found = _converted(texts, column, file.options)
-        clean = found.bad is None and not found.notes
-        in_key = column.name in file.schema.exact
-        arrays[column.name] = found.array if clean else checked_values(found, texts, column, in_key, faults, masks)
-    shape = _schema(file)
-    batch = pa.RecordBatch.from_arrays([arrays[name] for name in shape.names], schema=shape)
-    return drop_misfits(batch, faults, masks) if faults or masks else BatchChanges(batch)
+        null = file.how.null_text if wire_type(column) in (pa.string(), pa.binary()) else None
+        texts, note = apart_from_null(undone(batch.column(f"#{place}"), undo), column, file.schema, null)
+        builder.add(column, _converted(texts, column, file.options), texts, note)
+    return builder.changes()
 
 
-def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], file: _CsvFile) -> pa.Int8Array:
+def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, file: _CsvFile) -> pa.Int8Array:
     words = _words(batch.column("op"))
     codes = pa.array([_OPS.get(word) for word in words.dictionary.to_pylist()], pa.int8())
     ops = pa.repeat(codes[0], len(words)) if len(codes) == 1 and not words.null_count else codes.take(words.indices)
@@ -300,8 +471,6 @@ def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], fil
             "If the changefeed uses others, add them to its changefeed TOML.",
             line,
         )
-    if ops.null_count:
-        faults.append(Fault(ops.is_null(), words, None, "is not an operation; I, U or D is expected"))
     return ops
 
 
@@ -339,37 +508,23 @@ def _restored(word: bytes, undo: Undo) -> bytes:
     return word
 
 
-def _commit_stamps(batch: pa.RecordBatch, faults: list[Fault]) -> pa.Int64Array:
+def _commit_stamps(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the commit-ts of rows, -1 for none and for what is no commit-ts."""
     if "commit-ts" not in batch.schema.names:
-        return pa.nulls(batch.num_rows, pa.int64())
+        return np.full(batch.num_rows, -1)
     texts = batch.column("commit-ts")
     stamps = texts if pa.types.is_int64(texts.type) else values(texts, _COMMIT_TS).array
-    wrong = pc.less(stamps, 0).fill_null(True)
-    if wrong.true_count:
-        faults.append(Fault(wrong, texts, None, "is not a commit-ts"))
-        stamps = pc.if_else(wrong, pa.scalar(None, pa.int64()), stamps)
-    return stamps
+    found: npt.NDArray[np.int64] = stamps.fill_null(-1).to_numpy()
+    return found
 
 
-def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _CsvFile) -> None:
+def _wrong_flags(batch: pa.RecordBatch, file: _CsvFile) -> pa.BooleanArray:
     words = _words(batch.column("is-update"))
     wrong = pa.array([word not in (b"true", b"false") for word in words.dictionary.to_pylist()], pa.bool_())
     wrong = wrong.take(words.indices).fill_null(True)
     if wrong.true_count == len(wrong):
         raise file.error(explain(_first(file), file.how, file.columns, file.options, file.path), file.first)
-    if wrong.true_count:
-        faults.append(Fault(wrong, words, None, "is not an is-update flag; true or false is expected"))
-
-
-def _apart_from_null(texts: pa.Array, column: Column, file: _CsvFile, masks: list[Mask]) -> pa.Array:
-    """Without quotes a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
-    kind = wire_type(column)
-    if not texts.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        return texts
-    if not column.nullable or column.name in file.schema.exact:
-        return texts.fill_null(pa.scalar(file.how.null_text, pa.binary()).cast(texts.type))
-    masks.append((column.name, NULL_OR_TEXT, texts.is_null()))
-    return texts
+    return wrong
 
 
 def _converted(texts: pa.Array, column: Column, options: CsvOptions) -> Values:
@@ -382,25 +537,7 @@ def _converted(texts: pa.Array, column: Column, options: CsvOptions) -> Values:
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _schema(file: _CsvFile) -> pa.Schema:
-    written = {column.name for column in file.columns.columns}
-    return shape_of(column for column in file.schema.columns if column.name in written)
-
-
-def _rejects(faults: list[tuple[int, str, str, int | None]], file: _CsvFile) -> tuple[Reject, ...]:
-    """Give each fault (line, reason, column, commit-ts) its record, in the order of the file."""
-    if not faults:
-        return ()
-    lines = {line for line, *_ in faults}
-    numbered = enumerate(records(file.data, file.how, file.start, file.end), file.first)
-    raws = {line: raw for line, raw in numbered if line in lines}
-    return tuple(
-        Reject(file.path, line, reason, raws[line], column, _commit_ts(raws[line], file) if stamp is None else stamp)
-        for line, reason, column, stamp in sorted(faults, key=lambda fault: fault[0])
-    )
-
-
-def _refuse_cut_texts(file: _CsvFile, faults: list[tuple[int, str, str, int | None]]) -> None:
+def _refuse_cut_texts(file: _CsvFile, faults: Faults) -> None:
     """Raise MalformedData where a terminator may stand in a text: what is before it looks like a whole row.
 
     Without quotes CR and LF are escaped, and other terminators are not.
@@ -409,11 +546,11 @@ def _refuse_cut_texts(file: _CsvFile, faults: list[tuple[int, str, str, int | No
         return
     _, *broken, rest = file.data[file.start : file.end].split(file.how.terminator)
     if rest:
-        faults = [*faults, (file.first + len(broken) + 1, f"it is {rest!r}, part of a terminator", "", None)]
-    if faults:
-        line, reason, *_ = min(faults, key=lambda fault: fault[0])
+        faults.add(file.first + len(broken) + 1, f"it is {rest!r}, part of a terminator")
+    if faults.found:
+        line = min(faults.found)
         raise file.error(
-            f"{file.path} record {line}: {reason}. Without quotes the terminator "
+            f"{file.path} record {line}: {faults.found[line].reason}. Without quotes the terminator "
             f"{file.options.terminator!r} is not escaped, so a text that holds it is cut, and the row before this "
             "record may be the first part of one. Let the changefeed write with a quote, or with CR and LF at the end.",
             line,
@@ -454,10 +591,6 @@ def _stamp(raw: bytes, how: Dialect) -> int | None:
 def _tso(text: bytes) -> int | None:
     """Return a TSO, None for any other text; all TSOs are below 2^63."""
     return int(text) if text.isdigit() and len(text) < 20 and int(text) < 1 << 63 else None
-
-
-def _assembled(parts: list[BatchChanges], file: _CsvFile) -> pa.Table:
-    return pa.Table.from_batches([part.changes for part in parts], schema=_schema(file))
 
 
 _HEADER = "ticdc-meta$"

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import CONNECTOR_MODES, Decoded, MessageOptions, Op, shape_of
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, side_by_side
 from cdc_assets.formats.debezium_json.columns import (
     UNKNOWN_TYPE,
     ConnectorSettings,
@@ -33,7 +34,6 @@ from cdc_assets.formats.debezium_json.columns import (
 )
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes
 from cdc_assets.formats.debezium_json.positions import SourcePositions, dialect, source_positions
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op, side_by_side
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
+from cdc_assets.formats.changes import Faults, Images, RowSides, changes_of, row_images
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.images import Faults, Images, RowSides, changes_of, row_images
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (

@@ -16,20 +16,20 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, ReadRange
-from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, taken
-from cdc_assets.formats.sifting import BatchChanges, Fault, Mask, drop_misfits
+from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats.changes import ChangeBuilder, Faults, Images
+from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, take_column
 from cdc_assets.model.dumps import DUMP_ZONE, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
-from cdc_assets.types.mysql_types import Values, arrow_type, finish, type_text, values, wire_type
-from cdc_assets.types.mysql_values import ZERO_DATE, bit_numbers
+from cdc_assets.types.mysql_types import Values, arrow_type, bit_values, finish, type_text, values, wire_type
+from cdc_assets.types.mysql_values import ZERO_DATE
 
 __all__ = ["NULL_OR_ZERO_DATE", "can_cut", "lines_before", "raw_records", "read"]
 
@@ -78,9 +78,7 @@ def read(
     line = 1
     try:
         for batch in batches:
-            part = _sifted(batch, line, target)
-            raws = zip(range(line, line + batch.num_rows), _records(batch), strict=True)
-            block = assembled([part], (), raws, target)
+            block = _block(batch, line, target)
             yield replace(block, stated=frozenset({DUMP_ZONE})) if instants else block
             line += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
@@ -155,19 +153,15 @@ def _shown(value: object) -> str:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> BatchChanges:
-    faults: list[Fault] = []
-    masks: list[Mask] = []
-    size = batch.num_rows
-    found = {
-        OP: pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), size),
-        COMMIT_TS: pa.repeat(pa.scalar(target.at, pa.int64()), size),
-        LINE: pa.array(range(line, line + size), pa.int64()),
-    }
+def _block(batch: pa.RecordBatch, line: int, target: Target) -> Decoded:
+    """Return the rows of a batch, of which the first is that line."""
+    faults = Faults.of_file(target.path, lambda: enumerate(_records(batch), line))
+    images = Images.inserted(np.arange(line, line + batch.num_rows), target.at)
+    builder = ChangeBuilder(images, target.schema, faults)
     kept = (column for column in target.columns if column is not None)
     for array, column in zip(batch.columns, kept, strict=True):
-        found[column.name] = taken(_converted(array, column, target), array, column, target, faults, masks)
-    return drop_misfits(target.batch(found), faults, masks)
+        take_column(builder, column, _converted(array, column, target), array)
+    return assembled([builder.changes()], (), faults, target)
 
 
 _BYTES = ("BIT", *BINARY)
@@ -189,17 +183,10 @@ def _converted(array: pa.Array, column: Column, target: Target) -> Values:
     if not kind:
         raise _strange(array.type, column, target)
     if column.type == "BIT":
-        return _bits(array.cast(pa.binary()), column)
+        return bit_values(array.cast(pa.binary()), column)
     if kind in ("text", "bytes"):
         return values(array.cast(pa.binary()), column, timezone=target.options.timezone)  # nobody checked its UTF-8
     return _moments(array, column, target) if kind == "moment" else _numbers(array, column)
-
-
-def _bits(array: pa.Array, column: Column) -> Values:
-    numbers = bit_numbers(array)
-    done = finish(numbers.array, column)
-    bad = numbers.bad if done.bad is None else done.bad if numbers.bad is None else pc.or_(numbers.bad, done.bad)
-    return Values(done.array, bad)
 
 
 def _moments(array: pa.Array, column: Column, target: Target) -> Values:

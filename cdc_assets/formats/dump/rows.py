@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, shape_of
+from cdc_assets.formats import Decoded, shape_of
+from cdc_assets.formats.changes import SIX_DIGITS, ChangeBuilder, Faults, Images, apart_from_null
 from cdc_assets.formats.dialect import (
     Dialect,
     Plain,
@@ -34,14 +36,13 @@ from cdc_assets.formats.dialect import (
     records,
     undone,
 )
-from cdc_assets.formats.sifting import NULL_OR_TEXT, SIX_DIGITS, BatchChanges, Fault, Mask, checked_values, drop_misfits
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
-from cdc_assets.types.mysql_types import Values, changed_in_key, finish, values, wire_type
-from cdc_assets.types.mysql_values import Binary, bit_numbers
+from cdc_assets.types.mysql_types import Values, bit_values, finish, values, wire_type
+from cdc_assets.types.mysql_values import Binary, either
 
 __all__ = [
     "Cutting",
@@ -56,9 +57,8 @@ __all__ = [
     "is_bytes",
     "is_quoted",
     "reading_type",
-    "rows_of",
     "shown",
-    "taken",
+    "take_column",
 ]
 
 _BYTES = (*BINARY, "BIT")
@@ -88,10 +88,6 @@ class Target:
         """The shape of what is decoded."""
         written = {column.name for column in self.columns if column is not None}
         return shape_of(column for column in self.schema.columns if column.name in written)
-
-    def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Return columns by name in that shape."""
-        return pa.RecordBatch.from_arrays([arrays[name] for name in self.arrow_schema.names], schema=self.arrow_schema)
 
     def error(self, message: str, line: int) -> MalformedData:
         """Return the error of a file that cannot be trusted; `{line}` in the message is the line in the file."""
@@ -177,36 +173,33 @@ def columns_by_count(count: int, schema: TableSchema) -> tuple[Column | None, ..
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def rows_of(
-    arrays: Sequence[pa.Array], lines: pa.Int64Array, target: Target, binary: Binary, known: Sequence[Mask] = ()
-) -> BatchChanges:
+Part = tuple[pa.Table, Mapping[tuple[str, str], int]]
+"""Changes, and notes of them."""
+
+
+def rows_of(arrays: Sequence[pa.Array], lines: pa.Int64Array, cutting: Cutting, faults: Faults) -> Part:
     """Return the rows of one batch: an array of texts, or of `reading_type`, for each column of the file."""
-    faults: list[Fault] = []
-    masks = list(known)
-    size = len(lines)
-    found = {
-        OP: pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), size),
-        COMMIT_TS: pa.repeat(pa.scalar(target.at, pa.int64()), size),
-        LINE: lines,
-    }
-    for column, texts in zip(target.columns, arrays, strict=True):
+    target = cutting.target
+    builder = ChangeBuilder(Images.inserted(lines.to_numpy(), target.at), target.schema, faults)
+    for column, array in zip(target.columns, arrays, strict=True):
         if column is not None:
-            converted = _converted(texts, column, target.options, binary)
-            found[column.name] = taken(converted, texts, column, target, faults, masks)
-    return drop_misfits(target.batch(found), faults, masks)
+            null = cutting.how.null_text if is_quoted(column) else None
+            texts, note = apart_from_null(array, column, target.schema, null)
+            take_column(builder, column, _converted(texts, column, target.options, cutting.binary), texts, note)
+    return builder.changes()
 
 
-def taken(
-    found: Values, texts: pa.Array, column: Column, target: Target, faults: list[Fault], masks: list[Mask]
-) -> pa.Array:
-    """Return the values of a column and add what is wrong with them, digits that a dump has lost among it."""
-    in_key = column.name in target.schema.exact
+def take_column(
+    builder: ChangeBuilder,
+    column: Column,
+    found: Values,
+    sent: pa.Array,
+    notes: Mapping[str, pa.BooleanArray] = MappingProxyType({}),
+) -> None:
+    """Add the values of a column to the changes, with a note on digits that a dump has lost."""
     rounded = _rounded(found.array) if column.type == "FLOAT" else None
-    if rounded is not None and rounded.true_count:
-        if in_key:
-            faults.append(Fault(rounded, texts, column, changed_in_key(SIX_DIGITS)))
-        masks.append((column.name, SIX_DIGITS, rounded))
-    return checked_values(found, texts, column, in_key, faults, masks)
+    lost = rounded is not None and rounded.true_count
+    builder.add(column, found, sent, {**notes, SIX_DIGITS: rounded} if lost else notes)
 
 
 def _rounded(floats: pa.FloatArray) -> pa.BooleanArray:
@@ -219,10 +212,8 @@ def _rounded(floats: pa.FloatArray) -> pa.BooleanArray:
 def _converted(texts: pa.Array, column: Column, options: DumpOptions, binary: Binary) -> Values:
     if column.type == "BIT":
         read = values(texts, _AS_BLOB, binary=binary)
-        numbers = bit_numbers(read.array)
-        done = finish(numbers.array, column)
-        bad = [mask for mask in (read.bad, numbers.bad, done.bad) if mask is not None]
-        return Values(done.array, bad[0] if len(bad) == 1 else _any(bad))
+        done = bit_values(read.array, column)
+        return done._replace(bad=either(read.bad, done.bad))
     if pa.types.is_binary(texts.type):
         return values(texts, column, timezone=options.timezone, binary=binary)
     return finish(texts, column, timezone=options.timezone)
@@ -231,60 +222,37 @@ def _converted(texts: pa.Array, column: Column, options: DumpOptions, binary: Bi
 _AS_BLOB = Column("", "BLOB")
 
 
-def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray | None:
-    found = None
-    for mask in masks:
-        found = mask if found is None else pc.or_(found, mask)
-    return found
-
-
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def assembled(
-    parts: Sequence[BatchChanges],
-    broken: Iterable[tuple[int, str]],
-    records: Iterable[tuple[int, bytes]],
-    target: Target,
-) -> Decoded:
-    """Return one block. `broken` are (line, what is wrong) of records that could not be cut, `records` all with lines.
+def assembled(parts: Sequence[Part], broken: Iterable[tuple[int, str]], faults: Faults, target: Target) -> Decoded:
+    """Return one block. `broken` are (line, what is wrong) of records that could not be cut.
 
     Raises MalformedData where no record of the block can be cut, or not one row of many fits: the file is read in a
     wrong way.
     """
-    uneven = [(line, reason, "") for line, reason in broken]
-    faults = uneven + [(line, reason, column) for part in parts for line, reason, column, _ in part.faults]
-    changes = pa.Table.from_batches([part.changes for part in parts], schema=target.arrow_schema)
-    if not faults:
-        return Decoded(changes, (), None, _notes(parts))
-    faults.sort(key=lambda fault: fault[0])
-    hopeless = changes.num_rows == 0 and (len(uneven) == len(faults) or len(faults) >= _MANY)
-    wanted = {line for line, *_ in (faults[:1] if hopeless else faults)}
-    raws = {line: raw for line, raw in records if line in wanted}
-    if hopeless:
-        raise _wrong_way(faults[0], raws, target)
+    uneven = list(broken)
+    for line, reason in uneven:
+        faults.add(line, reason, "", target.at)
+    changes = pa.concat_tables([changes for changes, _ in parts] or [target.arrow_schema.empty_table()])
+    notes = Counter[tuple[str, str]]()
+    for _, counts in parts:
+        notes.update(counts)
+    rejects = faults.in_order()
+    if not rejects:
+        return Decoded(changes, (), None, notes)
+    if changes.num_rows == 0 and (len(uneven) == len(rejects) or len(rejects) >= _MANY):
+        raise _wrong_way(rejects[0], target)
     offset = target.offset()
-    rejects = tuple(
-        Reject(target.path, line + offset, reason, raws.get(line, b""), column, target.at)
-        for line, reason, column in faults
-    )
-    return Decoded(changes, rejects, None, _notes(parts))
+    return Decoded(changes, tuple(replace(one, line=one.line + offset) for one in rejects), None, notes)
 
 
-def _notes(parts: Sequence[BatchChanges]) -> dict[tuple[str, str], int]:
-    notes: Counter[tuple[str, str]] = Counter()
-    for part in parts:
-        notes.update(part.notes)
-    return dict(notes)
-
-
-def _wrong_way(fault: tuple[int, str, str], raws: Mapping[int, bytes], target: Target) -> MalformedData:
-    line, reason, column = fault
-    where = f', column "{column}"' if column else ""
+def _wrong_way(first: Reject, target: Target) -> MalformedData:
+    where = f', column "{first.column}"' if first.column else ""
     return target.error(
-        f"{target.path} line {{line}}{where}: {reason}. No row fits: the file is read with other options than it was "
-        f"written with, or belongs to another table. The row is: {shown(raws.get(line, b''))}",
-        line,
+        f"{target.path} line {{line}}{where}: {first.reason}. No row fits: the file is read with other options than it "
+        f"was written with, or belongs to another table. The row is: {shown(first.raw)}",
+        first.line,
     )
 
 
@@ -337,18 +305,18 @@ def bare_records(data: bytes, how: Dialect) -> Iterator[bytes]:
 def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
     """Return the rows of a lot and how many records it has."""
     target = cutting.target
+    faults = Faults.of_file(target.path, lot.numbered_raws)
     if not target.columns:
         count = lot.data.count(b"\n")
         lines = lot.lines(pa.array(range(count), pa.int64()))
-        return assembled([rows_of((), lines, target, cutting.binary)], (), (), target), count
+        return assembled([rows_of((), lines, cutting, faults)], (), faults, target), count
     _check_raw(lot, cutting)
-    rows = _rows(lot, cutting)
-    parts = []
+    rows, parts = _rows(lot, cutting), list[Part]()
     for batch, numbers in numbered(rows):
-        arrays, masks = _apart_from_null([undone(array, rows.undo) for array in batch.columns], cutting)
-        parts.append(rows_of(arrays, lot.lines(numbers), target, cutting.binary, masks))
-    broken = [(lot.line(number), reason) for number, reason in rows.broken]
-    return assembled(parts, broken, lot.numbered_raws(), target), len(rows.lines) + len(rows.broken)
+        arrays = [undone(array, rows.undo) for array in batch.columns]
+        parts.append(rows_of(arrays, lot.lines(numbers), cutting, faults))
+    broken = ((lot.line(number), reason) for number, reason in rows.broken)
+    return assembled(parts, broken, faults, target), len(rows.lines) + len(rows.broken)
 
 
 def _check_raw(lot: Lot, cutting: Cutting) -> None:
@@ -430,19 +398,3 @@ def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
             if cutting.how.quote and value is not None and not quoted and column is not None and is_quoted(column):
                 reason = f', column "{column.name}": "{shown(value)}" is neither in delimiters nor the null-value'
                 raise cutting.error(reason, record, lot.line(number))
-
-
-def _apart_from_null(arrays: list[pa.Array], cutting: Cutting) -> tuple[list[pa.Array], list[Mask]]:
-    """Without delimiters a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
-    null = cutting.how.null_text
-    masks: list[Mask] = []
-    for place, column in enumerate(cutting.target.columns):
-        texts = arrays[place]
-        if null is None or column is None or not is_quoted(column) or not texts.null_count:
-            continue
-        if pa.types.is_string(texts.type) or pa.types.is_binary(texts.type):
-            if not column.nullable or column.name in cutting.target.schema.exact:
-                arrays[place] = texts.fill_null(pa.scalar(null, pa.binary()).cast(texts.type))
-            else:
-                masks.append((column.name, NULL_OR_TEXT, texts.is_null()))
-    return arrays, masks

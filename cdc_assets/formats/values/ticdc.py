@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.images import Cells
+from cdc_assets.formats.changes import Cells
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
 from cdc_assets.formats.values import ColumnValues, OutOfRange, as_it_is, matching, read_each, read_rest
 from cdc_assets.model.schema import Column

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.images import Cells
+from cdc_assets.formats.changes import Cells
 from cdc_assets.formats.json_records import print_json
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
 from cdc_assets.formats.values import (

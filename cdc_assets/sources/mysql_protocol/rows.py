@@ -12,22 +12,21 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import StorageUnavailable
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.sifting import Fault, Mask, checked_values, drop_misfits
+from cdc_assets.formats import Decoded
+from cdc_assets.formats.changes import ChangeBuilder, Faults, Images
 from cdc_assets.model.dumps import DumpSplit, DumpTable
-from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import Address
 from cdc_assets.sources.mysql_protocol.ranges import ORDERED, statement
 from cdc_assets.sources.mysql_protocol.session import Row, session
-from cdc_assets.types.mysql_types import Values, arrow_schema, finish, values
-from cdc_assets.types.mysql_values import bit_numbers, either
+from cdc_assets.types.mysql_types import Values, bit_values, values
 
 __all__ = ["ROUNDED", "ServerReader"]
 
@@ -105,33 +104,18 @@ def _stream(address: Address, at: Tso, sql: str, skipped: int) -> Iterator[list[
 
 
 def _decoded(rows: Sequence[Row], first: int, split: DumpSplit, table: DumpTable, at: Tso) -> Decoded:
-    schema, size = table.schema, len(rows)
-    key = {*schema.key, *(column.name for column in schema.columns if column.is_pk)}
-    faults: list[Fault] = []
-    masks: list[Mask] = []
-    found = {
-        OP: pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), size),
-        COMMIT_TS: pa.repeat(pa.scalar(at, pa.int64()), size),
-        LINE: pa.array(range(first, first + size), pa.int64()),
-    }
-    own = [pa.field(name, array.type) for name, array in found.items()]
-    for place, column in enumerate(schema.stored):
+    faults = Faults(split.file.path, lambda line: _raw(rows[line - first]))
+    builder = ChangeBuilder(Images.inserted(np.arange(first, first + len(rows)), at), table.schema, faults)
+    for place, column in enumerate(table.schema.stored):
         texts = pa.array([row[place] for row in rows], pa.binary())
-        found[column.name] = checked_values(_values(texts, column), texts, column, column.name in key, faults, masks)
-    shape = pa.schema([*own, *arrow_schema(schema)])
-    part = drop_misfits(pa.RecordBatch.from_arrays(list(found.values()), schema=shape), faults, masks)
-    rejects = tuple(
-        Reject(split.file.path, line, reason, _raw(rows[line - first]), name, at)
-        for line, reason, name, _ in sorted(part.faults)
-    )
-    return Decoded(pa.Table.from_batches([part.changes]), rejects, None, dict(part.notes))
+        builder.add(column, _values(texts, column), texts)
+    changes, notes = builder.changes()
+    return Decoded(changes, faults.in_order(), None, notes)
 
 
 def _values(texts: pa.BinaryArray, column: Column) -> Values:
     if column.type == "BIT":
-        numbers = bit_numbers(texts)
-        done = finish(numbers.array, column)
-        return Values(done.array, either(numbers.bad, done.bad))
+        return bit_values(texts, column)
     read = values(texts, column)
     if column.type != "FLOAT" or column.scale is not None:
         return read

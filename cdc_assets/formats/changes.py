@@ -1,15 +1,16 @@
-"""Row images of a table, column by column as a message protocol sends them -> the changes that every format decodes to.
+"""Row images and the values of their columns -> the changes that all formats decode to, with what does not fit.
 
-A protocol says what images there are and reads its cells; here cells become the lake's values, and what is missing is
-classified: columns that no image has are left out, as files leave them out, a delete may bring its key only, and a
-partial image before an update keeps what did not change.
+Images           what is known of each image but its columns
+Faults           the row events that are not applied, and why
+ChangeBuilder    takes the columns of images one by one, and makes their changes
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,9 +21,10 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import LINE, MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
-from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records
+from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import (
     LOSSY,
     Binary,
@@ -36,11 +38,16 @@ from cdc_assets.types.mysql_types import (
 )
 
 __all__ = [
+    "LOST_FLOAT",
+    "NULL_OR_TEXT",
+    "SIX_DIGITS",
     "Cells",
+    "ChangeBuilder",
     "Faults",
     "Images",
     "Reason",
     "RowSides",
+    "apart_from_null",
     "changes_of",
     "in_lines",
     "patch_op",
@@ -48,10 +55,196 @@ __all__ = [
     "side_by_side",
 ]
 
+LOST_FLOAT = (
+    "FLOAT became null: its upper half is the beginning of the next number, which TiCDC's Craft encoder writes over it"
+)
+NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
+SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
+
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Reason = str | Callable[[int], str]
 """Why images are not applied, or why the image at a place is not."""
+_NONE: Mapping[str, pa.BooleanArray] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Row images as columns. `after` is the position of the image after it for one before an update, else -1.
+
+    An insert and an image after an update are Op.INSERT, a delete and an image before an update Op.DELETE. The
+    commit-ts is -1 where a row has none. `moved` is the column MOVED, None where no image has it.
+    """
+
+    lines: Rows
+    ops: npt.NDArray[np.int8]
+    commit_ts: Rows
+    after: Rows
+    moved: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @classmethod
+    def alone(cls, lines: Rows, ops: npt.NDArray[np.int8], commit_ts: Rows) -> Images:
+        """Return images of which none says what was before another."""
+        return cls(lines, ops, commit_ts, np.full(len(lines), -1))
+
+    @classmethod
+    def inserted(cls, lines: Rows, at: Tso) -> Images:
+        """Return rows that are there at a TSO."""
+        return cls.alone(lines, np.full(len(lines), Op.INSERT, np.int8), np.full(len(lines), at))
+
+
+def side_by_side(parts: Sequence[Images]) -> Images:
+    """Put images of several kinds one after the other."""
+    starts = np.cumsum([0, *map(len, parts)])
+    after = [np.where(one.after < 0, -1, one.after + start) for one, start in zip(parts, starts[:-1], strict=True)]
+    moved = [pa.nulls(len(one), pa.string()) if one.moved is None else one.moved for one in parts]
+    return Images(
+        np.concatenate([one.lines for one in parts]),
+        np.concatenate([one.ops for one in parts]),
+        np.concatenate([one.commit_ts for one in parts]),
+        np.concatenate(after),
+        pa.concat_arrays(moved) if any(one.moved is not None for one in parts) else None,
+    )
+
+
+@dataclass
+class Faults:
+    """Row events that are not applied, by line; the first reason counts. `raw` gives the bytes of a line.
+
+    `commit_ts` are those of all lines as far as they are known, 0 for others.
+    """
+
+    path: str
+    raw: Callable[[int], bytes]
+    commit_ts: Rows | None = None
+    found: dict[int, Reject] = field(default_factory=dict)
+
+    @classmethod
+    def of_file(cls, path: str, numbered: Callable[[], Iterable[tuple[int, bytes]]]) -> Faults:
+        """Return the faults of a file, whose records and their lines are asked for only where there are some."""
+        raws = cache(lambda: {line: raw for line, raw in numbered() if line in faults.found})
+        faults = cls(path, lambda line: raws().get(line, b""))
+        return faults
+
+    def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
+        """Note why the row event of a line is not applied, unless a reason is known already."""
+        if line not in self.found:
+            if commit_ts is None and self.commit_ts is not None:
+                commit_ts = int(self.commit_ts[line - 1]) or None
+            self.found[line] = Reject(self.path, line, reason, b"", column, commit_ts)
+
+    def mark(self, mask: Mask | pa.BooleanArray, images: Images, reason: Reason, column: str = "") -> None:
+        """Do so for images."""
+        places = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else pc.indices_nonzero(mask).to_numpy()
+        for image in places.tolist():
+            what = reason if isinstance(reason, str) else reason(image)
+            self.add(int(images.lines[image]), what, column, max(int(images.commit_ts[image]), 0) or None)
+
+    def mark_sent(
+        self, mask: Mask | pa.BooleanArray, images: Images, sent: pa.Array, reason: str, column: str = ""
+    ) -> None:
+        """Do so for images with a sentence that begins with what was sent for them."""
+        self.mark(mask, images, lambda image: f'"{_shown(sent[image])}" {reason}', column)
+
+    def refuse(self, records: Records, mask: Mask, column: str, reason: str, *shown: Path) -> None:
+        """Refuse records, whose messages are lines from 0, for a column; `{}` in the reason is a cell to be shown."""
+        for place in np.flatnonzero(records.sound & mask).tolist():
+            what = reason.format(*(records.shown(place, *path)[:80] for path in shown)) if shown else reason
+            self.add(int(records.messages[place]) + 1, what, column)
+            records.refuse(place, what)
+
+    def in_order(self) -> tuple[Reject, ...]:
+        """Return them by line, with their bytes."""
+        return tuple(replace(self.found[line], raw=self.raw(line)) for line in sorted(self.found))
+
+
+class ChangeBuilder:
+    """The changes of images of a table, column by column. Values that do not fit become faults."""
+
+    def __init__(self, images: Images, schema: TableSchema, faults: Faults) -> None:
+        self._images, self._schema, self._faults = images, schema, faults
+        self._arrays = dict[str, pa.Array]()
+        self._notes = list[tuple[str, str, pa.BooleanArray]]()
+
+    def add(
+        self,
+        column: Column,
+        found: Values,
+        sent: pa.Array,
+        notes: Mapping[str, pa.BooleanArray] = _NONE,
+        describe: Callable[[str, Column], str] = misfit,
+    ) -> None:
+        """Take the values of a column; `sent` is what they were, of which `describe` says that it does not fit.
+
+        `notes` mark values that a rule of the format changed. No such rule, and no lossy one of the type table, may
+        change a value of the key.
+        """
+        self._arrays[column.name] = found.array
+        if column.name in self._schema.exact:
+            lossy = {rule: found.notes[rule] for rule in sorted(LOSSY & found.notes.keys())}
+            for rule, mask in (*lossy.items(), *notes.items()):
+                self._faults.mark_sent(mask, self._images, sent, changed_in_key(rule), column.name)
+        if found.bad is not None:
+            null = f"NULL is not {column.type}"
+
+            def reason(image: int) -> str:
+                return describe(_shown(sent[image]), column) if sent[image].is_valid else null
+
+            self._faults.mark(found.bad, self._images, reason, column.name)
+        self._notes += [(column.name, rule, mask) for rule, mask in (*found.notes.items(), *notes.items())]
+
+    def changes(self, more: Mapping[str, pa.Array] = _NONE) -> tuple[pa.Table, Counter[tuple[str, str]]]:
+        """Return the changes without the faults, by line, the image before an update first, and count notes of them.
+
+        `more` are columns that stand behind the table's own.
+        """
+        images, none = self._images, self._images.commit_ts < 0
+        shape = shape_of(column for column in self._schema.columns if column.name in self._arrays)
+        stamps = pa.array(images.commit_ts, mask=none if none.any() else None)
+        own = [pa.array(images.ops), stamps, pa.array(images.lines)]
+        changes = pa.Table.from_arrays([*own, *(self._arrays[name] for name in shape.names[len(own) :])], schema=shape)
+        for name, array in more.items():
+            changes = changes.append_column(pa.field(name, array.type), array)
+        order = np.arange(len(images))
+        if not (np.diff(images.lines) > 0).all():
+            order = np.lexsort((images.ops > 0, images.lines))
+        if self._faults.found:
+            order = order[~np.isin(images.lines[order], list(self._faults.found))]
+        notes = Counter[tuple[str, str]]()
+        if len(order) < len(images):
+            kept = pa.array(order)
+            self._notes = [(column, rule, mask.take(kept)) for column, rule, mask in self._notes]
+        for column, rule, mask in self._notes:
+            notes.update({(column, rule): mask.true_count} if mask.true_count else {})
+        if len(order) < len(images) or (np.diff(order) < 0).any():
+            changes = changes.take(pa.array(order))
+        return changes, notes
+
+
+def _shown(value: pa.Scalar) -> str:
+    found = value.as_py()
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+
+def apart_from_null(
+    texts: pa.Array, column: Column, schema: TableSchema, null_text: bytes | None
+) -> tuple[pa.Array, Mapping[str, pa.BooleanArray]]:
+    """Return texts apart from NULL, of which a text may look like the marker where nothing is quoted, and a note on it.
+
+    It is the text where NULL cannot be. `null_text` is that text, None for no such one.
+    """
+    may_be_text = pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)
+    if null_text is None or not texts.null_count or not may_be_text:
+        return texts, _NONE
+    if not column.nullable or column.name in schema.exact:
+        return texts.fill_null(pa.scalar(null_text, pa.binary()).cast(texts.type)), _NONE
+    return texts, {NULL_OR_TEXT: texts.is_null()}
+
+
+# --- images of messages -----------------------------------------------------------------------------------------------
 
 
 class Cells(NamedTuple):
@@ -72,38 +265,6 @@ class Cells(NamedTuple):
     notes: Mapping[str, Mask] = MappingProxyType({})
     named: bool = False
     unchanged: Mask | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Images:
-    """Row images as columns. `after` is the position of the image after it for one before an update, else -1.
-
-    An insert and an image after an update are Op.INSERT, a delete and an image before an update Op.DELETE. `moved` is
-    the column MOVED, None where no image has it.
-    """
-
-    lines: Rows
-    ops: npt.NDArray[np.int8]
-    commit_ts: Rows
-    after: Rows
-    moved: pa.Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-
-def side_by_side(parts: Sequence[Images]) -> Images:
-    """Put images of several kinds one after the other."""
-    starts = np.cumsum([0, *map(len, parts)])
-    after = [np.where(one.after < 0, -1, one.after + start) for one, start in zip(parts, starts[:-1], strict=True)]
-    moved = [pa.nulls(len(one), pa.string()) if one.moved is None else one.moved for one in parts]
-    return Images(
-        np.concatenate([one.lines for one in parts]),
-        np.concatenate([one.ops for one in parts]),
-        np.concatenate([one.commit_ts for one in parts]),
-        np.concatenate(after),
-        pa.concat_arrays(moved) if any(one.moved is not None for one in parts) else None,
-    )
 
 
 def row_images(lines: Rows, commit_ts: Rows, after: Mask, before: Mask) -> Images:
@@ -147,70 +308,26 @@ class RowSides:
         return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in held])
 
 
-@dataclass
-class Faults:
-    """Row events that are not applied, by line; the first reason counts. `raw` gives the bytes of a line.
-
-    `commit_ts` are those of all lines as far as they are known, 0 for others.
-    """
-
-    path: str
-    raw: Callable[[int], bytes]
-    commit_ts: Rows | None = None
-    found: dict[int, Reject] = field(default_factory=dict)
-
-    def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
-        """Note why the row event of a line is not applied, unless a reason is known already."""
-        if line not in self.found:
-            if commit_ts is None and self.commit_ts is not None:
-                commit_ts = int(self.commit_ts[line - 1]) or None
-            self.found[line] = Reject(self.path, line, reason, self.raw(line), column, commit_ts)
-
-    def mark(self, mask: Mask, images: Images, reason: Reason, column: str = "") -> None:
-        """Do so for images."""
-        for image in np.flatnonzero(mask).tolist():
-            what = reason if isinstance(reason, str) else reason(image)
-            self.add(int(images.lines[image]), what, column, int(images.commit_ts[image]) or None)
-
-    def refuse(self, records: Records, mask: Mask, column: str, reason: str, *shown: Path) -> None:
-        """Refuse records, whose messages are lines from 0, for a column; `{}` in the reason is a cell to be shown."""
-        for place in np.flatnonzero(records.sound & mask).tolist():
-            what = reason.format(*(records.shown(place, *path)[:80] for path in shown)) if shown else reason
-            self.add(int(records.messages[place]) + 1, what, column)
-            records.refuse(place, what)
-
-    def in_order(self) -> tuple[Reject, ...]:
-        """Return them by line."""
-        return tuple(self.found[line] for line in sorted(self.found))
-
-
 def changes_of(
     images: Images, cells: Callable[[Column], Cells], schema: TableSchema, options: MessageOptions, faults: Faults
 ) -> Decoded:
     """Return the changes of a table: by line, the image before an update first. `cells` is asked for stored columns."""
-    notes: Counter[tuple[str, str]] = Counter()
-    ops, key = images.ops.copy(), schema.exact
+    key, images = schema.exact, replace(images, ops=images.ops.copy())
     held = {column.name: cells(column) for column in schema.stored}
     visible = [column for column in schema.stored if not _hidden(held[column.name], images, options)]
     if not any(column.name in key for column in visible) and key or not visible:
         visible = list(schema.stored)  # the images are of another table: every one of them is a reject
-    notes.update((column.name, NOT_WRITTEN) for column in schema.stored if column not in visible)
-    arrays = []
+    builder = ChangeBuilder(images, schema, faults)
     for column in visible:
-        whole = _completed(held[column.name], column, column.name in key, images, ops, options, faults)
-        arrays.append(_converted(whole, column, column.name in key, images, options, faults, notes))
-    own = [pa.array(ops), pa.array(images.commit_ts), pa.array(images.lines)]
-    changes = pa.Table.from_arrays([*own, *arrays], schema=shape_of(visible))
+        whole = _completed(held[column.name], column, column.name in key, images, options, faults)
+        for mask, reason in whole.faults:
+            faults.mark(mask, images, reason, column.name)
+        own = {rule: pa.array(mask) for rule, mask in whole.notes.items()}
+        builder.add(column, _values(whole, column, options), whole.array, own, _misfit)
     patches = _unchanged({column.name: held[column.name] for column in visible}, key, images, faults)
-    if patches is not None:
-        changes = changes.append_column(pa.field(UNCHANGED, patches.type), patches)
-    if images.moved is not None:
-        changes = changes.append_column(pa.field(MOVED, pa.string()), images.moved)
-    order = np.lexsort((images.ops > 0, images.lines))
-    if faults.found:
-        order = order[~np.isin(images.lines[order], list(faults.found))]
-    if len(order) < len(images) or (np.diff(order) < 0).any():
-        changes = changes.take(pa.array(order))
+    more = {UNCHANGED: patches, MOVED: images.moved}
+    changes, notes = builder.changes({name: array for name, array in more.items() if array is not None})
+    notes.update((column.name, NOT_WRITTEN) for column in schema.stored if column not in visible)
     return Decoded(changes, faults.in_order(), None, notes)
 
 
@@ -271,16 +388,18 @@ def _completed(
     column: Column,
     in_key: bool,
     images: Images,
-    ops: npt.NDArray[np.int8],
     options: MessageOptions,
     faults: Faults,
 ) -> Cells:
-    """Fill what a partial image leaves out; images that lack the column for no known reason are faults."""
+    """Fill what a partial image leaves out; images that lack the column for no known reason are faults.
+
+    Deletes that have their key only become DELETE_KEY.
+    """
     if cells.absent is None or not cells.absent.any():
         return cells
     lacking, array = cells.absent, cells.array
     if not in_key:
-        lacking = lacking & (ops != Op.DELETE_KEY)
+        lacking = lacking & (images.ops != Op.DELETE_KEY)
     before = lacking & (images.after >= 0)
     partial = options.only_output_updated_columns or options.content_compatible
     if before.any() and partial:
@@ -293,7 +412,7 @@ def _completed(
         )
     deletes = lacking & (images.ops < 0) & (images.after < 0)
     if not in_key and options.delete_only_output_handle_key_columns:
-        ops[deletes] = Op.DELETE_KEY
+        images.ops[deletes] = Op.DELETE_KEY
         lacking = lacking & ~deletes
 
     def reason(image: int) -> str:
@@ -314,38 +433,6 @@ def _at(place: Rows, reason: Reason) -> Reason:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-
-
-def _converted(
-    cells: Cells,
-    column: Column,
-    in_key: bool,
-    images: Images,
-    options: MessageOptions,
-    faults: Faults,
-    notes: Counter[tuple[str, str]],
-) -> pa.Array:
-    for mask, reason in cells.faults:
-        faults.mark(mask, images, reason, column.name)
-    done = _values(cells, column, options)
-    if in_key:
-        lossy = [(rule, mask) for rule, mask in done.notes.items() if rule in LOSSY]
-        lossy += [(rule, pa.array(mask)) for rule, mask in cells.notes.items()]
-        for rule, mask in lossy:
-            faults.mark(
-                _bits(mask),
-                images,
-                lambda image, rule=rule: (  # type: ignore[misc]
-                    f'"{_shown(cells.array[image])}" {changed_in_key(rule)}'
-                ),
-                column.name,
-            )
-    if done.bad is not None:
-        faults.mark(_bits(done.bad), images, lambda image: _misfit(cells.array[image], column), column.name)
-    for rule, mask in (*done.notes.items(), *((rule, pa.array(mask)) for rule, mask in cells.notes.items())):
-        if mask.true_count:
-            notes[column.name, rule] += mask.true_count
-    return done.array
 
 
 def _values(cells: Cells, column: Column, options: MessageOptions) -> Values:
@@ -399,27 +486,14 @@ def _by_zone(array: pa.Array, column: Column, zones: pa.Array, otherwise: str) -
         here = pc.equal(zones, zone).fill_null(False)
         part = values(pc.if_else(here, array, pa.scalar(None, array.type)), column, timezone=zone)
         found = pc.if_else(here, part.array, found)
-        bad |= _bits(part.bad) if part.bad is not None else False
+        bad |= bits(part.bad) if part.bad is not None else False
         for rule, mask in part.notes.items():
-            notes[rule] = notes.get(rule, np.zeros(len(array), bool)) | _bits(mask)
+            notes[rule] = notes.get(rule, np.zeros(len(array), bool)) | bits(mask)
     marks = {rule: pa.array(mask) for rule, mask in notes.items()}
     return Values(found, pa.array(bad) if bad.any() else None, marks)
 
 
-def _bits(mask: pa.BooleanArray | Mask) -> Mask:
-    if isinstance(mask, np.ndarray):
-        return mask
-    found: Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _shown(value: pa.Scalar) -> str:
-    found = value.as_py()
-    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
-
-
-def _misfit(value: pa.Scalar, column: Column) -> str:
-    text = _shown(value)
+def _misfit(text: str, column: Column) -> str:
     if column.type not in ("ENUM", "SET"):
         return misfit(text, column)
     if column.elems:
