@@ -1,7 +1,8 @@
 """Recorded topics of one row a message, sent to a topic for each table, as TiCDC routes them.
 
 Rows go to the topic of their table, DDL to that of the name before it, and marks to every partition of the topics that
-tables live in and of the default one: a topic that its table has left gets no more.
+tables live in and of the default one: a topic that its table has left gets no more, until a row shows that the table is
+there again, as where no message tells of its recovery.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def routed(topic: Topic, directory: Path) -> tuple[list[dict[str, Any]], Changef
 def _sent(topic: Topic, routing: Routing) -> Iterator[tuple[str, int, dict[str, Any]]]:
     files: list[SchemaFile] = []
     marks: dict[Tso, int] = {}
-    older = _older(topic)
+    older, ended, recovered = _older(topic), frozenset[TableId](), set[TableId]()
     for said in topic.spoken.to_pylist():
         line = topic.lines[said["message"]]
         table = TableId(said["schema"], said["table"] or "") if said["schema"] else None
@@ -57,15 +58,19 @@ def _sent(topic: Topic, routing: Routing) -> Iterator[tuple[str, int, dict[str, 
         if kind == Kind.RESOLVED.value:
             if marks.setdefault(said["commit_ts"], line["partition"]) == line["partition"]:
                 names = names_at(files, END)
-                living = {routing.options.topic, *map(routing.topic_of, {*names.living, *older} - {*names.ended})}
+                tables = {*names.living, *older} - {*names.ended} | recovered
+                living = {routing.options.topic, *map(routing.topic_of, tables)}
                 for name in sorted(living):
                     yield from ((name, partition, line) for partition in range(topic.recorded["partitions"]))
         elif kind == Kind.DDL.value:
             event = DdlEvent(said["commit_ts"], table, said["query"], said["type"] or 0)
             (file,) = schema_files([event], [], OlderTables(), 0)
             files += [file] if file not in files else []
+            ended = frozenset(names_at(files, END).ended)
+            recovered.discard(_before(file))
             yield routing.topic_of(_before(file)), line["partition"], line
         else:
+            recovered |= {table} & ended if table is not None else set()
             yield routing.options.topic if table is None else routing.topic_of(table), line["partition"], line
 
 
