@@ -102,7 +102,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
             f"{name}: the feed is complete through {listing.checkpoint} ({tso_time(listing.checkpoint)}), and the "
             f"range ends at {until}. Ask for changes through there, or wait."
         )
-    lives = {life: one for life, one in (present.feed or present.history).lives.items() if not life.kind}
+    lives = present.sources
     identities = [replace(history.life, kind=kind) for kind in ("", *HISTORY_KINDS)]
     anew = not is_called(table, identities) and _begins_anew(lives, history, since, until)
     patch = _patch_op(pipeline)
@@ -170,14 +170,13 @@ def _patch_op(pipeline: Pipeline) -> Op:
 
 
 def _named(present: Plan, table: str) -> TableHistory:
-    lives = present.history.lives
-    mirrors = {life: one for life, one in (present.feed or present.history).lives.items() if not life.kind}
-    beside = {life: one for life, one in lives.items() if life.kind and life.source in mirrors}
+    sources, lives = present.sources, present.history.lives
+    beside = {life: one for life, one in lives.items() if life.kind and life.source in sources}
     for names in (lambda life, one: (life, one.name), lambda _, one: (one.last_name,)):  # living tables first
-        for life, one in (*mirrors.items(), *beside.items()):
+        for life, one in (*sources.items(), *beside.items()):
             if is_called(table, names(life, one)):
-                return mirrors[life.source]
-    raise no_such_table(table, (one.name for one in mirrors.values()))
+                return sources[life.source]
+    raise no_such_table(table, (one.name for one in sources.values()))
 
 
 _Pieces = Callable[[], Iterator[pa.Table]]

@@ -193,7 +193,7 @@ def _found(
     """
     pipeline.land()
     planned = pipeline.plan(whole=True)[1]
-    history = _named(planned, table)
+    history = table_called(table, planned.sources, planned)
     schema = _schema(history, planned.applied.get(history.life))
     plain = keys_of(schema, keys, table)
     wanted = masked_keys(plain, schema)
@@ -321,26 +321,19 @@ def _has_values(patterns: Sequence[Sequence[re.Pattern[bytes]]], seal: SealKey |
 # --- which tables -----------------------------------------------------------------------------------------------------
 
 
-def _named(planned: Plan, table: str) -> TableHistory:
-    """Return the table of the source that a person means, also one that has no mirror or was dropped."""
-    lives = planned.history.lives if planned.feed is None else planned.feed.lives
-    return table_called(table, {life: one for life, one in lives.items() if not life.kind}, planned)
-
-
 def _sources(planned: Plan, table: TableHistory) -> set[Life]:
     """Return the tables of the source that are this one, or had its name at some time."""
-    lives = planned.history.lives if planned.feed is None else planned.feed.lives
     name = table.last_name
     return {
         life
-        for life, one in lives.items()
+        for life, one in planned.sources.items()
         if life == table.life or (name is not None and any(known.folded == name.folded for known, _, _ in one.names))
     }
 
 
 def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, TableSchema]]:
     """Yield the lake's tables that may have rows of these tables of the source, with their columns."""
-    lives = {**(planned.feed.lives if planned.feed is not None else {}), **planned.history.lives}
+    lives = {**planned.sources, **planned.history.lives}
     for life, state in sorted(planned.applied.items()):
         is_purged = state.key is None and state.name is None
         if life.source in sources and life in lives and not is_purged:

@@ -58,10 +58,10 @@ def _none_of_these(text: str, tables: Iterable[TableHistory], planned: Plan) -> 
     """Return the error for a text that means none of these tables, which may be one that is not among them."""
     for life, one in planned.history.lives.items():
         if life.kind and is_called(text, (one.name, life)):
-            of = (planned.feed or planned.history).lives.get(life.source)
+            of = planned.sources.get(life.source)
             source = life.born_as if of is None else of.last_name or life.born_as
             return BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
-    for life, one in planned.feed.lives.items() if planned.feed is not None else ():
+    for life, one in planned.sources.items():
         if life not in planned.history.lives and is_called(text, (one.name, life)):
             return BadSettings(
                 f"{text} has no mirror, only history tables: the lake does not have its rows as the source has them. "

@@ -256,8 +256,7 @@ class _Proof:
         names = [table.name for life, table in lives if table.name is not None and not life.kind]
         names += [one.name for one in self.cut.tables] if self.cut is not None else []
         known = ByName(dict.fromkeys(names))
-        feed = self.plan.feed.lives.values() if self.plan.feed is not None else ()
-        beside = ByName({table.name: None for table in feed if table.name is not None})
+        beside = ByName({table.name: None for table in self.plan.sources.values() if table.name is not None})
         for table in self.dump.tables:
             if table.id not in known and self.filters.names(table.id):
                 reason = (

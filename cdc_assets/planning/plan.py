@@ -82,6 +82,11 @@ class Plan:
     idle: tuple[Life, ...] = ()
     unmatched: tuple[str, ...] = ()
 
+    @property
+    def sources(self) -> dict[Life, TableHistory]:
+        """The tables of the source, those without mirror and dropped ones, too."""
+        return {life: table for life, table in (self.feed or self.history).lives.items() if not life.kind}
+
     def of(self, life: Life) -> tuple[Step, ...]:
         """The steps of one life, in order."""
         return tuple(step for step in self.steps if step.life == life)
