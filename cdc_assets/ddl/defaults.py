@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from cdc_assets.ddl.clauses import ColumnText, charset_of
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.schema import Column, Default
-from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.tso import Tso, tso_moment
 from cdc_assets.types.conversions.moments import moment_from_text, time_from_text, time_text
 from cdc_assets.types.families import BINARY, CHARACTER, FLOATING, INTEGER, MEMBERS
 from cdc_assets.types.mysql_types import default_text, defaults_to_now, implicit_default, type_text, values
@@ -136,7 +136,7 @@ def _implicit(column: Column) -> object:
 
 
 def _time_of_the_ddl(column: Column, made: Tso) -> tuple[object, str]:
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=wall_clock_ms(made))
+    moment = tso_moment(made)
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
     if column.type == "DATE":
         return text[:10], "the date of the DDL by its TSO, in UTC"

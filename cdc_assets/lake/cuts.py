@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.times import iso_now, iso_time, parse_iso_time
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, tso_moment
 
 if TYPE_CHECKING:
     from cdc_assets.lake.workbench import Workbench
@@ -160,7 +159,7 @@ def _rows(cut: Cut) -> pa.Table:
     shared = {
         _PART: cut.name,
         "position": cut.at,
-        "position_time": datetime.fromtimestamp((cut.at >> 18) / 1000, timezone.utc),
+        "position_time": tso_moment(cut.at),
         "made_at": parse_iso_time(cut.made),
     }
     rows = [

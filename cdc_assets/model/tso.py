@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 from cdc_assets.model.times import iso_time
 
-__all__ = ["FOREVER", "Tso", "last_tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
+__all__ = [
+    "FOREVER",
+    "Tso",
+    "last_tso",
+    "seconds_behind",
+    "seconds_between",
+    "tso_moment",
+    "tso_now",
+    "tso_time",
+    "wall_clock_ms",
+]
 
 Tso = int
 """A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
@@ -36,9 +47,19 @@ def seconds_behind(tso: Tso, now: float) -> float:
     return max(0.0, now - wall_clock_ms(tso) / 1000)
 
 
+def tso_now() -> Tso:
+    """Return the first TSO of the present millisecond."""
+    return time.time_ns() // 1_000_000 << 18
+
+
+def tso_moment(tso: Tso) -> dt.datetime:
+    """Return the wall-clock time of a TSO in UTC, to the millisecond."""
+    return dt.datetime.fromtimestamp(wall_clock_ms(tso) / 1000, dt.timezone.utc)
+
+
 def tso_time(tso: Tso) -> str:
     """Return the wall-clock time of a TSO as ISO text in UTC, to the millisecond."""
-    return iso_time(dt.datetime.fromtimestamp(wall_clock_ms(tso) / 1000, dt.timezone.utc))
+    return iso_time(tso_moment(tso))
 
 
 def last_tso(ms: int) -> Tso:

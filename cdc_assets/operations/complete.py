@@ -6,7 +6,6 @@ complete, or incomplete again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from cdc_assets.model.gaps import CompletePattern, is_complete, pattern_of
 from cdc_assets.model.progress import Gap
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.times import iso_now
+from cdc_assets.model.tso import tso_now
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.report.tables import incomplete_tables
 
@@ -67,7 +67,7 @@ def _decided(
     listing, before = pipeline.plan()
     decide(before.history)
     _, after = pipeline.plan(listing)
-    moment, text = time.time_ns() // 1_000_000 << 18, f"{what}, says {who}" if who else what
+    moment, text = tso_now(), f"{what}, says {who}" if who else what
     for life, table in after.history.lives.items():
         if before.history.lives[life].gaps != table.gaps:
             name = table.name or life.born_as

@@ -5,7 +5,6 @@ A decision is an event of the landing, kept for ever with who and when, and is j
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from cdc_assets.report.landings import DecisionText, UnreadText, describe_decisi
 
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
-    from cdc_assets.model.tso import Tso
+    from cdc_assets.model.tso import Tso, tso_now
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.settings.config import LakeSettings
 
@@ -107,6 +106,6 @@ def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
 
 def _journal(pipeline: Pipeline, partition: Partition, offset: int, action: str, what: str, who: str, run: str) -> None:
     place = TableId(str(partition), "")
-    moment, text = time.time_ns() // 1_000_000 << 18, f"{what}, says {who}" if who else what
+    moment, text = tso_now(), f"{what}, says {who}" if who else what
     name = pipeline.settings.name
     pipeline.ledger.record_ddl(name, Life(place, offset), moment, place, action, text, StepResult(), run)

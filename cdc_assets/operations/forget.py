@@ -40,7 +40,7 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
 from cdc_assets.operations.keep_out import keep_out
@@ -144,7 +144,7 @@ def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tup
             f"until it has ended; one that was killed is known as such {STALE_SECONDS // 60} minutes after that."
         )
     for one in tickets:
-        now, life = time.time_ns() // 1_000_000 << 18, parse_identity(one.life)
+        now, life = tso_now(), parse_identity(one.life)
         text = f"{counted(one.keys, 'key')} abandoned, of a run that began at {one.since}: rows of them may be left"
         pipeline.ledger.record_ddl(pipeline.settings.name, life, now, life.born_as, "forget", text, StepResult(), run)
         lake.end(one.token)
@@ -430,7 +430,7 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
 
 
 def _journal(pipeline: Pipeline, life: Life, report: ForgetReport, run: str) -> None:
-    now, copies = time.time_ns() // 1_000_000 << 18, sum(one.rows for one in report.removed)
+    now, copies = tso_now(), sum(one.rows for one in report.removed)
     text = f"{counted(report.keys, 'key')}, {counted(copies, 'copy', 'copies')} of their rows"
     text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
     pipeline.ledger.record_ddl(pipeline.settings.name, life, now, report.table, "forget", text, StepResult(), run)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.times import iso_now
-from cdc_assets.model.tso import FOREVER, Tso, tso_time
+from cdc_assets.model.tso import FOREVER, Tso, tso_now, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.named import is_called
@@ -141,7 +140,7 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     if not any(one.name == name for one in mine):
         known = ", ".join(by_name(mine)) or "none"
         raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {known}.')
-    changefeed, now = pipeline.settings.name, time.time_ns() // 1_000_000 << 18
+    changefeed, now = pipeline.settings.name, tso_now()
     parts = by_name(pipeline.lake.forgotten_keys())[name]
     for one in parts:
         pipeline.lake.remove_decision(one)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL, PARTITIONS
 from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
@@ -34,11 +36,7 @@ __all__ = [
 LOG = "log"
 """The kind."""
 
-CHANGE_TYPE, PLACE, COMMIT_TIME = "_change_type", "_cdc_place", "_cdc_commit_time"
-ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 LEAVES, ALL_LEAVE = ["DELETE", "UPDATE_BEFORE"], "TRUNCATE"
-OF_DDL = "DDL of version "
-"""What the places of changes begin with that a DDL made."""
 
 
 def in_order(rows: pa.Table) -> pa.Table:

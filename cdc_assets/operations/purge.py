@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -11,7 +10,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
+from cdc_assets.model.tso import Tso, tso_now, tso_time, wall_clock_ms
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.plan import open_exchanges
 
@@ -75,7 +74,7 @@ def purge(
 
 
 def _record(pipeline: Pipeline, one: PurgeResult, result: StepResult, run: str) -> None:
-    now, text = time.time_ns() // 1_000_000 << 18, f"dropped at {tso_time(one.dropped)}"
+    now, text = tso_now(), f"dropped at {tso_time(one.dropped)}"
     pipeline.ledger.record_ddl(pipeline.settings.name, one.life, now, one.name, "purge", text, result, run)
 
 

@@ -5,7 +5,6 @@ It speeds up and explains; only the lake says what is applied.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
+from cdc_assets.model.tso import tso_now
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
@@ -56,7 +56,7 @@ class Journal:
 
     def kept_out(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
         """Record that a window left out records of forgotten keys, and how many."""
-        text, moment = f"{counted(report.kept_out, 'record')} of forgotten keys", time.time_ns() // 1_000_000 << 18
+        text, moment = f"{counted(report.kept_out, 'record')} of forgotten keys", tso_now()
         name = step.names[-1][0] if step.names else step.life.born_as
         self.ledger.record_ddl(self.changefeed, step.life, moment, name, "kept out", text, result, run)
 

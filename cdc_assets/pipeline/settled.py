@@ -30,7 +30,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, SettledFiles, fingerprint
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.table_history import History
-from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.tso import Tso, tso_moment
 from cdc_assets.planning.plan import Plan
 from cdc_assets.sources import Source
 from cdc_assets.sources.unchanged import SettledTally
@@ -238,8 +238,7 @@ def _by_directory(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
 
 
 def _day_before(checkpoint: Tso) -> str:
-    moment = dt.datetime.fromtimestamp(wall_clock_ms(checkpoint) / 1000, dt.timezone.utc)
-    return (moment - _CLOSED_AFTER).date().isoformat()
+    return (tso_moment(checkpoint) - _CLOSED_AFTER).date().isoformat()
 
 
 def _is_closed(date: str, day: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timezone
 
 import pyarrow.compute as pc
 
@@ -12,7 +11,7 @@ from cdc_assets.formats import COMMIT_TS, Decoded
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
-from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.tso import Tso, tso_moment
 from cdc_assets.model.wording import counted, range_text
 from cdc_assets.preflight.conformance import live, warning
 from cdc_assets.preflight.files import missing_numbers
@@ -224,5 +223,4 @@ def _clock(heads: Iterable[tuple[DataFile, Decoded]], history: History, options:
 
 
 def _local_date(tso: Tso, zone: str) -> str:
-    moment = datetime.fromtimestamp(wall_clock_ms(tso) / 1000, timezone.utc)
-    return moment.astimezone(zone_of(zone)).strftime("%Y-%m-%d")
+    return tso_moment(tso).astimezone(zone_of(zone)).strftime("%Y-%m-%d")

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE, PLACE
 from cdc_assets.decoding.deliveries import counted, delivered
-from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, MOMENTS, PARTITIONS, OwnColumn
 from cdc_assets.decoding.split import TableKind
 from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op, position_column
 from cdc_assets.model.reports import Report
@@ -33,9 +33,6 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact
 
 __all__ = ["KIND"]
-
-CHANGE_TYPE, COMMIT_TIME = "_change_type", "_cdc_commit_time"
-ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 
 _META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, PLACE, UNCHANGED, MOVED)
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.own_columns import CHANGE_TYPE, COMMIT_TIME, OF_DDL, PARTITIONS
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.model.reports import AlikeKeys
@@ -77,12 +79,12 @@ def _of_ddl(target: CommitTarget, step: DdlStep, rows: MovedRows) -> DataFrame |
 def _own(step: DdlStep, word: str, partitions: Sequence[str] = ()) -> list[Column]:
     """Return the log's own columns for a change that a DDL makes."""
     values = {
-        "_change_type": sql.lit(word),
-        "_cdc_position": sql.lit(step.at),
+        CHANGE_TYPE: sql.lit(word),
+        POSITION: sql.lit(step.at),
         COMMIT_TS: sql.lit(step.at),
-        "_cdc_commit_time": sql.timestamp_millis(sql.lit(step.at >> 18)),
-        "_cdc_place": sql.lit(f"DDL of version {step.at}"),
-        "_cdc_partitions": sql.array(*map(sql.lit, partitions)) if partitions else sql.lit(None),
+        COMMIT_TIME: sql.timestamp_millis(sql.lit(step.at >> 18)),
+        PLACE: sql.lit(f"{OF_DDL}{step.at}"),
+        PARTITIONS: sql.array(*map(sql.lit, partitions)) if partitions else sql.lit(None),
     }
     return [
         values.get(column.name, sql.lit(None)).cast(column.spark).alias(column.name)
