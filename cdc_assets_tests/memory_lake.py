@@ -24,7 +24,7 @@ from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_rep
 from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS, tracked
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
-from cdc_assets.decoding.window import Window, decode_windows, read_window, reduced, rejects_table
+from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
@@ -176,7 +176,7 @@ class MemoryLake:
         return StepResult()
 
     def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-        return self._kept(step, read_window(step, reader, quarantine=quarantine))
+        return self._kept(step, reduced(step, decode_windows((step,), reader, quarantine=quarantine)))
 
     def stage_all(
         self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False

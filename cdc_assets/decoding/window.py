@@ -9,7 +9,6 @@ The same functions serve the lake's tasks, which give them a share of the files,
 
     decode_window   files -> one row per row image; decode_windows for several tables of one source table
     reduced         such windows -> one row per key, or counted rows
-    read_window     both, for what one task reads alone
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ __all__ = [
     "decode_windows",
     "look_beside",
     "merge_reports",
-    "read_window",
     "reduced",
     "rejected",
     "rejects_table",
@@ -94,27 +92,17 @@ class Window:
 # --- the river --------------------------------------------------------------------------------------------------------
 
 
-def read_window(
-    step: ApplyRows,
-    reader: SplitReader,
-    share: Iterable[int] | None = None,
-    quarantine: bool = False,
-) -> Window:
-    """Decode the step's files (or the `share` of them, by position) and reduce their changes of (lo, hi].
-
-    Rows that do not fit are in the report, and with `quarantine` in `rejects`; a file that cannot be trusted at all is
-    one reject. Raises TableHeld for changes that a table without key cannot take.
-    """
-    return reduced(step, [decode_window(step, reader, share, quarantine)])
-
-
 def decode_window(
     step: ApplyRows,
     reader: SplitReader,
     share: Iterable[int] | None = None,
     quarantine: bool = False,
 ) -> Window:
-    """Decode as `read_window` does, without the reduction: a row per row image, with FILE, and DELIVERY if needed."""
+    """Decode the step's files (or the `share` of them, by position): a row per row image of (lo, hi], with FILE.
+
+    Where there is no key they have DELIVERY, too. Rows that do not fit are in the report, and with `quarantine` in
+    `rejects`; a file that cannot be trusted at all is one reject.
+    """
     return decode_windows((step,), reader, share, quarantine)[0]
 
 

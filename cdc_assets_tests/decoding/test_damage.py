@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.decoding.window import Window, read_window, rejected
+from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import UniformReader, Wire
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
@@ -54,7 +54,7 @@ def window_of(files: dict[str, bytes], options: Wire, key: bool = True, quaranti
     step = ApplyRows(
         Life(TABLE, 1), 1, 1 << 62, found, {("shop/orders", 1): (TABLE, schema)}, schema, 1, ((TABLE, 0, 1 << 63),)
     )
-    return read_window(step, UniformReader(options, files.__getitem__), quarantine=quarantine)
+    return reduced(step, [decode_window(step, UniformReader(options, files.__getitem__), quarantine=quarantine)])
 
 
 @pytest.mark.parametrize("options", [PLAIN, JSON], ids=lambda options: options.format)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from cdc_assets.decoding.window import read_window
+from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage import modified_of
 from cdc_assets.ledger import Ledger
@@ -154,10 +154,10 @@ def test_the_newest_change_of_a_window_is_not_above_it() -> None:
     source = config.settings().open_source()
     planned = plan(source.listing(), {})
     step = next(step for step in planned.steps if isinstance(step, ApplyRows) and step.files)
-    every = read_window(step, source.reader).report.newest
+    every = decode_window(step, source.reader).report.newest
     assert every is not None
     half = dataclasses.replace(step, hi=every[0] - 1)
-    newest = read_window(half, source.reader).report.newest
+    newest = decode_window(half, source.reader).report.newest
     assert newest is None or newest[0] < every[0] <= step.hi
 
 
