@@ -46,11 +46,8 @@ __all__ = [
 @contextmanager
 def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
     """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; created if missing."""
-    ledger = Ledger(ledger_url(lake))
-    try:
+    with closing(Ledger(ledger_url(lake))) as ledger:
         yield ledger
-    finally:
-        ledger.close()
 
 
 def begun(lake: LakeSettings | None) -> LakeSettings | None:
@@ -68,11 +65,8 @@ def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
         return
     refuse_missing(lake)
     file = lake.local_directory / "ledger.db"
-    ledger = Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")
-    try:
+    with closing(Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")) as ledger:
         yield ledger
-    finally:
-        ledger.close()
 
 
 def refuse_missing(lake: LakeSettings) -> None:
@@ -93,11 +87,8 @@ def open_state(lake: LakeSettings, changefeed: str, namespace: str = "{schema}")
     """Open the lake's state of a changefeed, to read it without a JVM; its connections are closed with the block."""
     from cdc_assets.lake.state import LakeState
 
-    state = LakeState(lake, changefeed, namespace)
-    try:
+    with closing(LakeState(lake, changefeed, namespace)) as state:
         yield state
-    finally:
-        state.close()
 
 
 def ledger_url(lake: LakeSettings) -> str:
