@@ -38,6 +38,7 @@ from cdc_assets.formats.avro_records import (
     unframed,
 )
 from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.column_codes import shown_schema
 from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
@@ -54,7 +55,7 @@ from cdc_assets.formats.messages import (
     unpacked_array,
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
-from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import BINARY, CHARACTER, INTEGER
 
 __all__ = ["as_described", "classify", "decode", "sanitized", "schema_ids", "schemas", "whole"]
@@ -469,17 +470,11 @@ def _columns_of(record: RecordSchema) -> tuple[str, ...]:
 def table_schema(value: RecordSchema, key: RecordSchema | None) -> tuple[TableSchema, tuple[str, ...]]:
     """Return the table in a row's schema and its key's, and what is doubtful; raises ValueError."""
     names = _columns_of(key) if key is not None else ()
-    columns, doubts = [], []
-    for field in value.fields:
-        if field["name"] in EXTENSION:
-            continue
-        column, doubt = _column(str(field["name"]), field["type"], field["name"] in names)
-        columns.append(column)
-        doubts += [f'"{column.name}": {doubt}'] if doubt else []
-    index = (Index("", names, unique=True),) if names else ()
-    said = "names with other characters than letters, digits and underscores, defaults, collations, virtual columns, "
-    said += "partitions, and unique keys besides the handle key"
-    return TableSchema(tuple(columns), names, index), (*doubts, said)
+    fields = (field for field in value.fields if field["name"] not in EXTENSION)
+    columns = (_column(str(field["name"]), field["type"], field["name"] in names) for field in fields)
+    doubt = "names with other characters than letters, digits and underscores, defaults, collations, virtual columns, "
+    doubt += "partitions, and unique keys besides the handle key"
+    return shown_schema(columns, names, doubt)
 
 
 def _column(name: str, declared: Any, in_key: bool) -> tuple[Column, str]:

@@ -5,13 +5,13 @@ They have the kind of a column, and what the row's key is, but no length, precis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.types import families
 
-__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "TypedColumn", "fits", "guess", "infer", "type_name"]
+__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "TypedColumn", "fits", "guess", "infer", "shown_schema", "type_name"]
 
 BINARY, HANDLE_KEY, GENERATED, PRIMARY, UNIQUE, MULTIPLE, NULLABLE, UNSIGNED = (1 << place for place in range(8))
 
@@ -72,23 +72,26 @@ class TypedColumn:
 
 def infer(columns: Sequence[TypedColumn], in_table_order: bool) -> tuple[TableSchema, tuple[str, ...]] | None:
     """Return the schema from a row's types, and what of it is approximate; None for a type that TiDB lacks."""
-    found, doubts = [], []
-    for one in columns:
-        name = type_name(one.code, one.flags)
-        if name is None:
-            return None
-        column, doubt = _column(one, name)
-        found.append(column)
-        doubts += [f'"{one.name}": {doubt}'] if doubt else []
-    if not in_table_order:
-        doubts.append("the order of the columns, which are by name in the rows")
+    names = [type_name(one.code, one.flags) for one in columns]
+    if None in names:
+        return None
     handle = tuple(one.name for one in columns if one.flags & HANDLE_KEY)
     primary = any(one.flags & HANDLE_KEY and one.flags & PRIMARY for one in columns)
-    if len(handle) > 1:
-        doubts.append("the order of the key's columns")
-    index = (Index("PRIMARY" if primary else "", handle, unique=True, primary=primary),) if handle else ()
+    doubts = [] if in_table_order else ["the order of the columns, which are by name in the rows"]
+    doubts += ["the order of the key's columns"] if len(handle) > 1 else []
     doubts.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
-    return TableSchema(tuple(found), handle, index), tuple(doubts)
+    found = (_column(one, name or "") for one, name in zip(columns, names, strict=True))
+    return shown_schema(found, handle, *doubts, primary=primary)
+
+
+def shown_schema(
+    columns: Iterable[tuple[Column, str]], key: tuple[str, ...], *doubts: str, primary: bool = False
+) -> tuple[TableSchema, tuple[str, ...]]:
+    """Return the schema of columns that rows show, each with what is doubtful of it, "" for nothing, and all doubts."""
+    found = list(columns)
+    own = (f'"{column.name}": {doubt}' for column, doubt in found if doubt)
+    index = (Index("PRIMARY" if primary else "", key, unique=True, primary=primary),) if key else ()
+    return TableSchema(tuple(column for column, _ in found), key, index), (*own, *doubts)
 
 
 def _column(one: TypedColumn, name: str) -> tuple[Column, str]:

@@ -182,25 +182,19 @@ class SchemaEvent:
 def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
     """Return lines as a batch."""
     held = list(lines)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([one.message for one in held], pa.int32()),
-            pa.array([one.kind.value for one in held], pa.string()),
-            pa.array([one.table and one.table.schema for one in held], pa.string()),
-            pa.array([None if one.table is None else one.table.table for one in held], pa.string()),
-            pa.array([one.ordinals for one in held], pa.list_(pa.int32())),
-            pa.array([one.commit_ts for one in held], pa.int64()),
-            pa.array([one.commit_ts for one in held], pa.int64()),
-            pa.array([one.query for one in held], pa.string()),
-            pa.array([one.type for one in held], pa.int32()),
-            pa.array([one.claim for one in held], pa.string()),
-            *(
-                pa.array([getattr(one, name) for one in held], pa.string())
-                for name in ("reason", "source", "source_position", "shape", "read_at", "phase")
-            ),
-        ],
-        schema=CLASSIFIED,
-    )
+    own = {
+        "kind": [one.kind.value for one in held],
+        "schema": [None if one.table is None else one.table.schema for one in held],
+        "table": [None if one.table is None else one.table.table for one in held],
+        "last_commit_ts": [one.commit_ts for one in held],
+    }
+    columns = {name: own.get(name) or [getattr(one, name) for one in held] for name in CLASSIFIED.names}
+    return pa.RecordBatch.from_pydict(columns, CLASSIFIED)
+
+
+def _columns(count: int, **known: pa.Array | pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
+    """Return the columns of so many lines of CLASSIFIED, null where they are not given."""
+    return [known[one.name].cast(one.type) if one.name in known else pa.nulls(count, one.type) for one in CLASSIFIED]
 
 
 def why_refused(reason: str) -> str:
@@ -249,21 +243,19 @@ def classified_rows(
     if runs.any():
         made = made.sort_by("run")
     count = made.num_rows
-    columns = {
-        "message": made.column("message"),
-        "kind": pa.repeat(Kind.ROW.value, count),
-        "schema": made.column("schema"),
-        "table": made.column("table"),
-        "ordinals": made.column("ordinals_list"),
-        "commit_ts": made.column("ts_min"),
-        "last_commit_ts": made.column("ts_max"),
-        "type": pa.nulls(count, pa.int32()),
-        "claim": made.column("claim_first"),
-        "source_position": made.column("at_first"),
-        **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape", "read_at", "phase")},
-    }
-    found = pa.table([columns[field.name].cast(field.type) for field in CLASSIFIED], schema=CLASSIFIED)
-    return in_order(found.combine_chunks().to_batches())
+    columns = _columns(
+        count,
+        message=made.column("message"),
+        kind=pa.repeat(Kind.ROW.value, count),
+        schema=made.column("schema"),
+        table=made.column("table"),
+        ordinals=made.column("ordinals_list"),
+        commit_ts=made.column("ts_min"),
+        last_commit_ts=made.column("ts_max"),
+        claim=made.column("claim_first"),
+        source_position=made.column("at_first"),
+    )
+    return in_order(pa.table(columns, schema=CLASSIFIED).combine_chunks().to_batches())
 
 
 def _runs(messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: Rows) -> Rows:
@@ -285,20 +277,18 @@ def one_row_messages(
 ) -> pa.RecordBatch:
     """Return the lines of messages that hold one row event each; `more` are other columns of CLASSIFIED."""
     count = len(messages)
-    columns = {
-        "message": pa.array(messages, pa.int32()),
-        "kind": pa.repeat(Kind.ROW.value, count),
-        "schema": schemas,
-        "table": tables,
-        "ordinals": pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32), pa.array(np.zeros(count, np.int32))),
-        "commit_ts": commit_ts,
-        "last_commit_ts": commit_ts,
+    columns = _columns(
+        count,
+        message=pa.array(messages, pa.int32()),
+        kind=pa.repeat(Kind.ROW.value, count),
+        schema=schemas,
+        table=tables,
+        ordinals=pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32), pa.array(np.zeros(count, np.int32))),
+        commit_ts=commit_ts,
+        last_commit_ts=commit_ts,
         **more,
-    }
-    arrays = [
-        columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in CLASSIFIED
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=CLASSIFIED)
+    )
+    return pa.RecordBatch.from_arrays(columns, schema=CLASSIFIED)
 
 
 def position_texts(*parts: pa.Array) -> pa.Array:

@@ -21,7 +21,7 @@ from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json.ends import read_damaged, read_ends
 from cdc_assets.formats.canal_json.file_records import KINDS
-from cdc_assets.formats.column_codes import guess
+from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members
 from cdc_assets.formats.messages import (
@@ -43,7 +43,7 @@ from cdc_assets.formats.messages import (
     why_refused,
 )
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
-from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import MEMBERS
 
 __all__ = ["classify", "decode", "schemas"]
@@ -213,13 +213,9 @@ def _inferred(
     data: Mapping[str, Any], types: Mapping[str, str], key: Iterable[str]
 ) -> tuple[TableSchema, tuple[str, ...]]:
     primary = tuple(str(name) for name in key)
-    columns, doubts = [], []
-    for column, doubt in (_column(name, types[name], data[name], name in primary) for name in data):
-        columns.append(column)
-        doubts += [f'"{column.name}": {doubt}'] if doubt else []
-    doubts.append("which columns may be null, lengths, defaults, collations, virtual columns, partitions, unique keys")
-    index = (Index("PRIMARY", primary, unique=True, primary=True),) if primary else ()
-    return TableSchema(tuple(columns), primary, index), tuple(doubts)
+    columns = (_column(name, types[name], data[name], name in primary) for name in data)
+    doubt = "which columns may be null, lengths, defaults, collations, virtual columns, partitions, unique keys"
+    return shown_schema(columns, primary, doubt, primary=True)
 
 
 def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Column, str]:

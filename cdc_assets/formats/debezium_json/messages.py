@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.changes import Faults, Images, RowSides, changes_of, row_images
-from cdc_assets.formats.column_codes import guess
+from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
@@ -40,7 +40,7 @@ from cdc_assets.formats.messages import (
 )
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of
-from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
 
@@ -187,14 +187,9 @@ def _described_by(block: str | bytes, key: bytes | None) -> tuple[TableSchema, t
     envelope = json_value(block)["fields"]
     fields = next(one["fields"] for one in envelope if one["field"] in ("after", "before"))
     names = tuple(str(name) for name in json_value(key)["payload"]) if key is not None else ()
-    columns, doubts = [], []
-    for field in fields:
-        column, doubt = _column(field, str(field["field"]) in names)
-        columns.append(column)
-        doubts += [f'"{column.name}": {doubt}'] if doubt else []
-    index = (Index("", names, unique=True),) if names else ()
-    doubts.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
-    return TableSchema(tuple(columns), names, index), tuple(doubts)
+    columns = (_column(field, str(field["field"]) in names) for field in fields)
+    doubt = "lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key"
+    return shown_schema(columns, names, doubt)
 
 
 def _column(field: Mapping[str, Any], in_key: bool) -> tuple[Column, str]:
