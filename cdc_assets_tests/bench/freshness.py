@@ -353,7 +353,13 @@ def _until(commits: Commits, checkpoint: Tso, tables: int, place: Path) -> None:
         commits.look()
         time.sleep(_LOOK_SECONDS)
         behind = f"{len(commits.seen)} of {tables} tables have rows, applied through {commits.through()}"
-        assert time.time() < end, f"{behind}, expected {checkpoint}; see {place}"
+        assert time.time() < end, f"{behind}, expected {checkpoint}; see {place}\n{_last_lines(place)}"
+
+
+def _last_lines(place: Path) -> str:
+    """Return what the processes of a site logged last: its directory may be a temporary one."""
+    logs = sorted(place.glob("site/*.log"))
+    return "\n".join(line for log in logs for line in (log.name, *log.read_text(errors="replace").splitlines()[-20:]))
 
 
 def _runs(home: Path, since: float) -> int:
