@@ -15,12 +15,13 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import tso_now
 from cdc_assets.operations.opening import read_ledger
 from cdc_assets.report.landings import DecisionText, UnreadText, describe_decisions, describe_unread
 
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
-    from cdc_assets.model.tso import Tso, tso_now
+    from cdc_assets.model.tso import Tso
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.settings.config import LakeSettings
 
