@@ -11,6 +11,11 @@
 All messages of a batch are read together, step by step. A message that breaks a rule is marked with the first one and
 is passed over from there on; every count is compared with the bytes that it would need before anything is made of it.
 
+These are no `Records`: a message is not one record but rows of several tables, whose columns have numbers of types and
+places of bytes in place of members and texts. What a row speaks of stands in the headers, apart from all columns; a
+value is a varint, a double or bytes, and becomes a column of Arrow without a text between; and whether a FLOAT is whole
+is seen only in the bytes that the message has behind it, of whatever row and table they are.
+
 A varint ends at its first byte below 0x80. So all the ends of a buffer are known by one comparison, and any number of
 varints that follow each other are found without walking over them.
 """
