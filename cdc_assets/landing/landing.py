@@ -197,7 +197,7 @@ class Landing:
         begun, log, ends = self.landed(), self.log(), self.ends()
         logs = self._known_logs(log, begun, ends)
         reader = RangeReader(
-            log, self.store, self._spool, self._batch(begun), lambda: self._batch(self.landed()), self._commit,
+            log, self.store, self._spool, self._batch(begun), self._begin, self._commit,
             self._commit_bytes, self.executors,
         )  # fmt: skip
         reader.read(ranges_to_read(begun, ends), ends)
@@ -354,6 +354,9 @@ class Landing:
         """Return whether marks alone are landed by now: at once while nothing is proven, else every so often."""
         begins = not (begun.proven if self.log().proves_ends else begun.next)
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
+
+    def _begin(self) -> LandingBatch:
+        return self._batch(self.landed())
 
     def _batch(self, before: Landed) -> LandingBatch:
         return LandingBatch(PartitionReader(before, self.options, proves_ends=self.log().proves_ends, **self._more))
