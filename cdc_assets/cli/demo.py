@@ -42,7 +42,7 @@ changefeeds:
     tz: UTC
     sensor_running: true
     sensor_interval_seconds: 2
-    run_keep_alive_seconds: 20  # the run that loads the first checkpoint goes on with the next two
+    run_idle_seconds: 10  # the run that loads the first checkpoint goes on with the next two
     owners: ["team:bank"]
 """
 _IN_FILES = """\

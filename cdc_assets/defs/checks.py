@@ -292,7 +292,7 @@ def table_results(
         yield arithmetic_result(key, accounts.get(str(table.life), ()))
         yield initial_rows_result(key, table)
         target = source.changefeed.lag_target_of(table.name)
-        yield keeps_up_result(key, forecast(points.get(str(table.life), ()), now, target))
+        yield keeps_up_result(key, forecast(points.get(str(table.life), ()), planned.checkpoint, now, target))
         if verify.source is not None:
             yield equality_result(key, comparisons.get(table.name), table.through, verify.stale_days)
         if keeps_states(table.life.kind) and table.life in pipeline.lake.applied():

@@ -170,7 +170,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 "" if table.life in gaps else table.complete_by,
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
-                None if table.state is not State.APPLIED else forecast(table.points, time.time()),
+                None if table.state is not State.APPLIED else forecast(table.points, table.checkpoint, time.time()),
                 unfinished.get(str(table.name), ""),
                 tuple(dict.fromkeys(one.text for one in forgotten if one.is_of(table.life, table.name))),
             )

@@ -13,6 +13,8 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 
 NOW = 1_750_000_000.0
+LIVE = int(NOW * 1000) << 18
+"""The checkpoint of a feed that does not stand still."""
 
 
 def points(rates: list[float], lag: float, every: float = 100.0) -> list[Point]:
@@ -25,32 +27,45 @@ def points(rates: list[float], lag: float, every: float = 100.0) -> list[Point]:
 
 
 def test_a_table_that_applies_three_seconds_a_second_halves_its_lag_in_time() -> None:
-    found = forecast(points([3.0, 3.0, 3.0], lag=4200), NOW)
+    found = forecast(points([3.0, 3.0, 3.0], lag=4200), LIVE, NOW)
     assert found.pace == Pace.CATCHING_UP
     assert (found.seconds, found.soonest, found.latest) == (2000.0, 2000.0, 2000.0)
 
 
 def test_the_spread_of_the_rates_is_that_of_the_forecast() -> None:
-    found = forecast(points([0.5, 2.0, 5.0], lag=1200), NOW, target_seconds=200)
+    found = forecast(points([0.5, 2.0, 5.0], lag=1200), LIVE, NOW, target_seconds=200)
     assert (found.seconds, found.soonest, found.latest) == (1000.0, 250.0, None)
     assert "about 16.7 min (at the soonest in 4.2 min, never at its slowest)" in found.sentence
 
 
 def test_a_table_whose_runs_apply_less_than_comes_falls_behind() -> None:
-    found = forecast(points([0.4, 0.5, 0.6], lag=9000), NOW)
+    found = forecast(points([0.4, 0.5, 0.6], lag=9000), LIVE, NOW)
     assert (found.pace, found.rate, found.seconds) == (Pace.FALLING_BEHIND, 0.5, None)
     assert found.sentence.startswith("falls behind: each second it applies 0.50 s of changes (0.40 to 0.60)")
 
 
 def test_a_table_that_is_behind_by_what_comes_between_two_runs_is_up_to_date() -> None:
-    assert forecast(points([1.0, 1.0, 1.0], lag=150), NOW).pace == Pace.UP_TO_DATE
-    assert forecast(points([1.0, 1.0, 1.0], lag=5000), NOW).pace == Pace.KEEPING
+    assert forecast(points([1.0, 1.0, 1.0], lag=150), LIVE, NOW).pace == Pace.UP_TO_DATE
+    assert forecast(points([1.0, 1.0, 1.0], lag=5000), LIVE, NOW).pace == Pace.KEEPING
 
 
 def test_nothing_is_said_by_two_runs_or_by_runs_of_long_ago() -> None:
-    assert forecast(points([3.0], lag=9000), NOW).pace == Pace.UNKNOWN
-    assert forecast(points([3.0, 3.0], lag=9000), NOW + 30 * 86400).pace == Pace.UNKNOWN
-    assert forecast([], NOW).pace == Pace.UNKNOWN
+    assert forecast(points([3.0], lag=9000), LIVE, NOW).pace == Pace.UNKNOWN
+    assert forecast(points([3.0, 3.0], lag=9000), LIVE, NOW + 30 * 86400).pace == Pace.UNKNOWN
+    assert forecast([], LIVE, NOW).pace == Pace.UNKNOWN
+
+
+def test_a_table_at_the_checkpoint_of_a_feed_that_lags_or_stands_still_is_up_to_date() -> None:
+    recorded = points([900.0, 0.5, 2.0], lag=234 * 86400, every=20)
+    checkpoint = recorded[-1][1]
+    assert forecast(recorded, checkpoint, NOW).pace == Pace.UP_TO_DATE
+    assert forecast(recorded, checkpoint, NOW).sentence == ""
+    assert forecast(recorded, checkpoint + 1, NOW).pace == Pace.CATCHING_UP
+
+
+def test_runs_of_which_each_is_longer_than_the_target_fall_behind_at_the_checkpoint_too() -> None:
+    behind = points([0.5, 0.5, 0.5], lag=7200, every=3600)
+    assert forecast(behind, behind[-1][1], NOW, target_seconds=300).pace == Pace.FALLING_BEHIND
 
 
 def after_a_pause(rates: list[float], lag: float, pause: float) -> list[Point]:
@@ -62,21 +77,21 @@ def after_a_pause(rates: list[float], lag: float, pause: float) -> list[Point]:
 
 
 def test_runs_from_before_a_pause_say_nothing_of_the_rate() -> None:
-    found = forecast(after_a_pause([20.0, 20.0, 20.0], 9500, pause=36_000), NOW)
+    found = forecast(after_a_pause([20.0, 20.0, 20.0], 9500, pause=36_000), LIVE, NOW)
     assert (found.pace, found.rate, found.slowest) == (Pace.CATCHING_UP, 20.0, 20.0)
-    assert forecast(after_a_pause([20.0], 9500, pause=36_000), NOW).pace == Pace.UNKNOWN
-    assert forecast(after_a_pause([1.0], 5, pause=36_000), NOW).pace == Pace.UP_TO_DATE
+    assert forecast(after_a_pause([20.0], 9500, pause=36_000), LIVE, NOW).pace == Pace.UNKNOWN
+    assert forecast(after_a_pause([1.0], 5, pause=36_000), LIVE, NOW).pace == Pace.UP_TO_DATE
 
 
 def test_runs_with_news_at_odd_times_are_no_pauses() -> None:
     ends = [NOW - seconds for seconds in (4000, 3400, 3300, 2500, 2450, 1200, 700, 0)]
-    found = forecast([(end, int((end - 9000) * 1000) << 18) for end in ends], NOW, target_seconds=60)
+    found = forecast([(end, int((end - 9000) * 1000) << 18) for end in ends], LIVE, NOW, target_seconds=60)
     assert (found.pace, found.lag_seconds) == (Pace.KEEPING, 9000)
 
 
 @given(st.lists(st.floats(0.01, 20), min_size=2, max_size=11), st.floats(0, 1e6))
 def test_the_latest_is_never_before_the_soonest(rates: list[float], lag: float) -> None:
-    found = forecast(points(rates, lag), NOW)
+    found = forecast(points(rates, lag), LIVE, NOW)
     if found.seconds is not None:
         assert found.soonest is not None
         assert found.soonest <= found.seconds
