@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.split import key_ranges, of_keys
+from cdc_assets.decoding.split import key_ranges, of_keys, with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
@@ -323,11 +323,23 @@ class _KeyConversion:
 
     def row_of(self, found: Sequence[_Found]) -> list[_Found]:
         """Return the images of the row that became this one: that stood then, or else had this very key."""
-        keys = [tuple(image.key.to_pylist()[0].values()) for _, image in found]
+        (exact,) = self._compared(self.key)
+        keys = self._compared(*(image.key for _, image in found))
         stands = {key: image.enters for key, (_, image) in zip(keys, found, strict=True)}
-        (exact,) = self.key.to_pylist()
-        chosen = {key for key, enters in stands.items() if enters} or {tuple(exact.values())}
+        chosen = {key for key, enters in stands.items() if enters} or {exact}
         return [one for key, one in zip(keys, found, strict=True) if key in chosen]
+
+    def _compared(self, *keys: pa.Table) -> list[tuple[Any, ...]]:
+        """Return keys in the form in which they compared before the DDL."""
+        if not keys:
+            return []
+        retyped = [one for one in self.event.changes if isinstance(one, RetypeColumn)]
+        old = {one.new.name: replace(mine, name=one.new.name) for one in retyped if (mine := one.old.in_lake)}
+        after = self.event.after.in_lake
+        before = replace(after, columns=tuple(old.get(one.name, one) for one in after.columns))
+        named = [key.rename_columns(self.key.column_names) for key in keys]
+        frame, by = with_key(pa.concat_tables(named, promote_options="permissive"), before, ())
+        return frame.select(by).rows()
 
 
 def _new_name(change: RenameColumn | RetypeColumn) -> str:

@@ -24,11 +24,16 @@ class Shop:
     """A little feed that is applied to a lake in memory."""
 
     def __init__(
-        self, directory: Path, protocol: str = "csv", key: Mapping[str, str] | None = None, **more: Any
+        self,
+        directory: Path,
+        protocol: str = "csv",
+        key: Mapping[str, str] | None = None,
+        text: str = "`id` INT PRIMARY KEY",
+        **more: Any,
     ) -> None:
         self.feed = LittleFeed(directory, protocol)
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
-        self.feed.ddl("shop.t", FIRST, "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", 3, key=key)
+        self.feed.ddl("shop.t", FIRST, f"CREATE TABLE `t` ({text},`v` VARCHAR(40))", 3, key=key)
         self.more = more
 
     def pipeline(self) -> Pipeline:
@@ -180,6 +185,17 @@ def test_changes_of_a_key_that_ddl_made_another_value_are_told(
         found = shop.explain(values[-1], until=until)
         assert [(one.position - FIRST, one.changed["v"]) for one in found.changes] == expected[:count]
         assert found.gone == ()
+
+
+def test_a_key_that_was_deleted_in_another_case_before_a_ddl_made_another_value_of_it_was_gone(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, key=key_of("VARCHAR", 20, 0), text="`id` VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY")
+    rows = [("I", 1, "AB", "x"), ("D", 2, "ab", "x"), ("I", 3, "Ab", "y")]
+    shop.feed.rows("shop.t", FIRST, [(op, FIRST + at, f'"{key}"', v) for op, at, key, v in rows])
+    shop.feed.ddl("shop.t", FIRST + 10, "ALTER TABLE `t` MODIFY COLUMN `id` CHAR(5) COLLATE utf8mb4_general_ci", 12,
+                  key=key_of("CHAR", 5, 0))  # fmt: skip
+    shop.apply(FIRST + 19)
+    found = shop.explain("aB").changes
+    assert [(one.position - FIRST, one.kind) for one in found] == [(1, "insert"), (2, "delete"), (3, "insert")]
 
 
 class CountedReads:
