@@ -19,6 +19,7 @@ dump ────────────────▶     (what was in the ta
     forgetting        the job that forgets rows, by keys that no event has
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
+    interrupts        signals that end a run, also where the exception for one is lost
     landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them
     keys              the partition keys that Dagster knows of a changefeed, and those that a plan adds to them
     maintenance       the job that keeps the lake's files in order, and its schedule

@@ -22,6 +22,7 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.assets import failure
 from cdc_assets.defs.catch_up_config import CatchUpConfig, op_of
 from cdc_assets.defs.events import TOGETHER_SECONDS, RunEvents
+from cdc_assets.defs.interrupts import Interrupts
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.resources import ConfiguredFeed
@@ -67,14 +68,14 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
         rounds = _Rounds(context, source)
+        rounds.interrupts.listen()
         with source.pipeline(s3, pyspark, rounds.watch) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)
             events = RunEvents(context, source, pipeline)
             pipeline.after = events.after
-            if config.keep_alive:
-                pipeline.gives_way = rounds.give_way
+            pipeline.gives_way = rounds.give_way if config.keep_alive else rounds.is_interrupted
             try:
                 for outcome in _outcomes(context, config, pipeline, events, rounds):
                     yield from events.finish(outcome)
@@ -110,6 +111,7 @@ def _outcomes(
         return [step for step in plan.steps if step.life in lives]
 
     while True:
+        rounds.interrupts.listen()
         rounds.begin()
         events.begin()
         try:
@@ -130,6 +132,7 @@ def _outcomes(
         rounds.log_landing(pipeline, TOGETHER_SECONDS)
         rounds.end(outcome, _chosen(outcome.plan, config)[1])
         yield outcome
+        rounds.interrupts.raise_lost()
         if config.keep_alive:
             with suppress(Retryable):  # due again after the next round
                 expire_snapshots(pipeline, outcome.plan, int(time.time() * 1000))
@@ -143,6 +146,7 @@ class _Rounds:
 
     def __init__(self, context: dg.OpExecutionContext, source: ConfiguredFeed) -> None:
         self.stopped: dict[Life, TableOutcome] = {}
+        self.interrupts = Interrupts()
         self._context = context
         self._source = source
         self._settings = source.changefeed
@@ -233,6 +237,7 @@ class _Rounds:
 
     def _why_over(self) -> str:
         """Return why the run is to end, "" if it is to live on."""
+        self.interrupts.raise_lost()
         now = time.monotonic()
         if any(not isinstance(table.error, Retryable) for table in self.stopped.values()):
             return "a table stopped"
@@ -244,6 +249,10 @@ class _Rounds:
             return "the settings changed"
         return "other runs wait in the queue" if self._queued() else ""
 
+    def is_interrupted(self) -> bool:
+        """Return whether a signal came that is to end the run."""
+        return self.interrupts.came
+
     def give_way(self) -> bool:
         """Return whether a run waits that no sensor requested; the queue is looked at once a second at most.
 
@@ -251,6 +260,8 @@ class _Rounds:
         that gives way gets a tag: the sensor requests what it leaves without a rest.
         """
         now = time.monotonic()
+        if self.is_interrupted():
+            return True
         if now < self._queue_seen + 1:
             return False
         self._queue_seen = now

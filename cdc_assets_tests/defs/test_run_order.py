@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -361,6 +363,34 @@ def test_a_run_that_waits_and_that_no_sensor_requested_is_given_way_to_between_t
     assert rounds.give_way()
     assert GAVE_WAY_TAG in tags_of(instance, run.run_id)
     assert not rounds.give_way(), "the queue is looked at once a second"
+
+
+class EndsTheRun:
+    """An object in whose deletion the signal comes: Python ignores what a handler raises there."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+def test_a_run_that_is_interrupted_where_the_exception_is_lost_ends_after_its_window_all_the_same(
+    keep_alive: bool, tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, instance, run_keep_alive_seconds=10)
+    place.three_versions()
+    logged: list[Step] = []
+
+    def lose(self: _Rounds, step: Step, *where: object) -> None:
+        if isinstance(step, ApplyRows) and not logged:
+            logged.append(step)
+            EndsTheRun()
+
+    monkeypatch.setattr(_Rounds, "watch", lose)
+    run = place.catch_up(keep_alive=keep_alive)
+    (failed,) = [event for event in run.all_events if event.is_step_failure]
+    assert DagsterExecutionInterruptedError.__name__ in str(failed.step_failure_data.error)
+    assert logged, "no window began"
+    assert place.values() == {1: "a"}
 
 
 def test_a_run_is_not_kept_alive_while_others_wait(
