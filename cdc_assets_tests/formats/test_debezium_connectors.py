@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.debezium_json.connectors import classify
+from cdc_assets.formats.debezium_json.connectors import classify, schemas
 from cdc_assets_tests.topics import messages_of
 
 OPTIONS = MessageOptions(protocol="debezium-json")
@@ -105,6 +105,20 @@ def test_a_message_whose_schema_is_none_is_bad_whatever_it_speaks_of(payload: An
     found = said({"schema": {"fields": [{"type": "struct", "field": "after"}]}, "payload": payload})
     assert found["kind"] == "bad"
     assert found["reason"] == "it is not a message of a Debezium connector: its schema is none: it lacks 'fields'"
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"scale": "two"}, {"scale": {}}, {"__debezium.source.column.type": {}}, "2"]
+)
+def test_a_message_whose_schema_tells_no_columns_is_bad_and_stops_no_other(parameters: Any) -> None:
+    field = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "field": "id", "parameters": parameters}
+    block = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": [field]}]}
+    torn, sound = {"schema": block, "payload": row("c", after={"id": "AQ=="})}, row("c", after={"id": 1})
+    messages = messages_of([(b'{"id":1}', json.dumps(value).encode()) for value in (torn, sound)])
+    bad, fine = classify(messages, OPTIONS).to_pylist()
+    assert (bad["kind"], fine["kind"]) == ("bad", "row")
+    assert bad["reason"].startswith("it is not a message of a Debezium connector: its schema is none: ")
+    assert [event.message for event in schemas(messages, OPTIONS)] == [1]
 
 
 def in_order(connector: str, *places: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cdc_assets.formats.debezium_json.columns import ConnectorSettings, columns_of
 from cdc_assets.formats.json_records import json_records, json_value, print_json
 from cdc_assets.formats.records import Marks, Path, RecordColumn, Records, explained
 from cdc_assets.formats.values.connect import Field
@@ -105,6 +106,7 @@ def _block(text: str | bytes | None) -> SchemaBlock:
     for one in held.get("fields") or () if isinstance(held, dict) else ():
         if one.get("field") in ("after", "before") and one.get("type") == "struct":
             columns = {str(column["field"]): _field(column) for column in one["fields"]}
+            columns_of(columns, ConnectorSettings())  # raises where parameters are none of their type
             what = [(name, one.meaning, sorted(one.parameters.items())) for name, one in columns.items()]
             return SchemaBlock(columns, hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest())
     return SchemaBlock()
