@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +28,7 @@ from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
+from cdc_assets.landing.landing import Executors
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.gaps import CompletePattern
@@ -82,6 +83,18 @@ class _Table:
     """When the source had which column."""
 
 
+class Driver:
+    """Reads everything itself."""
+
+    cores = 1
+
+    def worth(self, size: int) -> bool:
+        return False
+
+    def run(self, count: int, work: Callable[[int], Any]) -> list[Any]:
+        return [work(number) for number in range(count)]
+
+
 class MemoryLake:
     """Same verbs as the real lake. `tables` is open to look into."""
 
@@ -97,6 +110,7 @@ class MemoryLake:
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
         self.pins: list[tuple[Life, int]] = []
+        self.tasks: Executors = Driver()
         self.shared = 0  # how often several tables read a window at once
 
     def applied(self) -> Mapping[Life, AppliedState]:
@@ -359,6 +373,9 @@ class MemoryLake:
         self.pins.append((life, snapshot_id))
         yield
         self.pins.remove((life, snapshot_id))
+
+    def executors(self, what: str) -> Executors:
+        return self.tasks
 
     def scan(self, life: Life, snapshot_id: int | None = None) -> MemoryScan:
         table = self.tables[life]

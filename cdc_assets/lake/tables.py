@@ -72,10 +72,9 @@ class Lake:
         self.state = LakeState(settings, changefeed, namespace)
         self.workbench = Workbench(settings, changefeed, self.state, spark, decode)
 
-    @property
-    def executors(self) -> SparkExecutors:
-        """Spark's executors, for what is landed of the changefeed."""
-        return SparkExecutors(self.workbench.engine, f"the landing of {self.changefeed}")
+    def executors(self, what: str) -> SparkExecutors:
+        """Return Spark's executors, for work that is called `what` in errors."""
+        return SparkExecutors(self.workbench.engine, what)
 
     # --- reading ---
 

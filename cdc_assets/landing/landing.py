@@ -44,7 +44,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["Advanced", "Landing", "News", "landed_in"]
+__all__ = ["Advanced", "Executors", "Landing", "News", "landed_in"]
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,9 @@
 """Two sides of a table, each read in pieces -> the rows that are not the same. Knows no lake, no source, no clock.
 
-    Digests.add()      a digest for every part of the key: how many rows, and a sum of 128 bits over them
-    Comparison.run()   both sides once; then the parts that differ once more, until rows are named
+    Comparison.digest()   a piece -> a digest for every part of the key: how many rows, and a sum of 128 bits over them
+    Comparison.run()      both sides once; then the parts that differ once more, until rows are named
+
+Where there are executors, they digest the pieces of a large table: the same function, and the driver adds up.
 
 A part is a range of the first key column with a share of the keys by their hash, so both sides are divided alike
 whatever the order in which they are read: a server's collation need not be known. A piece notes which ranges it has,
@@ -15,10 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from threading import Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +30,15 @@ import pyarrow as pa
 
 from cdc_assets.model.comparison import RowDifference, ValueDifference
 
+if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Executors
+
 __all__ = [
+    "BlockFacts",
     "ComparedRows",
     "Comparison",
     "Digests",
+    "PieceReader",
     "Row",
     "RowPieces",
     "SourceChanged",
@@ -41,10 +49,14 @@ __all__ = [
     "rows_of",
 ]
 
+_T = TypeVar("_T")
+
 _PARTS = 1 << 16
 _RANGES = 1 << 10
 _ROWS_AT_ONCE = 200_000
 """As many rows of differing parts are held in memory, of both sides."""
+_ROUNDS = 8
+"""Executors are given the pieces of a side in about so many jobs."""
 _SEEDS = (0x5CD1, 0xA55E7)
 _KEY_SEED = 0x3E11
 
@@ -53,6 +65,22 @@ Numbers = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Frame = pl.DataFrame
 Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What is noted of a block that was read: how many rows, how many of these are not compared, rules by column."""
+
+    rows: int
+    kept_out: int = 0
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+class PieceReader(Protocol):
+    """Reads pieces of a side, wherever a task runs: picklable."""
+
+    def read(self, piece: Any) -> Iterator[tuple[pa.Table, BlockFacts]]:
+        """Yield the rows of a piece block by block, with the same columns and types on both sides."""
 
 
 class RowPieces(Protocol):
@@ -65,8 +93,11 @@ class RowPieces(Protocol):
     def pieces(self) -> Sequence[Any]:
         """Return all pieces."""
 
-    def read(self, piece: Any) -> Iterator[pa.Table]:
-        """Yield the rows of a piece, with the same columns and types on both sides."""
+    def reader(self, count: int) -> PieceReader:
+        """Return what reads them, one of so many that do so at once in processes of their own."""
+
+    def note(self, piece: int | None, facts: BlockFacts) -> None:
+        """Take what is noted of a block of a piece, by its number; None for one that is read again."""
 
 
 class SourceChanged(Exception):
@@ -98,7 +129,7 @@ class Digests:
     """Rows by part of the key: how many there are, and two sums of 64 bits over their hashes.
 
     `borders` cut the first column of the `key`, whose columns are numbered. `touched` are the ranges of which a piece
-    has rows.
+    that was joined has rows.
     """
 
     key: tuple[str, ...]
@@ -108,18 +139,21 @@ class Digests:
         default_factory=lambda: (np.zeros(_PARTS, np.uint64), np.zeros(_PARTS, np.uint64))
     )
     touched: dict[int, Mask] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
 
-    def add(self, frame: Frame, piece: int) -> None:
-        """Add the rows of a block of a piece."""
+    def add(self, frame: Frame) -> None:
+        """Add the rows of a block."""
         part, hashes = self.parts(frame), row_hashes(frame)
-        counts = np.bincount(part, minlength=_PARTS)
-        with self._lock:
-            self.counts += counts
-            for total, one in zip(self.sums, hashes, strict=True):
-                np.add.at(total, part, one)
-            ranges = self.touched.setdefault(piece, np.zeros(self.ranges, np.bool_))
-            ranges |= counts[: self.ranges * self.share].reshape(self.ranges, self.share).any(axis=1)
+        self.counts += np.bincount(part, minlength=_PARTS)
+        for total, one in zip(self.sums, hashes, strict=True):
+            np.add.at(total, part, one)
+
+    def join(self, other: Digests, piece: int) -> None:
+        """Add the digests of a piece, by its number."""
+        self.counts += other.counts
+        for total, one in zip(self.sums, other.sums, strict=True):
+            total += one
+        touched: Mask = np.any(other.counts[: self.ranges * self.share].reshape(self.ranges, self.share), axis=1)
+        self.touched[piece] = touched
 
     @property
     def ranges(self) -> int:
@@ -233,15 +267,16 @@ class Comparison:
         lake: RowPieces,
         source: RowPieces,
         ranges: Sequence[range] = (),
-        equal: Callable[[range, int], object] = lambda ranges, rows: None,
+        equal: Callable[[int, int], object] = lambda piece, rows: None,
         again: Callable[[Sequence[int]], Sequence[Any]] | None = None,
+        executors: Executors | None = None,
     ) -> ComparedRows:
-        """Compare the rows of two sides.
+        """Compare the rows of two sides; with `executors` they read all pieces the first time.
 
         Each piece of the source has all rows of the `ranges` that are at its place, where these are given: `equal` is
-        called, by several threads, with those in which both sides are the same, and how many rows they have. `again`
-        gives pieces of the source that have all rows of some ranges, and perhaps others. Raises SourceChanged where a
-        side gives other rows the second time, and what the sides raise.
+        called, by one thread at a time, with the numbers of those in which both sides are the same, and how many rows
+        they have. `again` gives pieces of the source that have all rows of some ranges, and perhaps others. Raises
+        SourceChanged where a side gives other rows the second time, and what the sides raise.
         """
         sides = [(side, side.pieces(), self._digests()) for side in (lake, source)]
         mine, theirs = (digests for _, _, digests in sides)
@@ -249,11 +284,24 @@ class Comparison:
         def compare(piece: int) -> None:
             parts = mine.parts_of(ranges[piece])
             if not mine.differing(theirs)[parts].any():
-                equal(ranges[piece], int(mine.counts[parts].sum()))
+                equal(piece, int(mine.counts[parts].sum()))
 
         for side, pieces, digests in sides:
-            done = compare if ranges and side is source else lambda piece: None
-            _each(side, list(enumerate(pieces)), self._compared, digests.add, done)
+
+            def join(number: int, piece: Digests, side: RowPieces = side, digests: Digests = digests) -> None:
+                digests.join(piece, number)
+                if ranges and side is source:
+                    compare(number)
+
+            if executors is not None:
+                self._digest_elsewhere(executors, side, list(enumerate(pieces)), join)
+                continue
+            reader = side.reader(1)
+
+            def digest(number: int, piece: Any, side: RowPieces = side, reader: PieceReader = reader) -> Digests:
+                return self.digest(reader, piece, partial(side.note, number))
+
+            _each(side.threads, list(enumerate(pieces)), digest, join)
         suspects = mine.differing(theirs)
         counts = int(mine.counts.sum()), int(theirs.counts.sum())
         if not suspects.any():
@@ -274,6 +322,37 @@ class Comparison:
             losses=dict(rows.losses),
             partly=bool((suspects & ~chosen).any()),
         )
+
+    def digest(self, reader: PieceReader, piece: Any, note: Callable[[BlockFacts], object]) -> Digests:
+        """Return the digests of a piece's rows, and note what is to be noted of its blocks."""
+        digests = self._digests()
+        for rows, facts in reader.read(piece):
+            note(facts)
+            if (frame := self._compared(frame_of(rows))).height:
+                digests.add(frame)
+        return digests
+
+    def _digest_elsewhere(
+        self,
+        executors: Executors,
+        side: RowPieces,
+        pieces: Sequence[tuple[int, Any]],
+        join: Callable[[int, Digests], object],
+    ) -> None:
+        """Let executors digest numbered pieces, in a few rounds: what one has brought is not lost with the next."""
+        tasks = max(1, min(side.threads, len(pieces)))
+        size = tasks * max(1, -(-len(pieces) // (tasks * _ROUNDS)))
+        how = replace(self, loss_of=Comparison.loss_of)
+        for begin in range(0, len(pieces), size):
+            numbered = pieces[begin : begin + size]
+            shares = [numbered[number::tasks] for number in range(min(tasks, len(numbered)))]
+            for results in executors.run(len(shares), PieceShares(how, side.reader(tasks), shares)):
+                if isinstance(results, FileNotFoundError):
+                    raise results
+                for number, digests, noted in results:
+                    for facts in noted:
+                        side.note(number, facts)
+                    join(number, digests)
 
     def _compared(self, frame: Frame) -> Frame:
         frame = self.chosen(frame)
@@ -302,36 +381,60 @@ class Comparison:
             touched = list(enumerate(pieces_of(ranges.tolist())))
         again, found = self._digests(), list[Frame]()
 
-        def add(frame: Frame, piece: int) -> None:
-            if (few := frame.filter(pl.Series(chosen[again.parts(frame)]))).height:
-                again.add(few, piece)
-                found.append(few)
+        reader = side.reader(1)
 
-        _each(side, touched, self._compared, add)
+        def read(number: int, piece: Any) -> None:
+            for rows, facts in reader.read(piece):
+                side.note(None, facts)
+                frame = self._compared(frame_of(rows))
+                if (few := frame.filter(pl.Series(chosen[again.parts(frame)]))).height:
+                    found.append(few)
+
+        _each(side.threads, touched, read)
+        for few in found:
+            again.add(few)
         if (again.differing(digests) & chosen).any():
             raise SourceChanged
         return found
 
 
-def _each(
-    side: RowPieces,
-    pieces: Sequence[tuple[int, Any]],
-    chosen: Callable[[Frame], Frame],
-    add: Callable[[Frame, int], None],
-    done: Callable[[int], object] = lambda piece: None,
-) -> None:
-    """Read numbered pieces, several at once, and say of each when it is done."""
+@dataclass(frozen=True)
+class PieceShares:
+    """Digests shares of numbered pieces wherever a task runs: picklable."""
 
-    def read(numbered: tuple[int, Any]) -> None:
-        for rows in side.read(numbered[1]):
-            frame = chosen(frame_of(rows))
-            if frame.height:
-                add(frame, numbered[0])
-        done(numbered[0])
+    how: Comparison
+    reader: PieceReader
+    shares: Sequence[Sequence[tuple[int, Any]]]
 
-    with ThreadPoolExecutor(max(1, side.threads)) as pool:
+    def __call__(self, share: int) -> list[tuple[int, Digests, list[BlockFacts]]] | FileNotFoundError:
+        """Return of each piece of a share its digests, and what is noted of its blocks; a file that is gone."""
+        found = []
         try:
-            for running in [pool.submit(read, piece) for piece in pieces]:
+            for number, piece in self.shares[share]:
+                noted = list[BlockFacts]()
+                found.append((number, self.how.digest(self.reader, piece, noted.append), noted))
+        except FileNotFoundError as gone:  # Spark would turn it into text
+            return gone
+        return found
+
+
+def _each(
+    threads: int,
+    pieces: Sequence[tuple[int, Any]],
+    work: Callable[[int, Any], _T],
+    done: Callable[[int, _T], object] = lambda number, result: None,
+) -> None:
+    """Read numbered pieces, several at once; what came of each is taken one at a time."""
+    lock = Lock()
+
+    def run(number: int, piece: Any) -> None:
+        result = work(number, piece)
+        with lock:
+            done(number, result)
+
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        try:
+            for running in [pool.submit(run, *numbered) for numbered in pieces]:
                 running.result()
         except BaseException:  # nobody wants what is left any more
             pool.shutdown(wait=False, cancel_futures=True)

@@ -122,7 +122,7 @@ def open_pipeline(
     with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
         if feed.landing is not None:
-            feed.landing.executors = opened.executors
+            feed.landing.executors = opened.executors(f"the landing of {settings.name}")
         try:
             yield LakePipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
         finally:

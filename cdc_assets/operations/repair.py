@@ -37,6 +37,7 @@ from cdc_assets.planning.kinds import rule_of
 from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Executors
     from cdc_assets.ledger import Ledger
     from cdc_assets.model.reports import StepResult
     from cdc_assets.operations.comparison import Row
@@ -57,6 +58,9 @@ class RepairableLake(ScannedLake, Protocol):
 
     def pinned(self, life: Life, snapshot_id: int) -> AbstractContextManager[None]:
         """Keep a snapshot from expiring while it is read."""
+
+    def executors(self, what: str) -> Executors:
+        """Return who reads large tables, for work that is called `what` in errors."""
 
     def quarantined_counts(self) -> Any:
         """Return how many records of each table are open."""

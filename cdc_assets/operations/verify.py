@@ -12,19 +12,18 @@ through T, columns that one side does not have by its nature, values that a loss
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings, BucketMissing, CdcError, MalformedData, SetupError
-from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN, masked_blocks
+from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError
+from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
 from cdc_assets.model.cuts import Cut
@@ -36,13 +35,14 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.comparison import ComparedRows, Comparison, SourceChanged, borders_of
+from cdc_assets.operations.comparison import BlockFacts, ComparedRows, Comparison, SourceChanged, borders_of
 from cdc_assets.operations.equal_ranges import RangePlan, grouped, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, is_guess, loss_between
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
+from cdc_assets.operations.row_readers import LakeReader, Pace, SourceReader
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
@@ -52,8 +52,10 @@ from cdc_assets.settings.verify import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets.types.fidelity import guesses
-from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
+
+if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Executors
 
 __all__ = ["VerifyOptions", "known_equal", "options_of", "verify"]
 
@@ -61,6 +63,8 @@ _WRITTEN = (
     "the source's table was written to while it was compared. Stop what writes into it, apply to the end, and compare "
     "again."
 )
+_BYTES_A_ROW = 100
+"""As much is taken for the size of a row where it is decided who reads a table."""
 _SAMPLED = 200_000
 """As many values of the first key column say where ranges of the key begin."""
 
@@ -442,8 +446,10 @@ class _TablePair:
         if borders is not None and not choice:
             equal = list(self._equal_before(bare))
             plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
-        source = _SourceSide(self, pairs, _Pace(proof.options.rows_per_second), choice.conditions, plan)
+        source = _SourceSide(self, pairs, Pace(proof.options.rows_per_second), choice.conditions, plan)
         source.forgotten = [(one, feed) for one in forgotten]
+        executors = self._executors(bare.table)
+        lake.threads = lake.threads if executors is None else executors.cores
         doubtful = guesses(self.history.changes)
 
         masked = {column.name for column in own.columns if column.mask is not None}
@@ -471,9 +477,9 @@ class _TablePair:
 
         earlier: Mapping[Tso, int] = {}
         if plan is not None:
-            rows, earlier = self._in_ranges(how, lake, source, plan, bare), plan.earlier
+            rows, earlier = self._in_ranges(how, lake, source, plan, bare, executors), plan.earlier
         else:
-            rows = how.run(lake, source)
+            rows = how.run(lake, source, executors=executors)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
         differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
@@ -502,21 +508,25 @@ class _TablePair:
         source: _SourceSide,
         plan: RangePlan,
         bare: TableComparison,
+        executors: Executors | None,
     ) -> ComparedRows:
         """Compare the rows of the ranges that are not known to be equal, and record those that are."""
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
 
-        def record(ranges: range, count: int) -> None:
-            kept_out = source.kept_out[id(source.of_range[ranges])]
-            place = (*plan.bounds(ranges), bare.at, bare.snapshot)
-            found = EqualRange(*place, count, bare.source, bare.basis, kept_out)
+        def record(piece: int, count: int) -> None:
+            place = (*plan.bounds(plan.asked[piece]), bare.at, bare.snapshot)
+            found = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
             ledger.record_equal_range(name, self.history.life, found)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
-            source.is_again = True
             return source.of_ranges(grouped(numbers, len(numbers)))
 
-        return how.run(lake, source, plan.asked, record, again)
+        return how.run(lake, source, plan.asked, record, again, executors)
+
+    def _executors(self, table: TableId) -> Executors | None:
+        """Return who reads a large table; None for the driver."""
+        found = self.proof.lake.executors(f"the comparison of {table}")
+        return found if found.worth((self.scan.rows or 0) * _BYTES_A_ROW) else None
 
     def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
         """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same.
@@ -664,7 +674,7 @@ class _Columns:
 
 @dataclass
 class _LakeSide:
-    """Rows of the lake, in the types of the source."""
+    """Rows of the lake, in the types of the source, by so many `threads`."""
 
     scan: LakeRows
     pairs: Sequence[tuple[Column, Column]]
@@ -677,12 +687,14 @@ class _LakeSide:
         """Return the table's data files."""
         return self.scan.pieces()
 
-    def read(self, piece: Any) -> Iterator[pa.Table]:
-        """Yield the rows of a data file."""
+    def reader(self, count: int) -> LakeReader:
+        """Return what reads them."""
         shape = pa.schema([pa.field(mine.name, arrow_type(mine)) for mine, _ in self.pairs])
-        for rows in self.scan.read_file(piece, shape.names):
-            self.say(rows.num_rows)
-            yield _without(rows.cast(shape), self.forgotten)
+        return LakeReader(self.scan, shape, self.forgotten)
+
+    def note(self, piece: int | None, facts: BlockFacts) -> None:
+        """Say how many rows were read."""
+        self.say(facts.rows)
 
     def borders(self, key: Sequence[str]) -> Any:
         """Return where ranges of the key begin, by a part of its values; None for a small table or one without key."""
@@ -693,38 +705,18 @@ class _LakeSide:
         return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, kept))) for rows in blocks)
 
 
-class _Pace:
-    """Lets so many rows a second pass, over all threads."""
-
-    def __init__(self, rows_per_second: int | None) -> None:
-        self._rate, self._lock, self._due = rows_per_second, Lock(), 0.0
-
-    def wait(self, rows: int) -> None:
-        """Wait until this many rows more may pass."""
-        if self._rate:
-            with self._lock:
-                now = time.monotonic()
-                self._due = max(self._due, now) + rows / self._rate
-                pause = self._due - now
-            time.sleep(pause)
-
-
 @dataclass
 class _SourceSide:
     """Rows of the source, read as those of a dump are."""
 
     pair: _TablePair
     pairs: Sequence[tuple[Column, Column]]
-    pace: _Pace
+    pace: Pace
     conditions: Sequence[RowCondition] = ()
     plan: RangePlan | None = None
     forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
-    kept_out: dict[int, int] = field(default_factory=dict)
-    """How many rows of forgotten keys each piece has."""
-    of_range: dict[range, Any] = field(default_factory=dict)
-    """The piece of each range that is asked for."""
-    is_again: bool = False
-    """Whether rows are asked for that were counted already."""
+    kept_out: Counter[int] = field(default_factory=Counter)
+    """How many rows of forgotten keys each piece has, by its number."""
 
     @property
     def threads(self) -> int:
@@ -734,9 +726,7 @@ class _SourceSide:
     def pieces(self) -> Sequence[Any]:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
-            pieces = self.of_ranges(self.plan.asked)
-            self.of_range = dict(zip(self.plan.asked, pieces, strict=True))
-            return pieces
+            return self.of_ranges(self.plan.asked)
         source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
         conditions = [replace(one, column=their[one.column]) for one in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
@@ -746,34 +736,19 @@ class _SourceSide:
         files = self.plan.files(self.pair.theirs, asked) if self.plan is not None else ()
         return [split for file, bounds in files for split in self.pair.proof.source.splits(file, bounds)]
 
-    def read(self, piece: Any) -> Iterator[pa.Table]:
-        """Yield the rows of a range; raises MalformedData for one that no lake can have."""
+    def reader(self, count: int) -> SourceReader:
+        """Return what reads them, one of so many processes that keep the pace together."""
         proof, theirs = self.pair.proof, self.pair.theirs
-        generators = proof.source.generators(theirs)
-        self.kept_out[id(piece)] = 0
-        blocks = proof.source.reader.read(piece, theirs, proof.at, generators)
-        for decoded in masked_blocks(blocks, str(theirs.id), theirs.schema):
-            if decoded.rejects:
-                first = decoded.rejects[0]
-                raise MalformedData(
-                    f"rows of the source do not fit the lake's types, such as {first.path} row {first.line}: "
-                    f"{first.reason}.",
-                    table=str(theirs.id),
-                )
-            for column, rule in decoded.notes:
-                self.pair.notes.setdefault(column, set()).add(rule)
-            self.pace.wait(decoded.changes.num_rows)
-            proof.say(theirs.id, "source", decoded.changes.num_rows)
-            names = [their.name for _, their in self.pairs]
-            rows = decoded.changes.select(names).rename_columns([mine.name for mine, _ in self.pairs])
-            left = _without(rows, self.forgotten)
-            if not self.is_again:
-                self.kept_out[id(piece)] += rows.num_rows - left.num_rows
-            yield left
+        names = [their.name for _, their in self.pairs], [mine.name for mine, _ in self.pairs]
+        pace = self.pace.divided(count)
+        return SourceReader(
+            proof.source.reader, theirs, proof.at, proof.source.generators(theirs), *names, pace, self.forgotten
+        )
 
-
-def _without(rows: pa.Table, forgotten: Sequence[tuple[KeyDigests, TableSchema]]) -> pa.Table:
-    """Return the rows whose keys are not forgotten."""
-    for known, schema in forgotten:
-        rows = rows.filter(pc.invert(forgotten_rows(rows, schema, known, 0)))
-    return rows
+    def note(self, piece: int | None, facts: BlockFacts) -> None:
+        """Count rows, and keep the rules by which values were changed while they were read."""
+        for column, rule in facts.notes:
+            self.pair.notes.setdefault(column, set()).add(rule)
+        self.pair.proof.say(self.pair.theirs.id, "source", facts.rows)
+        if piece is not None:
+            self.kept_out[piece] += facts.kept_out

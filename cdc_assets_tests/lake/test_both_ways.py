@@ -7,6 +7,7 @@ cluster where CDC_ASSETS_SPARK_MASTER names one (`test_clusters` does).
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.comparison import DIFFERENT
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.both_ways import BothWays, Inside
@@ -27,7 +29,10 @@ from cdc_assets_tests.landing.test_barriers import Lines, feed_of, rows
 from cdc_assets_tests.landing.test_connectors import recorded_feed, some_connectors
 from cdc_assets_tests.landing.test_recorded_feeds import BY_OFFSET, REFUSED, TOPICS, some_often
 from cdc_assets_tests.landing.test_shares import Tasks, state_of
+from cdc_assets_tests.memory_lake import Driver
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
+from cdc_assets_tests.operations.test_verify import CONFIGS as COMPARED
+from cdc_assets_tests.operations.test_verify import Applied, dumped_at
 from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.topic_feed import TopicFeed, archive_of, settings_of
 from cdc_assets_tests.topics import Topic
@@ -89,6 +94,28 @@ def test_messages_of_a_connector(recording: Recording, executors: Any, tmp_path:
         feed.apply()
         assert lake.different == []
     assert lake.windows
+
+
+@pytest.mark.parametrize("name", ["A_all_types/csv-ts", "D_keys/csv-ts"])
+def test_tables_are_compared_with_their_source(name: str, executors: Any, tmp_path: Path) -> None:
+    applied = Applied(COMPARED[name])
+    right, connect = (
+        {table.name: table.rows for table in applied.lake.tables.values()},
+        dumped_at(applied.final, tmp_path),
+    )
+    for faults in (0, 5):
+        for table, whole in right.items():
+            if table is not None:
+                applied.put(table, whole.slice(faults))
+        applied.lake.tasks = Driver()
+        here = applied.compared(connect, threads=2)
+        tasks = applied.lake.tasks = Tasks(spark=executors)
+        there = applied.compared(connect, threads=2)
+        for table, one in there.items():
+            assert sorted(one.rows, key=repr) == sorted(here[table].rows, key=repr)
+            assert replace(one, seconds=0, rows=()) == replace(here[table], seconds=0, rows=())
+        assert not faults or DIFFERENT in {one.state for one in there.values()}
+        assert max(tasks.rounds) <= 3
 
 
 @pytest.mark.parametrize("topic", some_often(TOPICS, {"D_keys/craft"}))

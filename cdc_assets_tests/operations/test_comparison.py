@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdc_assets.model.comparison import RowDifference
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.operations import comparison
-from cdc_assets.operations.comparison import Comparison, SourceChanged, borders_of
+from cdc_assets.operations.comparison import BlockFacts, Comparison, SourceChanged, borders_of
 from cdc_assets_tests.dump_contents import contents, expected
 from cdc_assets_tests.dump_writer import Row
 
@@ -33,12 +33,18 @@ class Pieces:
     def pieces(self) -> Sequence[int]:
         return range(0, self.rows.num_rows, self.size)
 
-    def read(self, piece: int) -> Iterator[pa.Table]:
+    def reader(self, count: int) -> Pieces:
+        return self
+
+    def note(self, piece: int | None, facts: BlockFacts) -> None:
+        pass
+
+    def read(self, piece: int) -> Iterator[tuple[pa.Table, BlockFacts]]:
         self.reads += 1
         rows = self.rows if self.later is None or self.reads <= len(self.pieces()) else self.later
         part = rows.slice(piece, self.size)
-        yield part.slice(0, self.size // 2)
-        yield part.slice(self.size // 2)
+        yield part.slice(0, self.size // 2), BlockFacts(1)
+        yield part.slice(self.size // 2), BlockFacts(1)
 
 
 def shuffled(rows: pa.Table, seed: int) -> pa.Table:

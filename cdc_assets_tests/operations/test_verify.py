@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ from cdc_assets.operations.forget import forget
 from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is_guess, loss_between
 from cdc_assets.operations.release import decide
 from cdc_assets.operations.row_choice import parse_choice
+from cdc_assets.operations.row_readers import Pace
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.comparison import comparison_lines
@@ -47,6 +49,7 @@ from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.edge_tables import PROTOCOLS, edge_tables, settings_of, statements, write_feed
 from cdc_assets_tests.joined_feed import create_text, dump_of
 from cdc_assets_tests.keyed_feed import Mended
+from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
@@ -278,11 +281,14 @@ def interrupt(applied: Applied, source: Callable[[Tso], InitialSource], monkeypa
 
 
 @pytest.mark.usefixtures("ranges")
+@pytest.mark.parametrize("by", ["driver", "executors"])
 def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
-    tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+    by: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRIVACY_KEY", "one key")
     applied = Applied(CONFIGS["A_all_types/csv-ts"], privacy_key={"env": "PRIVACY_KEY"})
+    if by == "executors":
+        applied.lake.tasks = Tasks()
     least = str(min(applied.rows_of(TYPES).column("id").to_pylist()))
     forget(applied.pipeline, MemoryForgetting(applied.lake), str(TYPES), [[least]], until=FOREVER)
     standing = tidb(applied)
@@ -461,6 +467,17 @@ def test_a_sample_misses_no_row_of_its_own_and_is_no_proof_of_the_others(tmp_pat
     bare = applied.compared(source, str(name))[name]
     applied.compared(source, str(name), choice=parse_choice("", "50%"))
     assert known_equal(applied.pipeline, bare) is None
+
+
+def test_processes_that_share_a_rate_keep_it_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    for _ in range(4):
+        pickle.loads(pickle.dumps(Pace(100).divided(4))).wait(50)
+    assert pauses == [2.0] * 4
+    Pace(None).divided(4).wait(50)
+    assert len(pauses) == 4
 
 
 def test_a_choice_of_rows_is_said_in_words() -> None:
