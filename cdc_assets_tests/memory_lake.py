@@ -374,7 +374,7 @@ class MemoryLake:
         yield
         self.pins.remove((life, snapshot_id))
 
-    def executors(self, what: str) -> Executors:
+    def executors(self, what: str, only_elsewhere: bool = False) -> Executors:
         return self.tasks
 
     def scan(self, life: Life, snapshot_id: int | None = None) -> MemoryScan:

@@ -36,7 +36,10 @@ class VerifyConfig(dg.Config):
 
 
 def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
-    """Return the job. It takes no writer's slot: it starts Spark for a repair only, whose commits are guarded."""
+    """Return the job. It takes no writer's slot: it commits for a repair only, guarded.
+
+    Spark is started for that, and for tables that executors of a cluster compare.
+    """
 
     @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing))
     def verify_tables(context: dg.OpExecutionContext, config: VerifyConfig, s3: S3Resource) -> Iterator[Any]:

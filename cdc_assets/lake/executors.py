@@ -17,14 +17,20 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SparkExecutors:
-    """The executors of a lake's Spark, which starts when they are first needed. `what` names the work in errors."""
+    """The executors of a lake's Spark, which starts when they are first needed. `what` names the work in errors.
+
+    With `only_elsewhere` executors of this machine do nothing, unless `decode` asks for them.
+    """
 
     engine: Engine
     what: str
+    only_elsewhere: bool = False
 
     def worth(self, size: int) -> bool:
         """Return whether so many bytes are read there and not here, by the rule of windows."""
-        return self.engine.is_large(size)
+        if not self.engine.is_large(size):
+            return False
+        return not self.only_elsewhere or self.engine.decode == "executors" or not self.engine.local()
 
     @property
     def cores(self) -> int:

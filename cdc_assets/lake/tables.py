@@ -72,9 +72,9 @@ class Lake:
         self.state = LakeState(settings, changefeed, namespace)
         self.workbench = Workbench(settings, changefeed, self.state, spark, decode)
 
-    def executors(self, what: str) -> SparkExecutors:
-        """Return Spark's executors, for work that is called `what` in errors."""
-        return SparkExecutors(self.workbench.engine, what)
+    def executors(self, what: str, only_elsewhere: bool = False) -> SparkExecutors:
+        """Return Spark's executors, for work that is called `what` in errors; perhaps those of a cluster only."""
+        return SparkExecutors(self.workbench.engine, what, only_elsewhere)
 
     # --- reading ---
 

@@ -32,6 +32,7 @@ release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" 
 repair         the source's rows written into tables that differ from it
 replay         quarantined records applied after a fix
 row_choice     which rows of a table are compared
+row_readers    rows of both sides of a compared table, wherever they are read
 status         the states of a lake's tables
 tickets        work that is under way, told from what was killed
 verify         tables of the lake compared with their source

@@ -28,6 +28,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from cdc_assets.decoding.split import hash_probe
+from cdc_assets.errors import BadSettings, SetupError, StepFailed, StorageUnavailable
 from cdc_assets.model.comparison import RowDifference, ValueDifference
 
 if TYPE_CHECKING:
@@ -57,6 +59,13 @@ _ROWS_AT_ONCE = 200_000
 """As many rows of differing parts are held in memory, of both sides."""
 _ROUNDS = 8
 """Executors are given the pieces of a side in about so many jobs."""
+_MOST_TASKS = 128
+"""As many tasks have a job at most: each brings 1.5 MB back, however many rows it reads."""
+_MET_THERE = (
+    "An executor of Spark met that. Executors need what the driver has: a way to the source, PyMySQL for a server, the "
+    "files of ssl-ca, ssl-cert and ssl-key at the same paths, and all files of the lake or a dump (docs/clusters.md). "
+    "Or let the driver compare: setting decode: driver."
+)
 _SEEDS = (0x5CD1, 0xA55E7)
 _KEY_SEED = 0x3E11
 
@@ -69,15 +78,23 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What is noted of a block that was read: how many rows, how many of these are not compared, rules by column."""
+    """What is noted of a block that was read: how many rows, how many of these are not compared, rules by column.
+
+    A task that is done notes how often it connected anew, in a block without rows.
+    """
 
     rows: int
     kept_out: int = 0
     notes: tuple[tuple[str, str], ...] = ()
+    reconnects: int = 0
 
 
 class PieceReader(Protocol):
     """Reads pieces of a side, wherever a task runs: picklable."""
+
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in this process, and was opened again."""
 
     def read(self, piece: Any) -> Iterator[tuple[pa.Table, BlockFacts]]:
         """Yield the rows of a piece block by block, with the same columns and types on both sides."""
@@ -128,8 +145,8 @@ class ComparedRows:
 class Digests:
     """Rows by part of the key: how many there are, and two sums of 64 bits over their hashes.
 
-    `borders` cut the first column of the `key`, whose columns are numbered. `touched` are the ranges of which a piece
-    that was joined has rows.
+    `borders` cut the first column of the `key`, whose columns are numbered. `touched` are the ranges of which each
+    piece has rows, by its number.
     """
 
     key: tuple[str, ...]
@@ -147,13 +164,12 @@ class Digests:
         for total, one in zip(self.sums, hashes, strict=True):
             np.add.at(total, part, one)
 
-    def join(self, other: Digests, piece: int) -> None:
-        """Add the digests of a piece, by its number."""
+    def join(self, other: Digests) -> None:
+        """Add the digests of other pieces."""
         self.counts += other.counts
         for total, one in zip(self.sums, other.sums, strict=True):
             total += one
-        touched: Mask = np.any(other.counts[: self.ranges * self.share].reshape(self.ranges, self.share), axis=1)
-        self.touched[piece] = touched
+        self.touched |= other.touched
 
     @property
     def ranges(self) -> int:
@@ -278,7 +294,7 @@ class Comparison:
         they have. `again` gives pieces of the source that have all rows of some ranges, and perhaps others. Raises
         SourceChanged where a side gives other rows the second time, and what the sides raise.
         """
-        sides = [(side, side.pieces(), self._digests()) for side in (lake, source)]
+        sides = [(side, side.pieces(), self.digests()) for side in (lake, source)]
         mine, theirs = (digests for _, _, digests in sides)
 
         def compare(piece: int) -> None:
@@ -288,10 +304,11 @@ class Comparison:
 
         for side, pieces, digests in sides:
 
-            def join(number: int, piece: Digests, side: RowPieces = side, digests: Digests = digests) -> None:
-                digests.join(piece, number)
+            def join(some: Digests, side: RowPieces = side, digests: Digests = digests) -> None:
+                digests.join(some)
                 if ranges and side is source:
-                    compare(number)
+                    for number in some.touched:
+                        compare(number)
 
             if executors is not None:
                 self._digest_elsewhere(executors, side, list(enumerate(pieces)), join)
@@ -299,7 +316,7 @@ class Comparison:
             reader = side.reader(1)
 
             def digest(number: int, piece: Any, side: RowPieces = side, reader: PieceReader = reader) -> Digests:
-                return self.digest(reader, piece, partial(side.note, number))
+                return self.digest(reader, number, piece, partial(side.note, number))
 
             _each(side.threads, list(enumerate(pieces)), digest, join)
         suspects = mine.differing(theirs)
@@ -323,13 +340,15 @@ class Comparison:
             partly=bool((suspects & ~chosen).any()),
         )
 
-    def digest(self, reader: PieceReader, piece: Any, note: Callable[[BlockFacts], object]) -> Digests:
-        """Return the digests of a piece's rows, and note what is to be noted of its blocks."""
-        digests = self._digests()
+    def digest(self, reader: PieceReader, number: int, piece: Any, note: Callable[[BlockFacts], object]) -> Digests:
+        """Return the digests of a numbered piece's rows, and note what is to be noted of its blocks."""
+        digests = self.digests()
         for rows, facts in reader.read(piece):
             note(facts)
             if (frame := self._compared(frame_of(rows))).height:
                 digests.add(frame)
+        shape = digests.ranges, digests.share
+        digests.touched[number] = np.any(digests.counts[: shape[0] * shape[1]].reshape(shape), axis=1)
         return digests
 
     def _digest_elsewhere(
@@ -337,31 +356,37 @@ class Comparison:
         executors: Executors,
         side: RowPieces,
         pieces: Sequence[tuple[int, Any]],
-        join: Callable[[int, Digests], object],
+        join: Callable[[Digests], object],
     ) -> None:
         """Let executors digest numbered pieces, in a few rounds: what one has brought is not lost with the next."""
-        tasks = max(1, min(side.threads, len(pieces)))
+        tasks = max(1, min(side.threads, len(pieces), _MOST_TASKS))
         size = tasks * max(1, -(-len(pieces) // (tasks * _ROUNDS)))
         how = replace(self, loss_of=Comparison.loss_of)
         for begin in range(0, len(pieces), size):
             numbered = pieces[begin : begin + size]
             shares = [numbered[number::tasks] for number in range(min(tasks, len(numbered)))]
-            for results in executors.run(len(shares), PieceShares(how, side.reader(tasks), shares)):
-                if isinstance(results, FileNotFoundError):
-                    raise results
-                for number, digests, noted in results:
-                    for facts in noted:
-                        side.note(number, facts)
-                    join(number, digests)
+            work = PieceShares(how, side.reader(tasks), shares, hash_probe())
+            try:
+                results = executors.run(len(shares), work)
+            except (StorageUnavailable, StepFailed, BadSettings) as error:
+                raise type(error)(f"{error.message} {_MET_THERE}", **error.where) from error
+            for result in results:
+                if isinstance(result, MissingFile):
+                    next(iter(side.reader(1).read(result.piece)), None)  # raises where it is not here either
+                    raise StorageUnavailable(f"{result.text} does not exist there, and it does here. {_MET_THERE}")
+                digests, noted = result
+                for number, facts in noted:
+                    side.note(number, facts)
+                join(digests)
 
     def _compared(self, frame: Frame) -> Frame:
         frame = self.chosen(frame)
         if not self.known:
             return frame
-        digests = self._digests()
+        digests = self.digests()
         return frame.filter(pl.Series(~np.isin(digests.parts(frame) // digests.share, list(self.known))))
 
-    def _digests(self) -> Digests:
+    def digests(self) -> Digests:
         return Digests(tuple(str(self.columns.index(name)) for name in self.key), self.borders)
 
     def _again(
@@ -379,7 +404,7 @@ class Comparison:
         ]
         if pieces_of is not None:
             touched = list(enumerate(pieces_of(ranges.tolist())))
-        again, found = self._digests(), list[Frame]()
+        again, found = self.digests(), list[Frame]()
 
         reader = side.reader(1)
 
@@ -398,6 +423,14 @@ class Comparison:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class MissingFile:
+    """A piece whose file was not there for an executor, and what was said of it."""
+
+    piece: Any
+    text: str
+
+
 @dataclass(frozen=True)
 class PieceShares:
     """Digests shares of numbered pieces wherever a task runs: picklable."""
@@ -405,24 +438,40 @@ class PieceShares:
     how: Comparison
     reader: PieceReader
     shares: Sequence[Sequence[tuple[int, Any]]]
+    probe: int
 
-    def __call__(self, share: int) -> list[tuple[int, Digests, list[BlockFacts]]] | FileNotFoundError:
-        """Return of each piece of a share its digests, and what is noted of its blocks; a file that is gone."""
-        found = []
-        try:
-            for number, piece in self.shares[share]:
-                noted = list[BlockFacts]()
-                found.append((number, self.how.digest(self.reader, piece, noted.append), noted))
-        except FileNotFoundError as gone:  # Spark would turn it into text
-            return gone
-        return found
+    def __call__(self, share: int) -> tuple[Digests, list[tuple[int | None, BlockFacts]]] | MissingFile:
+        """Return the digests of a share, and what is noted of blocks by their pieces' numbers; a file that is gone.
+
+        Raises SetupError on a machine that digests otherwise than the driver's.
+        """
+        if hash_probe() != self.probe:
+            raise SetupError(
+                "executors hash values otherwise than the driver, so their digests cannot be compared. Give all "
+                "machines the same polars on the same kind of processor, or let the driver compare: setting decode: "
+                "driver."
+            )
+        digests, noted = self.how.digests(), list[tuple[int | None, BlockFacts]]()
+        before = self.reader.reconnects
+        for number, piece in self.shares[share]:
+            note = partial(_noted, noted, number)
+            try:
+                digests.join(self.how.digest(self.reader, number, piece, note))
+            except FileNotFoundError as gone:  # Spark would turn it into text
+                return MissingFile(piece, str(gone))
+        noted.append((None, BlockFacts(0, reconnects=self.reader.reconnects - before)))
+        return digests, noted
+
+
+def _noted(noted: list[tuple[int | None, BlockFacts]], number: int, facts: BlockFacts) -> None:
+    noted.append((number, facts))
 
 
 def _each(
     threads: int,
     pieces: Sequence[tuple[int, Any]],
     work: Callable[[int, Any], _T],
-    done: Callable[[int, _T], object] = lambda number, result: None,
+    done: Callable[[_T], object] = lambda result: None,
 ) -> None:
     """Read numbered pieces, several at once; what came of each is taken one at a time."""
     lock = Lock()
@@ -430,7 +479,7 @@ def _each(
     def run(number: int, piece: Any) -> None:
         result = work(number, piece)
         with lock:
-            done(number, result)
+            done(result)
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         try:

@@ -59,8 +59,8 @@ class RepairableLake(ScannedLake, Protocol):
     def pinned(self, life: Life, snapshot_id: int) -> AbstractContextManager[None]:
         """Keep a snapshot from expiring while it is read."""
 
-    def executors(self, what: str) -> Executors:
-        """Return who reads large tables, for work that is called `what` in errors."""
+    def executors(self, what: str, only_elsewhere: bool = False) -> Executors:
+        """Return who reads large tables, for work that is called `what` in errors; perhaps other machines only."""
 
     def quarantined_counts(self) -> Any:
         """Return how many records of each table are open."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -34,6 +34,7 @@ class LakeReader:
     scan: LakeRows
     shape: pa.Schema
     forgotten: Forgotten = ()
+    reconnects: int = 0
 
     def read(self, piece: Any) -> Iterator[tuple[pa.Table, BlockFacts]]:
         """Yield the rows of a data file."""
@@ -75,7 +76,12 @@ class SourceReader:
     names: Sequence[str]
     mine: Sequence[str]
     pace: Pace
-    forgotten: Forgotten = field(default=())
+    forgotten: Forgotten = ()
+
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in this process, and was opened again."""
+        return self.reader.reconnects
 
     def read(self, piece: DumpSplit) -> Iterator[tuple[pa.Table, BlockFacts]]:
         """Yield the rows of a range; raises MalformedData for one that no lake can have."""

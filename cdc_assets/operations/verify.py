@@ -172,6 +172,8 @@ class _Proof:
     dump: Dump = field(init=False)
     filters: ReplicatedTables = field(init=False)
     cut: Cut | None = field(init=False)
+    reconnected: int = 0
+    """How often executors connected anew."""
 
     def __post_init__(self) -> None:
         settings = self.pipeline.settings
@@ -207,6 +209,11 @@ class _Proof:
                 "as it is now. Apply first."
             )
 
+    @property
+    def reconnects(self) -> int:
+        """How often a connection to the source broke, and was opened again."""
+        return self.source.reader.reconnects + self.reconnected
+
     def _named_cut(self) -> Cut | None:
         """Return the cut that is asked for, None if none is."""
         options, cuts = self.options, {one.name: one for one in self.lake.cuts()} if self.options.cut else {}
@@ -226,12 +233,12 @@ class _Proof:
         theirs = ByName({table.id: table for table in self.dump.tables})
         for life, name in self._asked():
             if life not in done:
-                start, breaks = time.monotonic(), self.source.reconnects
+                start, breaks = time.monotonic(), self.reconnects
                 if life not in self.begun and not self.options.resume:
                     self.pipeline.ledger.forget_equal_ranges(self.pipeline.settings.name, [life])
                 self.begun.add(life)
                 found = self._compared(life, name, theirs.get(name))
-                again = self.source.reconnects - breaks
+                again = self.reconnects - breaks
                 yield life, replace(found, seconds=round(time.monotonic() - start, 3), reconnects=again)
 
     def _asked(self) -> list[tuple[Life, TableId]]:
@@ -524,8 +531,8 @@ class _TablePair:
         return how.run(lake, source, plan.asked, record, again, executors)
 
     def _executors(self, table: TableId) -> Executors | None:
-        """Return who reads a large table; None for the driver."""
-        found = self.proof.lake.executors(f"the comparison of {table}")
+        """Return who reads a large table; None for the driver, which threads keep as busy as tasks beside it would."""
+        found = self.proof.lake.executors(f"the comparison of {table}", only_elsewhere=True)
         return found if found.worth((self.scan.rows or 0) * _BYTES_A_ROW) else None
 
     def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
@@ -750,5 +757,6 @@ class _SourceSide:
         for column, rule in facts.notes:
             self.pair.notes.setdefault(column, set()).add(rule)
         self.pair.proof.say(self.pair.theirs.id, "source", facts.rows)
+        self.pair.proof.reconnected += facts.reconnects
         if piece is not None:
             self.kept_out[piece] += facts.kept_out

@@ -128,6 +128,10 @@ class Source(Protocol):
 class DumpReader(Protocol):
     """Reads the rows of a dump wherever a task runs: picklable."""
 
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in the midst of rows in this process, and was opened again."""
+
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a split, block by block, all as inserts of commit-ts `at`.
 
@@ -164,10 +168,6 @@ class InitialSource(Protocol):
 
     def glance(self, table: DumpTable) -> Glance:
         """Return an estimate from the first rows of a table; reads a few megabytes at most."""
-
-    @property
-    def reconnects(self) -> int:
-        """How often a connection broke in the midst of rows, and was opened again."""
 
     def is_written(self, table: DumpTable, seconds: float) -> bool:
         """Return whether a table is known to have been written to in the last seconds."""

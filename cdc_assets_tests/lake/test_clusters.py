@@ -30,6 +30,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import LakeSettings, settings_of
 from cdc_assets_tests.lake.test_lake_pages import environment, here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.servers.lakes import SECRETS, Stores
 from cdc_assets_tests.servers.spark_cluster import SparkCluster, spark_cluster
 
@@ -41,6 +42,12 @@ import sys
 from cdc_assets.cli import main
 from cdc_assets.lake.spark import cluster
 cluster.PATIENCE_SECONDS = float(sys.argv.pop(1))
+main()
+"""
+VERIFY = """
+from cdc_assets.cli import main
+from cdc_assets.operations import verify
+verify._BYTES_A_ROW = 1 << 30
 main()
 """
 
@@ -183,6 +190,45 @@ def test_recorded_feeds_are_read_there_as_in_the_driver(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-3000:]
         assert running.executors(0)
         assert running.executors(1)
+
+
+@pytest.mark.soak
+def test_a_table_is_compared_there_with_its_source_whose_password_stands_in_no_log(
+    mariadb: Server, tmp_path: Path
+) -> None:
+    feed, conf, events = made(tmp_path), tmp_path / "conf", tmp_path / "events"
+    conf.mkdir()
+    events.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\nspark.eventLog.compress false\n"
+    )
+    mariadb.run(
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, v VARCHAR(40))",
+        "INSERT INTO shop.a VALUES (0,'x'),(1,'x'),(2,'x'),(3,'x'),(10,'y'),(11,'y'),(12,'y'),(13,'y')",
+    )
+    command = [sys.executable, "-c", VERIFY, "verify", "shop.a", "--quiet", *flags(feed, tmp_path / "lake")]
+    command += ["--source", mariadb.uri, "--password-env", "SOURCE_PASSWORD"]
+    with spark_cluster(tmp_path / "cluster") as running:
+        environ = {"SPARK_CONF_DIR": str(conf), "SOURCE_PASSWORD": PASSWORD}
+        with applying(running, *flags(feed, tmp_path / "lake")) as process:
+            said = ended(process)
+            assert process.returncode == 0, said
+        for statement, code, expected in (
+            ("SELECT 1", 0, "shop.a: equal"),
+            ("UPDATE shop.a SET v = 'z' WHERE id = 11", 1, "id=11  v: lake y, source z"),
+        ):
+            mariadb.run(statement)
+            environment = {**os.environ, **running.environment, **environ}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            assert done.returncode == code, done.stdout + done.stderr
+            assert expected in done.stdout
+            assert PASSWORD not in done.stdout + done.stderr
+        logs = "".join(path.read_text(errors="replace") for path in running.home.rglob("std*"))
+        written = "".join(path.read_text(errors="replace") for path in events.rglob("*") if path.is_file())
+        assert "SparkListenerTaskEnd" in written
+        assert PASSWORD not in logs + written
+    mariadb.run("DROP DATABASE shop")
 
 
 @pytest.mark.soak

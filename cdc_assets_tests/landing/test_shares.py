@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from cdc_assets.errors import InputError, MetadataMissing, StorageUnavailable
+from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.row_groups import RowFiles
 from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Engine
@@ -415,6 +416,8 @@ def test_what_is_small_is_read_here_whatever_is_set_and_the_rest_as_windows_are(
     few = (os.cpu_count() or 1) <= 4
     assert found == {(decode, local): decode == "executors" or (decode == "auto" and not (local and few))
                      for decode, local in kinds}  # fmt: skip
+    elsewhere = {one for one in kinds if SparkExecutors(engine(one[0], local=one[1]), "it", True).worth(large)}
+    assert elsewhere == {("executors", True), ("executors", False), ("auto", False)}
 
 
 def test_a_range_that_is_small_asks_no_executors() -> None:

@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.decoding.split import hash_probe
+from cdc_assets.errors import SetupError, StorageUnavailable
 from cdc_assets.model.comparison import RowDifference
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.operations import comparison
-from cdc_assets.operations.comparison import BlockFacts, Comparison, SourceChanged, borders_of
+from cdc_assets.operations.comparison import BlockFacts, Comparison, PieceShares, SourceChanged, borders_of
 from cdc_assets_tests.dump_contents import contents, expected
 from cdc_assets_tests.dump_writer import Row
+from cdc_assets_tests.landing.test_shares import Tasks
 
 
 @dataclass
@@ -32,6 +35,10 @@ class Pieces:
 
     def pieces(self) -> Sequence[int]:
         return range(0, self.rows.num_rows, self.size)
+
+    @property
+    def reconnects(self) -> int:
+        return 0
 
     def reader(self, count: int) -> Pieces:
         return self
@@ -216,3 +223,35 @@ def test_any_first_column_of_a_key_can_be_cut(values: pa.Array) -> None:
         Pieces(lake), Pieces(source)
     )
     assert [(row.kind, row.key["n"]) for row in found.rows] == [("missing", "1")]
+
+
+@dataclass
+class ElsewhereGone(Pieces):
+    """Files that executors do not have, and perhaps nobody."""
+
+    threads: int = 2
+    here: bool = True
+
+    def reader(self, count: int) -> Pieces:
+        return self if count == 1 and self.here else Gone(self.rows)
+
+
+class Gone(Pieces):
+    def read(self, piece: int) -> Iterator[tuple[pa.Table, BlockFacts]]:
+        raise FileNotFoundError("part-1.parquet")
+
+
+def test_a_file_that_executors_alone_do_not_have_is_not_taken_for_removed() -> None:
+    rows = pa.table({"id": range(40)})
+    how, whole = Comparison(("id",), ("id",)), Pieces(rows)
+    with pytest.raises(StorageUnavailable, match=r"part-1\.parquet does not exist there, .*decode: driver"):
+        how.run(ElsewhereGone(rows, 10), whole, executors=Tasks())
+    with pytest.raises(FileNotFoundError):
+        how.run(ElsewhereGone(rows, 10, here=False), whole, executors=Tasks())
+
+
+def test_a_machine_that_hashes_otherwise_digests_nothing() -> None:
+    pieces = Pieces(pa.table({"id": range(40)}))
+    shares = PieceShares(Comparison(("id",), ("id",)), pieces, [list(enumerate(pieces.pieces()))], hash_probe() ^ 1)
+    with pytest.raises(SetupError, match="decode: driver"):
+        shares(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,12 +18,13 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
+from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError, StepFailed, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.debezium_json.connectors import OUT_OF_RANGE
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
 from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
+from cdc_assets.landing.landing import Executors
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
 from cdc_assets.model.dumps import DumpOptions
@@ -52,7 +54,7 @@ from cdc_assets_tests.keyed_feed import Mended
 from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
-from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
+from cdc_assets_tests.memory_lake import Driver, MemoryForgetting, MemoryLake
 from cdc_assets_tests.replay import AsOf
 from cdc_assets_tests.tidb import TidbStandIn
 
@@ -402,9 +404,11 @@ def test_a_table_that_the_user_may_not_read_is_named_and_the_others_are_compared
     }
 
 
+@pytest.mark.parametrize("by", [Driver, Tasks])
 def test_a_connection_that_breaks_in_the_midst_of_a_table_is_opened_again_and_counted(
-    quiet: Applied, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+    by: Callable[[], Executors], quiet: Applied, mariadb: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(quiet.lake, "tasks", by())
     stream, broken = reading._stream, list[str]()
 
     def breaking(address: Any, at: Tso, sql: str, skipped: int) -> Iterator[Any]:
@@ -420,6 +424,26 @@ def test_a_connection_that_breaks_in_the_midst_of_a_table_is_opened_again_and_co
     found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
     assert (found.state, found.reconnects) == (EQUAL, 1)
     assert "connected again 1 time" in next(comparison_lines(found))
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("no answer"), BadSettings("no PyMySQL"), StepFailed("lost")])
+def test_an_executor_without_a_way_to_the_source_proves_nothing_and_says_who_has_one(
+    error: CdcError, quiet: Applied, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stream(*of: Any) -> Iterator[Any]:
+        raise error
+
+    monkeypatch.setattr(reading, "_stream", stream)
+    monkeypatch.setattr(reading, "_PAUSES_SECONDS", ())
+    monkeypatch.setattr(quiet.lake, "tasks", Tasks())
+    said = rf"{error.message}.* PyMySQL .*setting decode: driver\."
+    if isinstance(error, SetupError):
+        with pytest.raises(BadSettings, match=said):
+            quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)
+        return
+    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
+    assert found.state == NOT_COMPARED
+    assert re.search(said, found.reason)
 
 
 def test_a_quiet_source_that_is_written_to_is_said_to_be_none(

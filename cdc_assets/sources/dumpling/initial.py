@@ -54,11 +54,6 @@ class Directory:
         """Return how stored generated columns get their values, which Dumpling leaves out."""
         return generators(table.schema)
 
-    @property
-    def reconnects(self) -> int:
-        """0: there is no connection."""
-        return 0
-
     def is_written(self, table: DumpTable, seconds: float) -> bool:
         """Return False: files of a dump stay what they are."""
         return False

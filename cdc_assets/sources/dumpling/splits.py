@@ -58,6 +58,11 @@ class DirectoryReader:
     opener: Opener
     options: DumpOptions
 
+    @property
+    def reconnects(self) -> int:
+        """0: there is no connection."""
+        return 0
+
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a split; raises MalformedData, and what `Opener.read_range` raises."""
         return read_split(split, self.opener.read_range, table, self.options, at, generators)

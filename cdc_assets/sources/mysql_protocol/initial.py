@@ -76,11 +76,6 @@ class Server:
         """Return the table's schema: all of it is read."""
         return table.schema
 
-    @property
-    def reconnects(self) -> int:
-        """How often a connection broke in the midst of rows, and was opened again."""
-        return len(self.reader.breaks)
-
     def is_written(self, table: DumpTable, seconds: float) -> bool:
         """Return whether the server says that a table was written to in the last seconds."""
         with session(self.reader.address, self.at) as opened:

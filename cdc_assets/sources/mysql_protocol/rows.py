@@ -46,6 +46,11 @@ class ServerReader:
     breaks: list[str] = field(default_factory=list, compare=False, repr=False)
     """Why connections were opened again, by this reader in this process."""
 
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in the midst of rows in this process, and was opened again."""
+        return len(self.breaks)
+
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a range. Stored generated columns are read like others, so there is nothing to generate.
 
