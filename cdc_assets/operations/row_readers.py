@@ -22,7 +22,7 @@ from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.sources import DumpReader, Generators
 from cdc_assets.types.key_digests import forgotten_rows
 
-__all__ = ["LakeReader", "Pace", "SourceReader"]
+__all__ = ["LakeReader", "RowRate", "SourceReader"]
 
 Forgotten = Sequence[tuple[KeyDigests, TableSchema]]
 
@@ -42,18 +42,18 @@ class LakeReader:
             yield _without(rows.cast(self.shape), self.forgotten), BlockFacts(rows.num_rows)
 
 
-class Pace:
+class RowRate:
     """Lets so many rows a second pass, over all threads of a process."""
 
     def __init__(self, rows_per_second: float | None) -> None:
         self._rate, self._lock, self._due = rows_per_second, Lock(), 0.0
 
-    def __reduce__(self) -> tuple[type[Pace], tuple[float | None]]:
-        return Pace, (self._rate,)
+    def __reduce__(self) -> tuple[type[RowRate], tuple[float | None]]:
+        return RowRate, (self._rate,)
 
-    def divided(self, count: int) -> Pace:
+    def divided(self, count: int) -> RowRate:
         """Return the pace of one of so many processes that are to keep this one together."""
-        return self if count == 1 or not self._rate else Pace(self._rate / count)
+        return self if count == 1 or not self._rate else RowRate(self._rate / count)
 
     def wait(self, rows: int) -> None:
         """Wait until this many rows more may pass."""
@@ -75,7 +75,7 @@ class SourceReader:
     generators: Generators
     names: Sequence[str]
     mine: Sequence[str]
-    pace: Pace
+    pace: RowRate
     forgotten: Forgotten = ()
 
     @property

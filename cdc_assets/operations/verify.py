@@ -42,7 +42,7 @@ from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, is_guess, los
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
-from cdc_assets.operations.row_readers import LakeReader, Pace, SourceReader
+from cdc_assets.operations.row_readers import LakeReader, RowRate, SourceReader
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
@@ -453,7 +453,7 @@ class _TablePair:
         if borders is not None and not choice:
             equal = list(self._equal_before(bare))
             plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
-        source = _SourceSide(self, pairs, Pace(proof.options.rows_per_second), choice.conditions, plan)
+        source = _SourceSide(self, pairs, RowRate(proof.options.rows_per_second), choice.conditions, plan)
         source.forgotten = [(one, feed) for one in forgotten]
         executors = self._executors(bare.table)
         lake.threads = lake.threads if executors is None else executors.cores
@@ -718,7 +718,7 @@ class _SourceSide:
 
     pair: _TablePair
     pairs: Sequence[tuple[Column, Column]]
-    pace: Pace
+    pace: RowRate
     conditions: Sequence[RowCondition] = ()
     plan: RangePlan | None = None
     forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()

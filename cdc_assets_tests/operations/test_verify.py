@@ -38,7 +38,7 @@ from cdc_assets.operations.forget import forget
 from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is_guess, loss_between
 from cdc_assets.operations.release import decide
 from cdc_assets.operations.row_choice import parse_choice
-from cdc_assets.operations.row_readers import Pace
+from cdc_assets.operations.row_readers import RowRate
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.comparison import comparison_lines
@@ -498,9 +498,9 @@ def test_processes_that_share_a_rate_keep_it_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     monkeypatch.setattr(time, "sleep", pauses.append)
     for _ in range(4):
-        pickle.loads(pickle.dumps(Pace(100).divided(4))).wait(50)
+        pickle.loads(pickle.dumps(RowRate(100).divided(4))).wait(50)
     assert pauses == [2.0] * 4
-    Pace(None).divided(4).wait(50)
+    RowRate(None).divided(4).wait(50)
     assert len(pauses) == 4
 
 
