@@ -111,14 +111,17 @@ def test_a_message_whose_schema_is_none_is_bad_whatever_it_speaks_of(payload: An
     "parameters", [{}, {"scale": "two"}, {"scale": {}}, {"__debezium.source.column.type": {}}, "2"]
 )
 def test_a_message_whose_schema_tells_no_columns_is_bad_and_stops_no_other(parameters: Any) -> None:
-    field = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "field": "id", "parameters": parameters}
-    block = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": [field]}]}
-    torn, sound = {"schema": block, "payload": row("c", after={"id": "AQ=="})}, row("c", after={"id": 1})
-    messages = messages_of([(b'{"id":1}', json.dumps(value).encode()) for value in (torn, sound)])
-    bad, fine = classify(messages, OPTIONS).to_pylist()
-    assert (bad["kind"], fine["kind"]) == ("bad", "row")
-    assert bad["reason"].startswith("it is not a message of a Debezium connector: its schema is none: ")
-    assert [event.message for event in schemas(messages, OPTIONS)] == [1]
+    torn, sound = [], row("c", after={"id": 1})
+    plain = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "field": "id", "parameters": parameters}
+    for field in (plain, {"type": "array", "field": "id", "items": plain}):
+        block = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": [field]}]}
+        torn.append({"schema": block, "payload": row("c", after={"id": None})})
+    messages = messages_of([(b'{"id":1}', json.dumps(value).encode()) for value in (*torn, sound)])
+    *bad, fine = classify(messages, OPTIONS).to_pylist()
+    assert ([one["kind"] for one in bad], fine["kind"]) == (["bad", "bad"], "row")
+    for one in bad:
+        assert one["reason"].startswith("it is not a message of a Debezium connector: its schema is none: ")
+    assert [event.message for event in schemas(messages, OPTIONS)] == [2]
 
 
 def in_order(connector: str, *places: dict[str, Any]) -> bool:

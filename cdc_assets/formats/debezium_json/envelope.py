@@ -106,7 +106,6 @@ def _block(text: str | bytes | None) -> SchemaBlock:
     for one in held.get("fields") or () if isinstance(held, dict) else ():
         if one.get("field") in ("after", "before") and one.get("type") == "struct":
             columns = {str(column["field"]): _field(column) for column in one["fields"]}
-            columns_of(columns, ConnectorSettings())  # raises where parameters are none of their type
             what = [(name, one.meaning, sorted(one.parameters.items())) for name, one in columns.items()]
             return SchemaBlock(columns, hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest())
     return SchemaBlock()
@@ -114,7 +113,7 @@ def _block(text: str | bytes | None) -> SchemaBlock:
 
 def _field(block: Mapping[str, Any]) -> Field:
     items, default = block.get("items"), block.get("default")
-    return Field(
+    found = Field(
         str(block["type"]),
         str(block.get("name") or ""),
         dict(block.get("parameters") or {}),
@@ -122,3 +121,5 @@ def _field(block: Mapping[str, Any]) -> Field:
         _field(items) if isinstance(items, dict) else None,
         default if default is None or isinstance(default, str) else print_json(default),
     )
+    columns_of({"": found}, ConnectorSettings())  # raises where parameters are none of its type
+    return found
