@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.debezium_json.connectors import classify, schemas
-from cdc_assets_tests.topics import messages_of
+from cdc_assets.formats.debezium_json.connectors import classify, decode, schemas
+from cdc_assets_tests.topics import messages_of, rows_of
 
 OPTIONS = MessageOptions(protocol="debezium-json")
 SOURCE = {
@@ -108,7 +111,8 @@ def test_a_message_whose_schema_is_none_is_bad_whatever_it_speaks_of(payload: An
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"scale": "two"}, {"scale": {}}, {"__debezium.source.column.type": {}}, "2"]
+    "parameters",
+    [{}, {"scale": "two"}, {"scale": {}}, {"__debezium.source.column.type": {}}, "2", {"scale": "99999999999"}],
 )
 def test_a_message_whose_schema_tells_no_columns_is_bad_and_stops_no_other(parameters: Any) -> None:
     torn, sound = [], row("c", after={"id": 1})
@@ -122,6 +126,50 @@ def test_a_message_whose_schema_tells_no_columns_is_bad_and_stops_no_other(param
     for one in bad:
         assert one["reason"].startswith("it is not a message of a Debezium connector: its schema is none: ")
     assert [event.message for event in schemas(messages, OPTIONS)] == [2]
+
+
+_PROPAGATED = "__debezium.source.column"
+_CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def _numeric(length: int, scale: int) -> dict[str, str]:
+    of_source = {"type": "NUMERIC", "length": str(length), "scale": str(scale)}
+    return {f"{_PROPAGATED}.{name}": value for name, value in of_source.items()}
+
+
+@pytest.mark.parametrize(
+    ("mode", "field", "sent", "kept"),
+    [
+        (
+            "string",
+            {"type": "string", "parameters": _numeric(131089, 0)},
+            "1.234567890123456789",
+            "1.234567890123456789",
+        ),
+        ("double", {"type": "double", "parameters": _numeric(131089, 0)}, 1.25, 1.25),
+        ("string", {"type": "string", "parameters": _numeric(12, 2)}, "1.25", Decimal("1.25")),
+        ("string", {"type": "string", "parameters": _numeric(2, -3)}, "11000", Decimal(11000)),
+        ("string", {"type": "string", "parameters": _numeric(3, 5)}, "0.00123", Decimal("0.00123")),
+        (
+            "precise",
+            {"type": "bytes", "name": _CONNECT_DECIMAL, "parameters": {"scale": "5", "connect.decimal.precision": "3"}},
+            "ew==",
+            Decimal("0.00123"),
+        ),
+    ],
+)
+def test_a_numeric_is_as_wide_as_the_source_says(mode: str, field: dict[str, Any], sent: Any, kept: Any) -> None:
+    fields = [{"type": "int32", "field": "id"}, {**field, "field": "n"}]
+    block = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": fields}]}
+    value = {"schema": block, "payload": row("c", after={"id": 1, "n": sent})}
+    messages = messages_of([(b'{"id":1}', json.dumps(value).encode())])
+    options = replace(OPTIONS, connector=(("decimal.handling.mode", mode),))
+    (event,) = schemas(messages, options)
+    spoken = classify(messages, options)
+    found = decode(rows_of(messages, spoken), "landed", event.table, event.schema, options)
+    assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
+    kind = found.changes.schema.field("n").type
+    assert not pa.types.is_decimal(kind) or kind.scale <= kind.precision
 
 
 def in_order(connector: str, *places: dict[str, Any]) -> bool:

@@ -93,6 +93,8 @@ _SOURCE_TYPE, _SOURCE_LENGTH, _SOURCE_SCALE = (
 )
 _SOURCE_BYTES = ("BYTEA", *BINARY)
 _SOURCE_DECIMALS = ("NUMERIC", "DECIMAL")
+_MOST_DIGITS, _ANY_LENGTH = 1000, 131_089
+"""What a numeric of PostgreSQL can be declared with, and the length that its connector gives one without any."""
 
 
 # --- a block -> columns -----------------------------------------------------------------------------------------------
@@ -112,18 +114,27 @@ def _column(name: str, field: Field, settings: ConnectorSettings) -> Column:
         return Column(name, "bytes")
     if meaning in ("string", "double") and source.removesuffix(" UNSIGNED") in _SOURCE_DECIMALS:
         length = int(parameters.get(_SOURCE_LENGTH) or 0)
-        if length:
-            return Column(name, DECIMAL, precision=length, scale=int(parameters.get(_SOURCE_SCALE) or 0))
+        if 0 < length < _ANY_LENGTH:
+            return _decimal_column(name, length, int(parameters.get(_SOURCE_SCALE) or 0))
     if meaning == DECIMAL:
-        digits, scale = parameters.get("connect.decimal.precision"), int(parameters["scale"])
-        zeros = max(0, -scale)  # in front of the point
-        precision = int(digits) + zeros if digits else None
-        return Column(name, DECIMAL, precision=precision, scale=max(0, scale))
+        digits = parameters.get("connect.decimal.precision")
+        return _decimal_column(name, int(digits) if digits else None, int(parameters["scale"]))
     if meaning == BITS:
         return Column(name, BITS, precision=int(parameters.get("length") or 64))
     if meaning in (f"{_DATA}.Enum", f"{_DATA}.EnumSet"):
         return Column(name, meaning, elems=allowed_members(parameters.get("allowed", "")))
     return Column(name, meaning if meaning in CONNECT_TYPES else field.type)
+
+
+def _decimal_column(name: str, digits: int | None, scale: int) -> Column:
+    """Return a column of decimals. Raises ValueError for one that no database has.
+
+    With a scale below zero there are zeros in front of the point beside its digits, with one beyond them behind it.
+    """
+    if (digits is not None and not 1 <= digits <= _MOST_DIGITS) or abs(scale) > _MOST_DIGITS:
+        raise ValueError(f"there is no decimal of {digits} digits with the scale {scale}")
+    precision = None if digits is None else max(digits + max(0, -scale), scale)
+    return Column(name, DECIMAL, precision=precision, scale=max(0, scale))
 
 
 # --- a column -> its field --------------------------------------------------------------------------------------------
