@@ -309,10 +309,14 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
     with read_ledger(lake) as ledger:
-        feeds = tuple(ledger.states())
+        feeds = ledger.states()
         if forget and not sum(ledger.forget_files(feed, forget) for feed in feeds):
             raise BadSettings(f"no file of these is known: {', '.join(forget)}. See `cdc-assets files` for the paths.")
-        entries = [text for feed in feeds for text in file_texts(feed, ledger.files(feed))]
+        entries = [
+            text
+            for feed, states in feeds.items()
+            for text in file_texts(feed, ledger.files(feed), {one.life: one.name for one in states})
+        ]
     if as_json:
         show_json([dataclasses.asdict(entry) for entry in entries])
         return DONE
@@ -331,7 +335,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
 def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **given: Any) -> int:
     """Show the records that were set aside because they do not fit, or replay them.
 
-    Showing them needs the lake only (--warehouse, and --name of the changefeed); replaying them the changefeed too.
+    Showing them needs the lake only (--warehouse; --name for one changefeed of it); replaying them the changefeed too.
     """
     return _replay(as_json, table, given) if replay else _show_quarantine(as_json, table, closed, given)
 
@@ -500,7 +504,13 @@ def demo(directory: str | None, topics: bool, debug: bool) -> int:
 
 @commands.command()
 @click.option("--directory", metavar="DIR", help="The demo's directory. Default: .demo")
-@click.option("--port", default=3000, show_default=True, help="Port of the web interface on this machine.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=3000,
+    show_default=True,
+    help="Port of the web interface on this machine.",
+)
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def ui(directory: str | None, port: int, debug: bool) -> int:
     """Open Dagster's web interface on the demo's instance."""

@@ -94,8 +94,8 @@ def cut(
 def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engine: str | None, **given: Any) -> int:
     """Show each TABLE (default: all) as it was at a MOMENT, and the statements that read it.
 
-    MOMENT is a TSO, a time such as 2026-01-31T13:45:00Z, or the name of a cut. Needs the lake only (--warehouse, and
-    --name of the changefeed) and reads metadata; starts no Spark.
+    MOMENT is a TSO, a time such as 2026-01-31T13:45:00Z, or the name of a cut. Needs the lake only (--warehouse;
+    --name for one changefeed of it) and reads metadata; starts no Spark.
     """
     from cdc_assets.operations.as_of import as_of as run
 

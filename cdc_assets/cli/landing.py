@@ -48,7 +48,7 @@ def landing() -> None:
 def list_(as_json: bool, debug: bool, **given: Any) -> int:
     """Show messages that cannot be read, with their bytes, and every decision.
 
-    Needs the lake only (--warehouse, and --name of the changefeed).
+    Needs the lake only (--warehouse; --name for one changefeed of it).
     """
     from cdc_assets.operations.decide_landed import decided
 

@@ -300,12 +300,16 @@ def lake_of(target: CommandTarget) -> LakeSettings:
 
 
 def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
-    """Return the lake and the changefeeds to show: --warehouse and --name are enough. Raises BadSettings."""
-    from cdc_assets.operations.opening import refuse_missing
+    """Return the lake and the changefeeds to show: of --warehouse alone all that it knows. Raises BadSettings."""
+    from cdc_assets.operations.opening import read_ledger, refuse_missing
     from cdc_assets.settings import config
 
     if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
         lake, names = config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
+        source = click.get_current_context().get_parameter_source("name")
+        if not given["changefeed"] and source is ParameterSource.DEFAULT:
+            with read_ledger(lake) as ledger:
+                names = sorted(ledger.states()) or names
     else:
         target = target_of(given)
         lake, names = lake_of(target), [changefeed.name for changefeed in target.changefeeds]

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
-from cdc_assets.operations.opening import read_ledger
+from cdc_assets.operations.opening import begun, read_ledger
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import Ledger
@@ -36,6 +36,8 @@ def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] |
     from cdc_assets.lake.catalogs.catalog import close, names, open_catalog
     from cdc_assets.lake.names import OwnNamespaces
 
+    if begun(lake) is None:  # opening the catalog would make one
+        return []
     catalog, own = open_catalog(lake), OwnNamespaces(lake.namespaces).landing
     try:
         landed = sorted(name for *namespace, name in names(catalog) if namespace == [own])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,14 @@ from cdc_assets.model.tso import Tso, tso_time
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import FileEntry
+    from cdc_assets.model.schema import TableId
 
 __all__ = ["FileText", "file_texts"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A data file as it was last read. `rows` is None for one that vanished unread; `time` is `last_position`'s."""
+    """A data file as `table` read it last. `rows` is None for one that vanished unread; `time` is `last_position`'s."""
 
     changefeed: str
     path: str
@@ -33,14 +34,14 @@ class FileText:
     read_at: str
 
 
-def file_texts(changefeed: str, entries: Iterable[FileEntry]) -> list[FileText]:
-    """Describe the ledger's files, ordered by the position of their last row."""
+def file_texts(changefeed: str, entries: Iterable[FileEntry], names: Mapping[str, TableId]) -> list[FileText]:
+    """Describe the ledger's files, ordered by the position of their last row; `names` has each life's newest name."""
     ordered = sorted(entries, key=lambda entry: (entry.max_commit_ts or 0, entry.path))
     return [
         FileText(
             changefeed,
             entry.path,
-            entry.life.rpartition("@")[0],
+            str(names.get(entry.life, entry.life)),
             None if entry.rows < 0 else entry.rows,
             entry.size,
             entry.min_commit_ts,

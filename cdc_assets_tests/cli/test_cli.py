@@ -177,6 +177,7 @@ WRONG = {
     "a key without columns": (["inspect", *feed(), "--key", "orders"], "NAME=VALUE"),
     "an unknown option": (["inspect", "--frobnicate"], "frobnicate"),
     "no lake": (["apply", *feed()], "--warehouse"),
+    "a port that is none": (["ui", "--port", "70000"], "not in the range 1<=x<=65535"),
     "nothing to compare with": (["verify", *feed(), "--warehouse", "lake"], "no source to compare with is named"),
     "options of a changefeed beside a settings file": (
         ["plan", "--settings", "c.yaml", "--tz", "Asia/Shanghai", "--old-collations"],
@@ -247,6 +248,7 @@ def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, h
     said = here(command, "--settings", str(file))
     assert (said.returncode, said.stderr) == (0, "")
     assert ("No table is in the lake." in said.stdout) == (command == "status")
+    assert list((tmp_path / "lake").iterdir()) == []
 
 
 UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {

@@ -304,13 +304,14 @@ def test_the_files_command_shows_what_was_applied_when(tmp_path: Path) -> None:
     pipeline(SMALL, SMALL.bucket(), MemoryLake(), kept).apply("run-7")
     stats = [FileStats("crash/a/1/CDC000001.csv", 1, "", 1, 2, 3)]
     kept.record_files("default", LIFE, stats, "run-8", 77)
+    kept.record_states("default", [TableState(str(LIFE), TableId("db", "renamed"), 1, 3, 3, State.APPLIED)])
     kept.record_unread("default", LIFE, "crash/a/1/CDC000002.csv", "run-8")
     kept.close()
     done = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path), "--json"], standalone_mode=False)
     rows = {row["path"]: row for row in json.loads(done.output)}
     one = rows["crash/a/1/CDC000001.csv"]
     assert (one["rows"], one["first_position"], one["last_position"]) == (1, 2, 3)
-    assert (one["run"], one["snapshot"], one["table"]) == ("run-8", 77, "db.t")
+    assert (one["run"], one["snapshot"], one["table"]) == ("run-8", 77, "db.renamed")
     assert rows["crash/a/1/CDC000002.csv"]["rows"] is None
     text = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path)], standalone_mode=False).output
     assert all(path in text for path in rows)
