@@ -33,6 +33,7 @@ __all__ = [
     "DECIMAL",
     "GEOMETRIES",
     "MAY_BE_NULL",
+    "NO_WIDTH",
     "SERVER_TYPES",
     "VARIABLE_DECIMAL",
 ]
@@ -40,6 +41,8 @@ __all__ = [
 CONNECT = "org.apache.kafka.connect.data"
 TIME, DATA = "io.debezium.time", "io.debezium.data"
 DECIMAL, VARIABLE_DECIMAL, BITS = f"{CONNECT}.Decimal", f"{DATA}.VariableScaleDecimal", f"{DATA}.Bits"
+NO_WIDTH = (1 << 31) - 1
+"""The width of a BIT VARYING that has none."""
 GEOMETRIES = tuple(f"{DATA}.geometry.{name}" for name in ("Geometry", "Geography", "Point"))
 
 _DATES = graded(Grade.CHANGED, "exact; infinity and years outside 0000 to 9999 become null and are counted")

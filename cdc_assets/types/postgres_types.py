@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, DECIMAL, VARIABLE_DECIMAL
+from cdc_assets.types.connect_types import BITS, DECIMAL, NO_WIDTH, VARIABLE_DECIMAL
 
 __all__ = ["postgres_column"]
 
@@ -76,11 +76,13 @@ def _sized(name: str, kind: str, digits: list[int], modes: Mapping[str, str]) ->
         return Column(name, f"{_DATA}.Enum")
     if kind in ("numeric", "decimal"):
         scale = digits[1] if len(digits) > 1 else 0
-        return Column(name, DECIMAL, precision=digits[0], scale=scale) if digits else Column(name, VARIABLE_DECIMAL)
+        if not digits:
+            return Column(name, VARIABLE_DECIMAL)
+        return Column(name, DECIMAL, precision=max(digits[0], scale), scale=scale)  # numeric(3,5) is below 0.01
     if kind == "money":
         return Column(name, DECIMAL, scale=2)
     if kind in ("bit", "bit varying", "varbit"):
-        width = digits[0] if digits else 1
+        width = digits[0] if digits else 1 if kind == "bit" else NO_WIDTH
         return Column(name, "boolean") if kind == "bit" and width == 1 else Column(name, BITS, precision=width)
     if kind == "interval":
         in_text = modes.get("interval.handling.mode") == "string"

@@ -8,7 +8,10 @@ import pytest
 
 from cdc_assets.ddl import changefeed_options, described_tables
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats.debezium_json.columns import ConnectorSettings, columns_of
+from cdc_assets.formats.values.connect import Field
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.connect_types import BITS, DECIMAL, VARIABLE_DECIMAL
 from cdc_assets.types.postgres_types import postgres_column
 from cdc_assets.types.ydb_types import ydb_column
 
@@ -136,3 +139,18 @@ def test_a_text_that_gives_no_table_is_named(text: str, reason: str) -> None:
     with pytest.raises(BadSettings, match="CREATE TABLE") as caught:
         of_postgres(text)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "field"),
+    [
+        ("numeric(12,2)", Field("bytes", DECIMAL, {"scale": "2", "connect.decimal.precision": "12"})),
+        ("numeric(3,5)", Field("bytes", DECIMAL, {"scale": "5", "connect.decimal.precision": "3"})),
+        ("bit(3)", Field("bytes", BITS, {"length": "3"})),
+        ("bit varying", Field("bytes", BITS, {"length": "2147483647"})),
+        ("numeric", Field("struct", VARIABLE_DECIMAL)),
+    ],
+)
+def test_a_column_of_postgres_is_what_a_schema_block_has_of_it(declared: str, field: Field) -> None:
+    (column,) = of_postgres(f"CREATE TABLE t (c {declared});")[TableId("public", "t")].columns
+    assert (column,) == columns_of({"c": field}, ConnectorSettings())

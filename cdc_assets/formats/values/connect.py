@@ -37,7 +37,7 @@ from cdc_assets.formats.values import (
     whole,
 )
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, VARIABLE_DECIMAL
+from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, NO_WIDTH, VARIABLE_DECIMAL
 from cdc_assets.types.conversions.moments import DAY_MICROS, time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
@@ -218,12 +218,8 @@ def _bits(value: str, column: Column) -> str | bytes:
         raise ValueError(value)
     if column.type != BITS or width <= 64:
         return str(number)
-    size = (number.bit_length() + 7) // 8 if width >= _NO_WIDTH else (width + 7) // 8
+    size = (number.bit_length() + 7) // 8 if width >= NO_WIDTH else (width + 7) // 8
     return number.to_bytes(max(1, size), "big")
-
-
-_NO_WIDTH = (1 << 31) - 1
-"""The width of a BIT VARYING that has none."""
 
 
 def _signed(value: str) -> int:
