@@ -22,7 +22,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -50,7 +50,10 @@ from cdc_assets.cli.options import (
 )
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 from cdc_assets.model.progress import State
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import counted, first_of
+
+if TYPE_CHECKING:
+    from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["commands", "main", "show_status"]
 
@@ -352,6 +355,8 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
         for row in quarantined_records(lake, name, closed=closed)
         if table in ("", str(row.table), str(row.life.born_as))
     ]
+    if not rows:
+        _refuse_unknown(lake, names, table)
     if as_json:
         show_json([record_json(name, row) for name, row in rows])
     else:
@@ -359,6 +364,21 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
             click.echo("\n".join(record_lines(row)))
         click.echo(counted(len(rows), "record") if rows else "Nothing is in quarantine.")
     return HELD if any(row.state == "open" for _, row in rows) else DONE
+
+
+def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
+    """Raise BadSettings where nothing was found because the lake has no such changefeed or table."""
+    from cdc_assets.operations.opening import read_ledger
+
+    with read_ledger(lake) as ledger:
+        states = ledger.states()
+    tables = sorted({str(state.name) for name in names for state in states.get(name, ())})
+    if states and not states.keys() & set(names):
+        raise BadSettings(
+            f"the lake has no changefeed called {names[0]}; known are {', '.join(sorted(states))}. Give --name."
+        )
+    if table and tables and table not in tables:
+        raise BadSettings(f"no table is called {table}; known are {first_of(tables, 'table')}.")
 
 
 def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:

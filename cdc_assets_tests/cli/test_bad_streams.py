@@ -92,7 +92,12 @@ def test_records_of_ydb_that_are_none_are_set_aside_by_quarantine(run: Commands,
     listed = run("quarantine", *archive.options).stdout
     assert f"{not_fit}[0] offset 1" in listed
     assert row.said in listed
-    assert run("quarantine", "--warehouse", str(tmp_path / "lake")).stdout == listed
+    lake = ("--warehouse", str(tmp_path / "lake"))
+    assert run("quarantine", *lake).stdout == listed
+    unknown = run("quarantine", *lake, "--name", "default")
+    assert (unknown.returncode, "no changefeed called default; known are c." in unknown.stderr) == (2, True)
+    unknown = run("quarantine", *lake, "--table", "shop.none")
+    assert (unknown.returncode, "no table is called shop.none; known are shop.good" in unknown.stderr) == (2, True)
 
 
 def test_rows_of_a_connector_that_do_not_fit_hold_their_tables_alone(run: Commands, tmp_path: Path) -> None:

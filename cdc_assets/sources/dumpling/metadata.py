@@ -84,4 +84,4 @@ _TIDB = "tidb-binlog"
 
 
 def _refused(uri: str, what: str, way: str) -> MalformedDump:
-    return MalformedDump(f"{uri}: {what}. {way} as initial.at, or dump again.", file=uri)
+    return MalformedDump(f"{uri}: {what}. {way} as initial.at (at=TSO on the command line), or dump again.", file=uri)

@@ -255,8 +255,8 @@ def _error(address: Address, code: int, text: str, cause: object) -> CdcError:
         )
     if code in _PASSING:
         return StorageUnavailable(
-            f"{address.uri} did not answer {said}. Try again later; a source whose tables are all imported may be "
-            "taken out of the setting initial.",
+            f"{address.uri} did not answer {said}. Try again later. The setting initial needs no source any more whose "
+            "tables are all imported.",
             **where,
         )
     if code in _GONE:
