@@ -130,13 +130,14 @@ def test_a_log_is_compacted_in_order_rebuilt_alone_and_renamed(spark: SparkSessi
     lake.close()
 
 
+@pytest.mark.parametrize("kinds", [["log", "scd2"], ["scd2"]], ids=["beside a mirror", "states alone"])
 def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, kinds: list[str]
 ) -> None:
-    returned, kinds = {PARTED, PLAIN}, ["log", "scd2"]
+    returned = {PARTED, PLAIN}
     feed = ReturnedColumns(tmp_path, returned).feed
     lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
-    settings = feed.settings(history={"shop.*": kinds})
+    settings = feed.settings(history={"shop.*": {"kinds": kinds, "mirror": "log" in kinds}})
     outcome = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
     assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
     found = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
