@@ -18,6 +18,7 @@ from pyarrow import csv
 
 from cdc_assets.io.output import output
 from cdc_assets.io.scratch import scratch
+from cdc_assets.operations.comparison import python_rows
 from cdc_assets.operations.extract import Extract
 
 __all__ = ["FORMATS", "write_extract"]
@@ -64,7 +65,7 @@ def _jsonl(file: Path, columns: pa.Schema) -> Iterator[_Write]:
 
         def write(changes: pa.Table) -> None:
             for batch in changes.to_batches(_BATCH_ROWS):
-                for row in batch.to_pylist():
+                for row in python_rows(batch):
                     lines.write(json.dumps({name: _plain(value) for name, value in row.items()}, ensure_ascii=False))
                     lines.write("\n")
 

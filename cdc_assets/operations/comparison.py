@@ -47,6 +47,7 @@ __all__ = [
     "borders_of",
     "combined_hash",
     "frame_of",
+    "python_rows",
     "row_hashes",
     "rows_of",
 ]
@@ -598,10 +599,31 @@ def _surplus(side: Frame | None, other: Frame | None) -> Iterator[tuple[Row, int
 def rows_of(frame: Frame) -> Iterator[Row]:
     """Yield rows as Python has them, arrays as tuples."""
     columns = [
-        [tuple(one) if isinstance(one, list) else one for one in column.to_pylist()]
+        [tuple(one) if isinstance(one, list) else one for one in python_values(column)]
         for column in frame.to_arrow().columns
     ]
     return zip(*columns, strict=True)
+
+
+def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return values as Python has them; dates and times of the year 0, which Python does not know, as their texts."""
+    try:
+        return list(array.to_pylist())
+    except OverflowError:
+        return [_python_value(value) for value in array]
+
+
+def _python_value(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except OverflowError:
+        return value.cast(pa.string()).as_py()
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield rows so."""
+    columns = (python_values(column) for column in rows.columns)
+    return (dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def value_text(value: Any) -> str | None:

@@ -38,7 +38,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.comparison import python_rows, value_text
 from cdc_assets.operations.extract import changes_of_log
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
@@ -97,7 +97,7 @@ def explain(
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
     forgotten = _is_kept_out(pipeline, history, wanted)
     gone += [forgotten] if forgotten else []
-    texts = [text for text in map(value_text, plain.to_pylist()[0].values()) if text is not None]
+    texts = [text for text in map(value_text, next(python_rows(plain)).values()) if text is not None]
     aside, unknown = _set_aside(lake, life, texts, pipeline.settings.masks.seal)
     if unknown:
         gone.append(
@@ -114,7 +114,7 @@ def explain(
                 "its row in the lake is not shown, as columns of it are masked otherwise now: rebuild the table"
             )
     hidden = forgotten and row is None
-    shown = {name: "***" if hidden else value_text(value) for name, value in wanted.to_pylist()[0].items()}
+    shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(wanted)).items()}
     return RowExplanation(
         table=history.last_name or life.born_as,
         key=shown,
@@ -254,7 +254,7 @@ def _of_log(
     columns, pieces = covered
     names = [column.name for column in columns.stored]
     found = []
-    for row in (row for rows in pieces() for row in rows.to_pylist()):
+    for row in (row for rows in pieces() for row in python_rows(rows)):
         at, place = row[POSITION], row[PLACE] or ""
         there = {column.name for column in history.schema_at(at).in_lake.stored}
         values = {name: row[name] for name in names}
@@ -429,7 +429,7 @@ def _rows_of_key(
                 keys.slice(number, 1),
             ),
         )
-        for number, row in enumerate(mine.to_pylist())
+        for number, row in enumerate(python_rows(mine))
         for file in [step.files[row[FILE]]]
     ]
     return images, []
@@ -500,13 +500,19 @@ def _after(event: Event, row: Mapping[str, Any]) -> dict[str, Any] | None:
     changes = (*event.hidden, *event.changes)
     if not changes:
         return dict(row)
-    (found,) = evolve_rows(_table_of(event, row), changes, event.after.in_lake).to_pylist()
-    return dict(found)
+    return next(python_rows(evolve_rows(_table_of(event, row), changes, event.after.in_lake)))
 
 
 def _table_of(event: Event, row: Mapping[str, Any]) -> pa.Table:
     columns = [column for column in event.before.in_lake.stored if column.name in row]
-    return pa.table({column.name: pa.array([row[column.name]], arrow_type(column)) for column in columns})
+    return pa.table({column.name: _array_of(row[column.name], arrow_type(column)) for column in columns})
+
+
+def _array_of(value: Any, kind: pa.DataType) -> pa.Array:
+    """Return a value of `python_rows` as Arrow has it."""
+    if isinstance(value, str) and pa.types.is_temporal(kind):
+        return pa.array([value]).cast(kind)
+    return pa.array([value], kind)
 
 
 def _changed(
@@ -565,14 +571,13 @@ def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: p
                 numbered = keys.append_column(FILE, pa.array(range(whole.num_rows)))
                 mine = of_keys(numbered, wanted, schema)
                 if mine.num_rows:
-                    found: dict[str, Any] = whole.take(pc.cast(mine.column(FILE), pa.int64())).to_pylist()[0]
-                    return found
+                    return next(python_rows(whole.take(pc.cast(mine.column(FILE), pa.int64()))))
     return None
 
 
 def _numbers(wanted: pa.Table) -> dict[str, object]:
     """Return the numbers of a key by column, for which readers may look: no collation says what equals them."""
-    (row,) = wanted.to_pylist()
+    (row,) = python_rows(wanted)
     return {name: value for name, value in row.items() if isinstance(value, (int, Decimal))}
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -16,6 +17,7 @@ from cdc_assets.model.explanation import RowExplanation
 from cdc_assets.operations.explain import explain
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.explanation import explanation_json, explanation_lines
+from cdc_assets_tests import little_feed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -87,6 +89,20 @@ def test_the_changes_of_random_keys_are_those_of_the_history(protocol: str, hist
         assert seen == model.get(key, [])
         assert found.row == ({"id": str(key), "v": rows[key]} if key in rows else None)
         assert found.gone == ()
+
+
+@pytest.mark.parametrize("history", ["", "log"])
+def test_a_row_with_a_date_of_the_year_0_is_explained(history: str, tmp_path: Path) -> None:
+    with patch.dict(little_feed._V, ColumnType="DATE", ColumnPrecision=""):
+        shop = Shop(tmp_path, history={"*": history} if history else {})
+        shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "0000-01-01"), ("I", FIRST + 1, 2, "2020-02-29")])
+        shop.apply(FIRST + 2)
+        shop.feed.ddl("shop.t", FIRST + 3, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+        shop.apply(FIRST + 4)
+        for key, day in (("1", "0000-01-01"), ("2", "2020-02-29")):
+            found = shop.explain(key)
+            assert found.row == {"id": key, "v": day, "w": None}
+            assert [one.changed["v"] for one in found.changes] == [(None, day)]
 
 
 def test_a_change_names_its_place_window_run_and_snapshot(tmp_path: Path) -> None:

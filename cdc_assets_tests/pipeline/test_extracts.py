@@ -420,3 +420,11 @@ def test_two_that_write_an_extract_to_one_place_at_once_leave_a_whole_one(
     assert write_extract(found, str(tmp_path / "out"), "jsonl", {}, again=True) == 4
     assert others == [0, 4]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["changes.jsonl", "extract.json"]
+
+
+def test_json_lines_have_dates_of_the_year_0_which_python_has_not(tmp_path: Path) -> None:
+    changes = pa.table({"d": pa.array([-719528, 0], pa.int32()).cast(pa.date32())})
+    with FORMATS["jsonl"](tmp_path / "changes.jsonl", changes.schema) as write:
+        write(changes)
+    lines = (tmp_path / "changes.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"d": "0000-01-01"}, {"d": "1970-01-01"}]
