@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 SHAPES = [("csv", 12), ("csv", 2), ("csv", 60), ("canal-json", 12)]
 TINY = 0.0005
+LAP = {"wall_seconds": 1.0, "cpu_seconds": 1.0}
 LONG = ("history", "initial", "long-life")
 """Scenarios that take seconds, of which the fast suite has shorter ones."""
 
@@ -136,8 +137,10 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
     monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([None]))())
     for name in ("ours", "windows", "history"):
         monkeypatch.setitem(contenders.CONTENDERS, name, with_(contenders.CONTENDERS[name], monkeypatch, opened))
-    monkeypatch.setitem(contenders.CONTENDERS, "steady", with_(grown_twice, monkeypatch, opened))
-    monkeypatch.setitem(contenders.CONTENDERS, "plain_spark", lambda **_: [{"wall_seconds": 1.0, "cpu_seconds": 1.0}])
+    for name, ours in (("steady", grown_twice), ("small_windows", grown_by_little)):
+        monkeypatch.setitem(contenders.CONTENDERS, name, with_(ours, monkeypatch, opened))
+    monkeypatch.setitem(contenders.CONTENDERS, "scans", scanned)
+    monkeypatch.setitem(contenders.CONTENDERS, "plain_spark", lambda **_: [LAP])
     monkeypatch.setattr(scenarios, "contend", here)
     monkeypatch.setattr(topic_scenarios, "contend", here)
     monkeypatch.setattr(scenarios, "run", commanded)
@@ -156,8 +159,24 @@ def grown_twice(feed: str, keys: int, windows: list[int], lakes: list[str]) -> d
     for place in lakes:
         with vars(contenders)["open_pipeline"](source.settings, LakeSettings.from_warehouse(place)) as work:
             work.apply()
-    laps = [{"changes": changes, "wall_seconds": 1.0, "cpu_seconds": 1.0} for changes in windows]
+    source.keep()
+    laps = [{"changes": changes, **LAP} for changes in windows]
     return {"ours": laps, "merge": laps}
+
+
+def grown_by_little(feed: str, keys: int, changes: int, count: int, lake: str) -> list[dict[str, float]]:
+    """Small windows one after the other, without the upkeep of Iceberg's files."""
+    source = Feed.resumed(Path(feed))
+    with vars(contenders)["open_pipeline"](source.settings, LakeSettings.from_warehouse(lake)) as work:
+        for _ in range(count):
+            source.append(changes, keys)
+            assert work.apply().complete
+    source.keep()
+    return [LAP] * count
+
+
+def scanned(lakes: dict[str, str], times: int, **_: object) -> dict[str, Any]:
+    return {who: {by: [LAP] * times for by in ("Spark", "PyIceberg")} for who in lakes}
 
 
 def with_(contender: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, opened: object) -> Callable[..., Any]:
