@@ -280,9 +280,8 @@ def _reader_of(schema_id: str, registry: Mapping[str, str]) -> Callable[[bytes],
         try:
             record: Any = fastavro.schemaless_reader(source, schema.parsed, None)
         except _TROUBLE as error:
-            raise ValueError(
-                f"it is not a record of schema {schema_id}: {str(error)[:200] or type(error).__name__}"
-            ) from None
+            what = "its bytes end too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
+            raise ValueError(f"it is not a record of schema {schema_id}: {what[:200]}") from None
         if source.tell() != len(payload):
             raise ValueError(f"it has {len(payload) - source.tell()} bytes more than a record of schema {schema_id}")
         _refuse_strange(record)

@@ -343,3 +343,10 @@ def test_a_schema_of_any_content_holds_its_own_messages_only(data: st.DataObject
     own = spoken.filter(pc.equal(spoken.column("table"), "_1_t"))
     found = decode(rows_of(batch, own), "p", TABLE, SCHEMA, options)
     assert 1 in found.changes.column(LINE).to_pylist()
+
+
+def test_a_record_that_was_cut_off_is_told_alike_whenever_it_is_read() -> None:
+    schema = record([{"name": "v", "type": "double"}])
+    read = avro_records._reader_of("1", {"1": json.dumps(schema)})
+    with pytest.raises(ValueError, match=r"^it is not a record of schema 1: its bytes end too early$"):
+        read(b"\0\0")

@@ -139,3 +139,8 @@ def test_schema_blocks_give_the_types_of_columns() -> None:
         (one.name, one.type, one.unsigned and one.type not in ("BIT", "YEAR", "DECIMAL")) for one in known.stored
     ]
     assert (found.key, found.column("en").elems) == (("id",), known.column("en").elems)
+
+
+def test_of_several_columns_that_a_table_lacks_the_first_by_name_is_told() -> None:
+    (reject,) = decoded(message("c", None, {"id": 1, **dict.fromkeys("hgfedcba", 1)})).rejects
+    assert 'column "a" is not in the table' in reject.reason

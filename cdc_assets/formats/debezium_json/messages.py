@@ -148,7 +148,7 @@ def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int6
 
 
 def _require_columns(records: Records, side: Path, schema: TableSchema) -> None:
-    for name in {*records.members(*side)} - {column.name for column in schema.stored}:
+    for name in sorted({*records.members(*side)} - {column.name for column in schema.stored}):
         reason = f'column "{name}" is not in the table\'s schema at this commit-ts'
         records.require(records.kinds(*side, name) == CellKind.ABSENT, reason)
 
