@@ -12,7 +12,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.wording import counted
 from cdc_assets.types.masks import masked_array
-from cdc_assets.types.mysql_types import values
+from cdc_assets.types.mysql_types import arrow_type, values
 
 __all__ = ["KeyOfFile", "keys_of", "masked_keys", "parse_keys"]
 
@@ -79,8 +79,9 @@ def masked_keys(keys: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _values(column: Column, texts: Sequence[str], places: Sequence[str]) -> pa.Array:
+    hexadecimal = pa.types.is_binary(arrow_type(column))  # a text key may look like it
     raw = [
-        _bytes(column, text, place) if text.startswith("x'") and text.endswith("'") else text
+        _bytes(column, text, place) if hexadecimal and text.startswith("x'") and text.endswith("'") else text
         for text, place in zip(texts, places, strict=True)
     ]
     binary = any(isinstance(one, bytes) for one in raw)

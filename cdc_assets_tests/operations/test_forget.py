@@ -218,14 +218,23 @@ def test_a_file_of_keys_is_utf_8_with_or_without_its_mark() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [("1\n\n2,3\n", "line 3: the key of s.t is "), ('1,"a\n"\n2,b\nx,c\n', "line 4: what it has is no value of"),
-     ("1,x'0\n", "and 2 values came"), ("1\nx'zz'\n", "line 2: x'…' of the key column"),
+     ("1,x'0\n", "and 2 values came"), ("x'00'\nx'zz'\n", "line 2: x'…' of the key column"),
+     ("1\nx'02'\n", "line 2: what it has is no value of"),
      (f"1\n{'2' * 200_000}\n", "line 2 is no CSV")],
 )  # fmt: skip
 def test_a_key_of_a_file_that_does_not_fit_is_named_by_its_line(content: str, message: str) -> None:
-    columns = [Column("id", "INT"), Column("name", "VARCHAR", collation="utf8mb4_bin")]
+    binary = content.startswith("x'")
+    columns = [Column("id", "VARBINARY" if binary else "INT"), Column("name", "VARCHAR", collation="utf8mb4_bin")]
     schema = TableSchema(tuple(columns), ("id", "name") if '"' in content else ("id",))
     with pytest.raises(BadSettings, match=rf"^keys\.csv .*{re.escape(message)}"):
         keys_of(schema, parse_keys(content, "keys.csv"), "s.t")
+
+
+def test_a_text_key_that_looks_like_hexadecimal_digits_is_itself() -> None:
+    text = TableSchema((Column("name", "VARCHAR", collation="utf8mb4_bin"),), ("name",))
+    assert keys_of(text, [["x'41'"]], "s.t").to_pydict() == {"name": ["x'41'"]}
+    binary = TableSchema((Column("name", "VARBINARY"),), ("name",))
+    assert keys_of(binary, [["x'41'"]], "s.t").to_pydict() == {"name": [b"A"]}
 
 
 def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Path) -> None:
