@@ -322,9 +322,8 @@ def _states_before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> D
     table = bench.state.tables().get(life)
     if table is None or not keeps_states(life.kind):
         return None
-    if (
-        table.label.progress.tso < step.at - 1
-    ):  # the other side of an exchange may wait for this one as it does for that
+    # The other side of an exchange may wait for this one as this one does for that: both need the rows alone.
+    if table.label.progress.tso < step.at - 1:
         raise TableHeld(
             f"{step.life} waits for {life}, which does not have all rows from before the DDL of version {step.at}.",
             table=str(step.life),
