@@ -50,7 +50,7 @@ from cdc_assets.cli.options import (
 )
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 from cdc_assets.model.progress import State
-from cdc_assets.model.wording import counted, first_of
+from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
     from cdc_assets.settings.config import LakeSettings
@@ -368,17 +368,18 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
 
 def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
     """Raise BadSettings where nothing was found because the lake has no such changefeed or table."""
+    from cdc_assets.operations.named import no_such_table
     from cdc_assets.operations.opening import read_ledger
 
     with read_ledger(lake) as ledger:
         states = ledger.states()
-    tables = sorted({str(state.name) for name in names for state in states.get(name, ())})
+    tables = {str(state.name) for name in names for state in states.get(name, ())}
     if states and not states.keys() & set(names):
         raise BadSettings(
             f"the lake has no changefeed called {names[0]}; known are {', '.join(sorted(states))}. Give --name."
         )
     if table and tables and table not in tables:
-        raise BadSettings(f"no table is called {table}; known are {first_of(tables, 'table')}.")
+        raise no_such_table(table, tables, "a present name")
 
 
 def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:

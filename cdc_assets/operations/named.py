@@ -25,7 +25,9 @@ def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
     return fold_name(text) in {fold_name(str(name)) for name in names if name is not None}
 
 
-def no_such_table(text: str, names: Iterable[TableId | None], expected: str = "a name or an identity") -> BadSettings:
+def no_such_table(
+    text: str, names: Iterable[TableId | str | None], expected: str = "a name or an identity"
+) -> BadSettings:
     """Return the error for a text that is no table's, with the present names of the tables and what is `expected`."""
     known = ", ".join(sorted({str(name) for name in names if name is not None}))
     return BadSettings(f"no table is called {text}; known are {known or 'none'}. Give {expected}.")
