@@ -151,12 +151,14 @@ def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> 
         at = found.schema.get_field_index(name)
         found = found.set_column(at, found.schema.field(at), changes.column(name).take(rows))
     missing = [pl.when(pl.col(f"_cdc_of_{place}").is_null()).then(pl.lit(name)) for place, name in enumerate(columns)]
-    if_there = pl.col("_cdc_if_there") & ~pl.col("_cdc_there")  # by patches, which make no row whatever they bring
-    open_ = ~pl.col("_cdc_whole") & (if_there | pl.concat_list(missing).list.drop_nulls().list.len().gt(0))
+    left_out = pl.concat_list(missing).list.drop_nulls()
+    if_there = pl.col("_cdc_if_there") & ~pl.col("_cdc_there")
+    rests = if_there | (pl.col("_cdc_there") & ~pl.col(MOVED))  # patches make no row, whatever they bring together
+    open_ = ~pl.col("_cdc_whole") & (rests | left_out.list.len().gt(0))
     whole = pl.when(pl.col(OP) == int(Op.PATCH)).then(int(Op.UPDATE)).otherwise(pl.col(OP))
     needs = pl.when(pl.col("_cdc_there")).then(int(Op.UPDATE)).when(pl.col("_cdc_if_there")).then(int(Op.PATCH))
     left = last.select(
-        pl.when(open_).then(pl.concat_list(missing).list.drop_nulls()).otherwise(None).alias(UNCHANGED),
+        pl.when(open_).then(left_out).otherwise(None).alias(UNCHANGED),
         pl.when(open_).then(needs.otherwise(pl.col(OP))).otherwise(whole).cast(pl.Int8).alias(OP),
     )
     for name, kind in ((UNCHANGED, pa.list_(pa.string())), (OP, pa.int8())):

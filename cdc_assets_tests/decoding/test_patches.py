@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -154,6 +155,21 @@ def test_patches_that_are_skipped_change_rows_that_are_there(rows: Rows, changes
         if change[0] != "patch" or change[1] in expected or len(change[2]) == 2:
             expected = one_by_one(expected, [change])
     assert rows_of(merged(lake_of(rows), reduced(skipping(table_of(changes))), SCHEMA)) == expected
+
+
+@example(rows={}, changes=[("patch", 1, {"a": 5}), ("patch", 1, {"b": 6})])
+@given(rows=_ROWS, changes=_SKIPS)
+def test_patches_whose_row_is_not_there_hold_their_table_however_many_columns_they_bring_together(rows: Rows, changes: list[Change]) -> None:
+    expected, lost = rows, set[int]()
+    for change in changes:
+        kind, key, values = change
+        if kind == "patch" and key not in expected and len(values) < 2:
+            lost.add(key)
+        elif kind != "patch" or len(values) == 2:
+            lost.discard(key)
+        expected = one_by_one(expected, [change])
+    with pytest.raises(TableHeld) if lost else nullcontext():
+        assert rows_of(merged(lake_of(rows), reduced(table_of(changes)), SCHEMA)) == expected
 
 
 def test_patches_that_are_skipped_behind_an_erase_are_counted() -> None:
