@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
-from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
+from cdc_assets.formats.values import DEFAULTED, ROUNDED
+from cdc_assets.formats.values.connect import MAYBE_ZERO_DATE
+from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.fidelity import Guess
 from cdc_assets.types.mysql_types import (
@@ -37,6 +39,7 @@ MADE_NULL = "NULL in rows of the dump: "
 _ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _TORN = re.compile("\ufffd+")
 _MARKERS = ("", "\\N", "NULL", "null")
+_EPOCHS: Mapping[type, date] = {date: date(1970, 1, 1), datetime: datetime(1970, 1, 1)}
 
 
 def loss_between(column: Column, rules: Collection[str], zone: str, lake: Any, source: Any) -> str:
@@ -105,6 +108,11 @@ def _is_default(column: Column, lake: Any, source: Any) -> bool:
     return bool(values(pa.array([text], kind), column).array[0].as_py() == lake)
 
 
+def _is_zero_date(column: Column, lake: Any, source: Any) -> bool:
+    """Return whether a zero date came as the column's default, or as the day from which days are counted."""
+    return source is None and (lake == _EPOCHS.get(type(lake)) or _is_default(column, lake, source))
+
+
 def _is_rounded(column: Column, lake: Any, source: Any) -> bool:
     """Return whether two DECIMALs are the same double: the nearest one, which is printed with no more digits."""
     return lake is not None and source is not None and float(lake) == float(source)
@@ -165,6 +173,7 @@ _RULES: Mapping[str, Callable[[Column, Any, Any], bool]] = {
     BAD_UTF8: _is_replaced,
     LOST_FLOAT: lambda column, lake, source: column.type == "FLOAT" and lake is None,
     DEFAULTED: _is_default,
+    MAYBE_ZERO_DATE: _is_zero_date,
     NULL_OR_TEXT: _is_marker,
     OTHER_CENTURY: _is_of_another_century,
     ROUNDED: _is_rounded,

@@ -159,7 +159,7 @@ def test_patches_that_are_skipped_change_rows_that_are_there(rows: Rows, changes
 
 @example(rows={}, changes=[("patch", 1, {"a": 5}), ("patch", 1, {"b": 6})])
 @given(rows=_ROWS, changes=_SKIPS)
-def test_patches_whose_row_is_not_there_hold_their_table_however_many_columns_they_bring_together(rows: Rows, changes: list[Change]) -> None:
+def test_patches_make_no_row_whatever_columns_they_bring_together(rows: Rows, changes: list[Change]) -> None:
     expected, lost = rows, set[int]()
     for change in changes:
         kind, key, values = change

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.debezium_json.connectors import classify, decode, schemas
+from cdc_assets.formats import Decoded, MessageOptions
+from cdc_assets.formats.debezium_json.connectors import (
+    classify,
+    decode,
+    schemas,
+)
+from cdc_assets.formats.values import ROUNDED
+from cdc_assets.formats.values.connect import MAYBE_ZERO_DATE, OUT_OF_RANGE
+from cdc_assets.model.schema import Column
+from cdc_assets.types.mysql_types import ZERO_DATE
 from cdc_assets_tests.topics import messages_of, rows_of
 
 OPTIONS = MessageOptions(protocol="debezium-json")
@@ -137,6 +146,23 @@ def _numeric(length: int, scale: int) -> dict[str, str]:
     return {f"{_PROPAGATED}.{name}": value for name, value in of_source.items()}
 
 
+def decoded_column(
+    field: dict[str, Any], sent: Any, column: Column | None = None, source: dict[str, Any] = SOURCE, **options: Any
+) -> Decoded:
+    """Return what becomes of a value of the column "n", as the schema block or a DDL text describes that."""
+    block = {"type": "struct", "fields": [
+        {"type": "struct", "field": "after", "fields": [{"type": "int32", "field": "id"}, {**field, "field": "n"}]}
+    ]}  # fmt: skip
+    value = {"schema": block, "payload": row("c", after={"id": 1, "n": sent}, source=source)}
+    messages = messages_of([(b'{"id":1}', json.dumps(value).encode())])
+    given = replace(OPTIONS, **options)
+    (event,) = schemas(messages, given)
+    schema = event.schema
+    if column is not None:
+        schema = replace(schema, columns=(schema.columns[0], replace(column, name="n")))
+    return decode(rows_of(messages, classify(messages, given)), "landed", event.table, schema, given)
+
+
 @pytest.mark.parametrize(
     ("mode", "field", "sent", "kept"),
     [
@@ -159,14 +185,7 @@ def _numeric(length: int, scale: int) -> dict[str, str]:
     ],
 )
 def test_a_numeric_is_as_wide_as_the_source_says(mode: str, field: dict[str, Any], sent: Any, kept: Any) -> None:
-    fields = [{"type": "int32", "field": "id"}, {**field, "field": "n"}]
-    block = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": fields}]}
-    value = {"schema": block, "payload": row("c", after={"id": 1, "n": sent})}
-    messages = messages_of([(b'{"id":1}', json.dumps(value).encode())])
-    options = replace(OPTIONS, connector=(("decimal.handling.mode", mode),))
-    (event,) = schemas(messages, options)
-    spoken = classify(messages, options)
-    found = decode(rows_of(messages, spoken), "landed", event.table, event.schema, options)
+    found = decoded_column(field, sent, connector=(("decimal.handling.mode", mode),))
     assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
     kind = found.changes.schema.field("n").type
     assert not pa.types.is_decimal(kind) or kind.scale <= kind.precision
@@ -217,3 +236,78 @@ def test_a_row_of_a_snapshot_comes_before_all_others(connector: str, place: dict
     assert snapshot is not None
     assert change is not None
     assert snapshot < change
+
+
+_DAY, _MILLIS = "io.debezium.time.Date", "io.debezium.time.Timestamp"
+_ZONED = "io.debezium.time.ZonedTimestamp"
+_EPOCH = datetime(1970, 1, 1)
+
+
+@pytest.mark.parametrize("described", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "field", "sent", "kept", "rule"),
+    [
+        ("DATE", {"type": "int32", "name": _DAY}, 0, date(1970, 1, 1), MAYBE_ZERO_DATE),
+        ("DATE", {"type": "int32", "name": _DAY, "default": 18262}, 18262, date(2020, 1, 1), MAYBE_ZERO_DATE),
+        ("DATE", {"type": "int32", "name": _DAY}, 1, date(1970, 1, 2), None),
+        ("DATE", {"type": "string", "name": "io.debezium.time.IsoDate"}, "1970-01-01Z", _EPOCH.date(), MAYBE_ZERO_DATE),
+        ("DATETIME", {"type": "int64", "name": _MILLIS}, 0, _EPOCH, MAYBE_ZERO_DATE),
+        ("DATETIME", {"type": "int64", "name": _MILLIS, "optional": True}, 0, _EPOCH, None),
+        ("TIMESTAMP", {"type": "string", "name": _ZONED}, "1970-01-01T00:00:00Z", None, ZERO_DATE),
+        ("TIMESTAMP", {"type": "string", "name": _ZONED, "optional": True}, "1970-01-01T00:00:00Z", None, ZERO_DATE),
+        ("TIMESTAMP", {"type": "string", "name": _ZONED}, "1970-01-01T00:00:01Z",
+         datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc), None),
+    ],
+)  # fmt: skip
+def test_what_mysql_s_connectors_send_for_zero_dates_too_is_told(
+    described: bool, kind: str, field: dict[str, Any], sent: Any, kept: Any, rule: str | None
+) -> None:
+    column = Column("n", kind, nullable="optional" in field) if described else None
+    found = decoded_column(field, sent, column, MARIADB)
+    assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
+    assert dict(found.notes) == ({("n", rule): 1} if rule else {})
+    assert not decoded_column(field, sent).notes  # of PostgreSQL's
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "kept", "notes"),
+    [
+        ({"type": "double"}, 12345678901234.56, Decimal("12345678901234.56"), {ROUNDED}),
+        ({"type": "double"}, 0.1234567890123456, Decimal("0.12"), set()),
+        ({"type": "double"}, 1.25, Decimal("1.25"), set()),
+        ({"type": "double"}, 1.255, None, None),
+        ({"type": "string"}, "1234567890123456.25", Decimal("1234567890123456.25"), set()),
+        ({"type": "string"}, "1234567890123456.255", None, None),
+        ({"type": "string"}, "1.255", None, None),
+    ],
+)
+def test_a_decimal_is_rounded_only_where_it_was_sent_as_a_double_and_says_so(
+    field: dict[str, Any], sent: Any, kept: Decimal | None, notes: set[str] | None
+) -> None:
+    found = decoded_column(field, sent, Column("n", "DECIMAL", precision=20, scale=2), MARIADB)
+    assert found.changes.column("n").to_pylist() == ([] if notes is None else [kept])
+    assert {rule for _, rule in found.notes} == (notes or set())
+    assert len(found.rejects) == (notes is None)
+
+
+def test_a_number_with_digits_behind_the_point_is_no_whole_one() -> None:
+    field = {"type": "bytes", "name": _CONNECT_DECIMAL, "parameters": {"scale": "1"}}
+    whole, torn = (decoded_column(field, sent, Column("n", "BIGINT"), MARIADB) for sent in ("FA==", "FQ=="))
+    assert whole.changes.column("n").to_pylist() == [2]
+    assert (torn.changes.num_rows, len(torn.rejects)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("element", "sent", "kept"),
+    [
+        ({"type": "string", "name": _ZONED}, ["2020-01-01T00:00:00Z", "infinity", None],
+         '["2020-01-01 00:00:00.000000",null,null]'),
+        ({"type": "int32", "name": _DAY}, [18262, -2147472692], '["2020-01-01",null]'),
+    ],
+)  # fmt: skip
+def test_infinity_in_an_array_is_null_there_and_counted_and_leaves_the_others(
+    element: dict[str, Any], sent: list[Any], kept: str
+) -> None:
+    found = decoded_column({"type": "array", "items": element, "optional": True}, sent)
+    assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
+    assert dict(found.notes) == {("n", OUT_OF_RANGE): 1}

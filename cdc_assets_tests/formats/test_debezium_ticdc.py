@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cdc_assets.formats import COMMIT_TS, OP, Decoded, MessageOptions, Op
 from cdc_assets.formats.debezium_json.messages import classify, decode, schemas
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
+from cdc_assets.formats.values import DEFAULTED, ROUNDED
+from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of, topics
 

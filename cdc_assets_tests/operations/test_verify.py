@@ -21,9 +21,10 @@ import pytest
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError, StepFailed, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
-from cdc_assets.formats.debezium_json.connectors import OUT_OF_RANGE
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
-from cdc_assets.formats.values.ticdc import DEFAULTED, ROUNDED, TOO_LARGE
+from cdc_assets.formats.values import DEFAULTED, ROUNDED
+from cdc_assets.formats.values.connect import MAYBE_ZERO_DATE, OUT_OF_RANGE
+from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.landing.landing import Executors
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableComparison
@@ -761,6 +762,10 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
         (Column("c", "TEXT"), (NULL_OR_TEXT,), None, "text", ""),
         (Column("n", "INT", default="7"), (DEFAULTED,), 7, None, DEFAULTED),
         (Column("n", "INT", default="7"), (DEFAULTED,), 8, None, ""),
+        (Column("n", "DATE", nullable=False), (MAYBE_ZERO_DATE,), date(1970, 1, 1), None, MAYBE_ZERO_DATE),
+        (Column("n", "DATE", default="2020-01-01"), (MAYBE_ZERO_DATE,), date(2020, 1, 1), None, MAYBE_ZERO_DATE),
+        (Column("n", "DATETIME", nullable=False), (MAYBE_ZERO_DATE,), datetime(1970, 1, 1), None, MAYBE_ZERO_DATE),
+        (Column("n", "DATE", nullable=False), (MAYBE_ZERO_DATE,), date(1970, 1, 2), None, ""),
         (Column("n", "INT"), (), None, 5, ""),
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 2, 28), OTHER_CENTURY),
         (Column("d", "DATE"), (OTHER_CENTURY,), date(2001, 2, 28), date(1, 3, 28), ""),

@@ -51,15 +51,23 @@ from cdc_assets.formats.messages import (
     truncating,
 )
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits, explained
-from cdc_assets.formats.values.connect import CLOCKS, COUNTS, Field, is_binary, read_bytes, read_column
+from cdc_assets.formats.values import DEFAULTED, ROUNDED, are_rounded
+from cdc_assets.formats.values.connect import (
+    CLOCKS,
+    COUNTS,
+    MAYBE_ZERO_DATE,
+    OUT_OF_RANGE,
+    Field,
+    is_binary,
+    read_bytes,
+    read_column,
+)
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL
+from cdc_assets.types.mysql_types import ZERO_DATE
 from cdc_assets.types.postgres_types import postgres_column
 
-__all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
-
-OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
-DEFAULTED = "the default of its column, as which NULL is sent too"
+__all__ = ["classify", "decode", "schemas"]
 
 Places = npt.NDArray[np.int64]
 
@@ -454,7 +462,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         found.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))
     _refuse_second(found, keys, faults)
     images = side_by_side([changes.images(commit_ts) for changes in found])
-    decoded = changes_of(images, lambda column: _cells(found, column, settings), schema, options, faults)
+    decoded = changes_of(images, lambda column: _cells(found, column, schema, settings), schema, options, faults)
     blocks = {changes.rows.block.digest: changes.rows.block for changes in found if len(changes.rows.records)}
     return replace(decoded, stated=_stated(blocks, schema))
 
@@ -609,13 +617,17 @@ def _refuse_second(found: Sequence[_ConnectorChanges], keys: pa.BinaryArray, fau
 class _ImageColumn(NamedTuple):
     """A column of images whose values are of one field.
 
-    `absent` marks images that lack the column, of those that have not all that the table had.
+    `absent` marks images that lack the column, of those that have not all that the table had. `zero` marks moments as
+    which MySQL's connectors send zero and partial dates too, and of TIMESTAMP, which has no such moment, nothing else:
+    the day from which moments are counted, and the default, in columns that are NOT NULL ("Temporal types" of their
+    documentation).
     """
 
     cells: RecordColumn
     field: Field
     unchanged: Marks
     absent: Marks
+    zero: Marks
 
     @property
     def defaulted(self) -> Marks:
@@ -624,9 +636,12 @@ class _ImageColumn(NamedTuple):
         return self.cells.given & (bits(pc.equal(self.cells.texts, known)) if known is not None else False)
 
 
-def _cells(found: Sequence[_ConnectorChanges], column: Column, settings: ConnectorSettings) -> Cells:
+def _cells(
+    found: Sequence[_ConnectorChanges], column: Column, schema: TableSchema, settings: ConnectorSettings
+) -> Cells:
     """Return the cells of a column; what is not a value of its field is a fault."""
-    images = (_image_column(changes, side, column, settings) for changes in found for side in changes.sides)
+    in_key = column.name in schema.exact
+    images = (_image_column(changes, side, column, in_key, settings) for changes in found for side in changes.sides)
     parts = [_side_by_side(list(same)) for _, same in groupby(images, key=attrgetter("field"))]
     read = [read_column(part.cells, part.field, column, settings.binary) for part in parts]
     kinds = {values.array.type for values in read if values.array.null_count < len(values.array)}
@@ -635,8 +650,8 @@ def _cells(found: Sequence[_ConnectorChanges], column: Column, settings: Connect
         kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
     kind = pa.binary() if is_binary(column) else kinds.pop() if kinds else pa.string()
     array = pa.concat_arrays([values.array.cast(kind) for values in read])
-    absent, unchanged, defaulted = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("absent", "unchanged", "defaulted")
+    absent, unchanged, defaulted, zero = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("absent", "unchanged", "defaulted", "zero")
     )
     wrong = np.concatenate([part.cells.given & ~values.sound for part, values in zip(parts, read, strict=True)])
     none = (np.zeros(len(part.cells), bool) for part in parts)
@@ -648,35 +663,58 @@ def _cells(found: Sequence[_ConnectorChanges], column: Column, settings: Connect
     faults = tuple(
         (wrong & (meanings == one), what.format(column.name, one)) for one in np.unique(meanings[wrong]).tolist()
     )
-    notes = {rule: mask for rule, mask in ((OUT_OF_RANGE, beyond), (DEFAULTED, defaulted)) if mask.any()}
+    rounded = [
+        are_rounded(values.array)
+        if part.field.type == "double" and column.type in ("DECIMAL", DECIMAL)
+        else np.zeros(len(part.cells), bool)
+        for part, values in zip(parts, read, strict=True)
+    ]
+    masks = {OUT_OF_RANGE: beyond, DEFAULTED: defaulted, ROUNDED: np.concatenate(rounded)}
+    masks[ZERO_DATE if column.type in _INSTANTS else MAYBE_ZERO_DATE] = zero
+    notes = {rule: mask for rule, mask in masks.items() if mask.any()}
     zones = pa.repeat("UTC", len(array)) if column.type == "TIMESTAMP" else None
     lacking, same = (mask if mask.any() else None for mask in (absent, unchanged))
     return Cells(array, lacking, "raw", zones, faults, notes, named=True, unchanged=same)
 
 
-def _image_column(changes: _ConnectorChanges, side: _Side, column: Column, settings: ConnectorSettings) -> _ImageColumn:
+def _image_column(
+    changes: _ConnectorChanges, side: _Side, column: Column, in_key: bool, settings: ConnectorSettings
+) -> _ImageColumn:
     """Return a column of one image of some changes."""
     block, count = changes.rows.block, len(changes.rows.records)
     cells = side.columns.get(column.name, RecordColumn.absent(count))
     field = settled_field(block.columns.get(column.name) or field_of(column, settings), column, settings)
     unchanged = settings.stand_for_unchanged(cells, field.type) if side.patch else np.zeros(count, bool)
+    of_mysql, zero = changes.connector in _MYSQL, np.zeros(count, bool)
+    if of_mysql and field.meaning in _DATES:
+        if column.type in _INSTANTS:
+            zero = cells.equal(_EPOCH)
+            cells = cells.without(zero)
+        elif not in_key and not (field.optional if block else column.nullable):
+            known = [_EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
+            zero = cells.given & bits(pc.is_in(cells.texts, pa.array(known)))
     cells = cells.without(unchanged)
-    is_whole = bool(block) or changes.connector not in _MYSQL
-    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole))
+    is_whole = bool(block) or not of_mysql
+    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole), zero)
 
 
 def _side_by_side(parts: Sequence[_ImageColumn]) -> _ImageColumn:
     """Put columns of one field one after the other: what is done once for a column takes long for a few rows."""
     if len(parts) == 1:
         return parts[0]
-    unchanged, absent = (np.concatenate([getattr(part, name) for part in parts]) for name in ("unchanged", "absent"))
-    return _ImageColumn(RecordColumn.joined([part.cells for part in parts]), parts[0].field, unchanged, absent)
+    unchanged, absent, zero = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("unchanged", "absent", "zero")
+    )
+    return _ImageColumn(RecordColumn.joined([part.cells for part in parts]), parts[0].field, unchanged, absent, zero)
 
 
 # --- settings on which values depend ----------------------------------------------------------------------------------
 
 _TIME = "io.debezium.time"
 _MOMENTS = frozenset((*COUNTS, *CLOCKS, f"{_TIME}.IsoDate", f"{_TIME}.IsoTimestamp"))
+_DATES = frozenset((*COUNTS, *(f"{_TIME}.{name}" for name in ("IsoDate", "IsoTimestamp", "ZonedTimestamp"))))
+_INSTANTS = ("TIMESTAMP", f"{_TIME}.ZonedTimestamp")
+_EPOCH = "1970-01-01T00:00:00Z"
 _SPANS = (f"{_TIME}.Interval", f"{_TIME}.MicroDuration")
 _BINARY, _STAND_IN = "binary.handling.mode", "unavailable.value.placeholder"
 

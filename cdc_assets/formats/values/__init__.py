@@ -21,12 +21,16 @@ from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 from cdc_assets.types.conversions.moments import DAY_MICROS, Moment
 
 __all__ = [
+    "DEFAULTED",
+    "DOUBLE_DIGITS",
     "FIRST_MICROS",
     "GREATEST_FLOAT",
     "LAST_MICROS",
+    "ROUNDED",
     "ColumnValues",
     "OutOfRange",
     "ReadCell",
+    "are_rounded",
     "as_it_is",
     "matching",
     "moment_text",
@@ -38,16 +42,25 @@ __all__ = [
 FIRST_MICROS, LAST_MICROS = -719_528 * DAY_MICROS, 2_932_897 * DAY_MICROS - 1
 """The years 0000 to 9999, in microseconds since 1970."""
 GREATEST_FLOAT = 3.4028235677973366e38
+DOUBLE_DIGITS = 15
+"""Digits that a double holds for sure."""
+
+ROUNDED = "a DECIMAL of more than 15 digits, which was sent as a double and is rounded"
+DEFAULTED = "the default of its column, as which NULL is sent too"
 ReadCell = Callable[[str], "str | bytes"]
 """What reads the text of a cell; raises OutOfRange, or what Python does for one that is none."""
 
 
 class OutOfRange(Exception):
-    """A value of its type that the lake does not keep."""
+    """A value of its type that the lake does not keep; `kept` is what is left of it, None for nothing."""
+
+    def __init__(self, kept: str | None = None) -> None:
+        super().__init__(kept)
+        self.kept = kept
 
 
 class ColumnValues(NamedTuple):
-    """A column's values; `sound` are those of its type, `beyond` those of them that the lake does not keep."""
+    """A column's values; `sound` are those of its type, `beyond` those of them that the lake does not keep whole."""
 
     array: pa.Array
     sound: Marks
@@ -91,8 +104,8 @@ def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mappi
         found.append(None)
         try:
             found[-1] = readers[CellKind(kind)](text)
-        except OutOfRange:
-            beyond[place] = True
+        except OutOfRange as error:
+            found[-1], beyond[place] = error.kept, True
         except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError):
             sound[place] = False
     if any(isinstance(one, bytes) for one in found) and array.type != pa.binary():
@@ -102,6 +115,12 @@ def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mappi
     mask[rest] = True
     array = pc.replace_with_mask(array, pa.array(mask), pa.array(found, array.type))
     return ColumnValues(array, sound, beyond if beyond.any() else None)
+
+
+def are_rounded(texts: pa.StringArray) -> Marks:
+    """Mark decimals of more digits, with those of their scale, than a double holds for sure."""
+    digits = pc.utf8_length(pc.utf8_ltrim(pc.replace_substring(texts, ".", ""), "-0"))
+    return bits(pc.greater(digits, DOUBLE_DIGITS))
 
 
 def whole(text: str) -> int:

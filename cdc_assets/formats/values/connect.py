@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats.json_records import cast_fitting, json_value, print_json, value_column
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 from cdc_assets.formats.values import (
+    DOUBLE_DIGITS,
     FIRST_MICROS,
     GREATEST_FLOAT,
     LAST_MICROS,
@@ -41,7 +42,10 @@ from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, NO_WIDTH, 
 from cdc_assets.types.conversions.moments import DAY_MICROS, time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
-__all__ = ["CLOCKS", "COUNTS", "Field", "is_binary", "read_bytes", "read_column"]
+__all__ = ["CLOCKS", "COUNTS", "MAYBE_ZERO_DATE", "OUT_OF_RANGE", "Field", "is_binary", "read_bytes", "read_column"]
+
+OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
+MAYBE_ZERO_DATE = "1970-01-01 or the default of its column that is NOT NULL, as which a zero date is sent too"
 
 Readers = Mapping[CellKind, ReadCell]
 """What reads cells, by their kinds; what is of none of these is no value of its field."""
@@ -49,8 +53,6 @@ Readers = Mapping[CellKind, ReadCell]
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 _UNSIGNED = (1 << 64) - 1
 _WIDE = Context(prec=400)
-_DOUBLE_DIGITS = 15
-"""Digits that a double holds for sure: a number that was sent as one and has more of them is rounded to its type."""
 _MOST_SCALE, _MOST_DIGITS = 18, 38
 
 
@@ -133,7 +135,7 @@ def _plain(field: Field, column: Column) -> Readers:
     """Return the readers of a field whose type says all."""
     if column.type in ("DECIMAL", DECIMAL) and field.type in ("double", "string"):
         return {
-            CellKind.NUMBER: lambda value: _number_text(Decimal(_shortest(value)), column),
+            CellKind.NUMBER: lambda value: _number_text(Decimal(_shortest(value)), column, rounds=True),
             CellKind.TEXT: lambda value: _number_text(Decimal(value), column),
         }
     if field.type == "boolean":
@@ -234,16 +236,21 @@ def _variable(value: str) -> Decimal:
     return Decimal(_signed(found["value"])).scaleb(-whole(found["scale"]), _WIDE)
 
 
-def _number_text(number: Decimal, column: Column) -> str:
-    """Print a number for its column: with the digits of its scale where the type has one."""
+def _number_text(number: Decimal, column: Column, *, rounds: bool = False) -> str:
+    """Print a number for its column: with the digits of its scale where the type has one.
+
+    A number may have more of them where the source `rounds`, as doubles do that have as many digits as they can.
+    """
     if not number.is_finite():
         raise OutOfRange
     if column.type in INTEGER:
+        if number != int(number):
+            raise ValueError(number)
         return str(int(number))
     if column.type not in ("DECIMAL", DECIMAL):
         return format(number, "f")
     found = number.quantize(Decimal(1).scaleb(-(column.scale or 0)), ROUND_HALF_UP, _WIDE)
-    if found != number and len(number.as_tuple().digits) <= _DOUBLE_DIGITS:
+    if found != number and not (rounds and len(number.as_tuple().digits) > DOUBLE_DIGITS):
         raise ValueError(number)
     return format(found or found.copy_abs(), "f")
 
@@ -345,9 +352,16 @@ def _nested(field: Field, binary: str) -> Readers:
             raise TypeError(value)
         if plain:
             return value
-        cells = value_column(held)
-        pairs = zip(cells.kinds.tolist(), cells.texts.to_pylist(), strict=True)
-        return print_json([None if text is None else _shown(readers[CellKind(kind)](text)) for kind, text in pairs])
+        cells, shown, is_whole = value_column(held), list[str | None](), True
+        for kind, text in zip(cells.kinds.tolist(), cells.texts.to_pylist(), strict=True):
+            try:
+                shown.append(None if text is None else _shown(readers[CellKind(kind)](text)))
+            except OutOfRange as error:
+                shown.append(error.kept)
+                is_whole = False
+        if not is_whole:
+            raise OutOfRange(print_json(shown))
+        return print_json(shown)
 
     return {CellKind.JSON: elements}
 

@@ -12,24 +12,30 @@ import base64
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.changes import Cells
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
-from cdc_assets.formats.values import ColumnValues, OutOfRange, as_it_is, matching, read_each, read_rest
+from cdc_assets.formats.values import (
+    DEFAULTED,
+    ROUNDED,
+    ColumnValues,
+    OutOfRange,
+    are_rounded,
+    as_it_is,
+    matching,
+    read_each,
+    read_rest,
+)
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import DAY_MICROS, Moment, time_text
 from cdc_assets.types.families import BINARY
 
-__all__ = ["DEFAULTED", "ROUNDED", "TOO_LARGE", "cells_of"]
+__all__ = ["TOO_LARGE", "cells_of"]
 
-ROUNDED = "a DECIMAL of more than 15 digits, which was sent as a double and is rounded"
 TOO_LARGE = "a DECIMAL that was sent as a double, which is too large for the type: NULL"
-DEFAULTED = "the default of its column, as which NULL is sent too"
 
-_DOUBLE_DIGITS = 15
 _MOST_EXPONENT = 400
 """More than that of any double."""
 _WIDE = Context(prec=400)
@@ -49,7 +55,7 @@ def cells_of(cells: RecordColumn, column: Column) -> Cells:
     if found.beyond is not None:
         notes[TOO_LARGE] = found.beyond
     if column.type == "DECIMAL":
-        rounded = _are_rounded(found.array, column)
+        rounded = are_rounded(found.array)
         notes |= {ROUNDED: rounded} if rounded.any() else {}
     if column.nullable and column.default is not None:
         notes[DEFAULTED] = bits(pc.equal(cells.texts if column.type in _REAL else found.array, str(column.default)))
@@ -116,13 +122,6 @@ def _decimal(number: Decimal, column: Column) -> str:
     if abs(found) >= Decimal(10) ** ((column.precision or 10) - (column.scale or 0)):
         raise OutOfRange
     return format(found, "f")
-
-
-def _are_rounded(texts: pa.StringArray, column: Column) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Mark numbers of more digits, with those of their scale, than a double holds for sure."""
-    digits = pc.utf8_length(pc.utf8_ltrim(pc.replace_substring(texts, ".", ""), "-0"))
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = bits(pc.greater(digits, _DOUBLE_DIGITS))
-    return found
 
 
 def _bits_of(cells: RecordColumn, column: Column) -> ColumnValues:
