@@ -10,7 +10,7 @@ escapes when the first reading leaves a quote open.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,8 @@ from sqlglot import Tokenizer, TokenType
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
+
+from cdc_assets.model.names import fold_name
 
 __all__ = [
     "Cursor",
@@ -179,59 +181,102 @@ def names_in(sql: str) -> frozenset[str]:
     return frozenset(part.text if part.kind == "name" else part.raw for part in parts if part.kind in ("name", "word"))
 
 
-def concealed(sql: str, names: Collection[str]) -> tuple[str, frozenset[str]]:
-    """Return a statement without values in what it says of columns of these names, folded, and these values.
+def concealed(sql: str, is_masked: Callable[[str], bool]) -> tuple[str, frozenset[str]]:
+    """Return a statement without values in what it says of masked columns, and these values.
 
-    Values are texts, bits and numbers behind DEFAULT, in a clause that names such a column. A text that cannot be read
-    may name any.
+    `is_masked` is asked of folded names. Values are texts, bits and hex digits anywhere in a clause that names such a
+    column, and numbers but for those in the arguments of its type; the statement loses its comments then. A text that
+    cannot be read may name any: it ends where the first value may stand.
     """
     try:
         parts = tokens(sql)
+        gaps = tuple(_gaps(_uncommented(sql), parts))
     except Unreadable:
-        quoted = re.findall(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""", sql)
-        found = {(one, one[1:-1]) for one in quoted}
-    else:
-        found = {value for clause in _clauses(parts) if _names(clause, names) for value in _values(clause)}
-    for raw, _ in sorted(found, key=lambda one: -len(one[0])):
-        sql = sql.replace(raw, f"{raw.removesuffix(raw.split()[-1])}'***'" if raw.startswith("DEFAULT ") else "'***'")
-    return sql, frozenset(text for _, text in found)
+        head, *rest = re.split(r"""(?i)(?=['"]|\b(?:DEFAULT|CHECK|AS|VALUES)\b)""", sql, maxsplit=1)
+        return head + "'***'" * len(rest), frozenset(filter(str.strip, re.split(r"""['"]""", "".join(rest))))
+    clauses = [clause for clause in _clauses(parts) if _names(parts, clause, is_masked)]
+    if not clauses:
+        return sql, frozenset()
+    hidden = {place for clause in clauses for place in _values(parts, clause)}
+    signs = {place - 1 for place in hidden if parts[place].kind == "number" and parts[place - 1].text in ("-", "+")}
+    shown = ("" if place in signs else "'***'" if place in hidden else part.raw for place, part in enumerate(parts))
+    text = "".join(f"{gap}{part}" for gap, part in zip(gaps, shown, strict=True))
+    return text, frozenset(parts[place].text for place in hidden)
 
 
-def _clauses(parts: Sequence[Token]) -> Iterator[tuple[Token, ...]]:
-    """Yield what stands between commas, whether these are of an ALTER or between the parentheses of its columns."""
-    clause: list[Token] = []
-    depth = 0
+_GAP = re.compile(
+    r"""(?P<blank>\s*)(?P<comments>(?:/\*.*?\*/|(?:--\s|\#)[^\n]*|\s+)*)(?P<charset>(?:_\w+\s*(?=['"xXbB]))?)""",
+    re.DOTALL,
+)
+
+
+def _gaps(sql: str, parts: Sequence[Token]) -> Iterator[str]:
+    """Yield what stands before each token, without comments; raises Unreadable where the text is not made of them."""
+    at = 0
     for part in parts:
-        depth += part.is_word("(") - part.is_word(")")
-        if part.is_word(",") and depth <= 1 and not _in_arguments(clause):
-            yield tuple(clause)
-            clause = []
-        else:
-            clause.append(part)
-    yield tuple(clause)
+        gap = _GAP.match(sql, at)
+        assert gap is not None
+        charset = gap["charset"] if sql.startswith(part.raw, gap.end()) else ""  # else it is the token itself
+        at = gap.end() if charset else gap.end("comments")
+        if not sql.startswith(part.raw, at):
+            raise Unreadable("its tokens do not stand one after another")
+        yield (gap["blank"] or " " * bool(gap["comments"])) + charset
+        at += len(part.raw)
 
 
-def _in_arguments(clause: Sequence[Token]) -> bool:
-    """Return whether a clause is within the arguments of a type that it began, such as the members of an ENUM."""
-    opened = [at for at, part in enumerate(clause) if part.is_word("(")]
-    closed = sum(part.is_word(")") for part in clause)
-    if len(opened) <= closed:
-        return False
-    before = clause[opened[-1] - 1] if opened[-1] else None
-    return before is not None and (before.is_word("ENUM") or before.is_word("SET"))
+_SPECIFICATIONS = ("ADD", "ALTER", "CHANGE", "CONVERT", "DROP", "MODIFY", "RENAME")
+"""The words with which a clause of ALTER TABLE begins that may say something of a column; others go on with one."""
 
 
-def _names(clause: Sequence[Token], names: Collection[str]) -> bool:
-    return any((part.text if part.kind == "name" else part.raw).lower() in names for part in clause)
+def _clauses(parts: Sequence[Token]) -> Iterator[range]:
+    """Yield the places of tokens that belong together: a column of a table, a clause of ALTER, or all that is left.
+
+    What a statement has of partitions, or an unknown one has, is one clause, as is all behind the columns of a table.
+    """
+    start, depth, of_columns, seen = 0, 0, False, False
+    verb = parts[0].text if parts else ""
+    for place, part in enumerate(parts):
+        before, after = (parts[n].text if 0 <= n < len(parts) else "" for n in (place - 1, place + 1))
+        if part.is_word("("):
+            begins = before in ("ADD", "COLUMN", "EXISTS") if verb == "ALTER" else verb == "CREATE" and not seen
+            of_columns, seen = of_columns or (begins and not depth), True
+            depth += 1
+        elif part.is_word(")"):
+            depth -= 1
+            if of_columns and not depth:
+                yield range(start, place)
+                start, of_columns = place, False
+        elif (
+            part.is_word(",") and depth == of_columns and (of_columns or (verb == "ALTER" and after in _SPECIFICATIONS))
+        ):
+            yield range(start, place)
+            start = place
+    yield range(start, len(parts))
 
 
-def _values(clause: Sequence[Token]) -> Iterator[tuple[str, str]]:
-    """Yield values as they are written, and as they are."""
-    for before, part in zip(("", *(one.text for one in clause)), clause, strict=False):
+def _names(parts: Sequence[Token], clause: range, is_masked: Callable[[str], bool]) -> bool:
+    """Return whether a clause has a name of a masked column; one in quotes of ANSI is a text here."""
+    return any(
+        is_masked(fold_name(part.raw if part.kind == "word" else part.text))
+        for part in parts[clause.start : clause.stop]
+    )
+
+
+_BEFORE_VALUES = ("DEFAULT", "CHECK", "AS", "VALUES", "THAN", "INTERVAL")
+
+
+def _values(parts: Sequence[Token], clause: range) -> Iterator[int]:
+    """Yield the places of values in a clause."""
+    begun = False
+    for place in clause:
+        part, before = parts[place], parts[place - 1] if place else None
+        begun = begun or (part.kind == "word" and part.text in _BEFORE_VALUES)
         if part.kind in ("string", "bits", "hex") and part.text:
-            yield part.raw, part.text
-        elif part.kind == "number" and before in ("DEFAULT", "-", "+"):
-            yield f"{before}{' ' if before == 'DEFAULT' else ''}{part.raw}", part.raw
+            yield place
+        elif part.kind == "number" and before is not None:
+            compared = before.kind == "sign" and before.text not in ("(", ",")
+            if begun or compared:
+                yield place
 
 
 def first_words(sql: str) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ so that a rebuild gives what the policy says now; a table that stands is held if
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from cdc_assets.ddl import concealed, names_in
 from cdc_assets.errors import MalformedData
@@ -53,7 +55,12 @@ def with_masks(history: History, policy: MaskPolicy) -> History:
         where: tuple((name, read(name, schema)) for name, schema in tables)
         for where, tables in history.decoding.items()
     }
-    return replace(history, lives=lives, unneeded=unneeded, decoding=decoding)
+    columns = [line.parts[2] for line in policy.lines]
+    others = tuple(
+        replace(file, query=concealed(file.query, lambda name: any(fnmatchcase(name, part) for part in columns))[0])
+        for file in history.other_files
+    )
+    return replace(history, lives=lives, unneeded=unneeded, decoding=decoding, other_files=others)
 
 
 def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
@@ -101,7 +108,9 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
         return {name: masks[origin] for name, origin in names.items() if origin in masks}
 
     events = tuple(
-        _without_values(replace(event, before=_masked(event.before, of(before)), after=_masked(event.after, of(after))))
+        _without_values(
+            replace(event, before=_masked(event.before, of(before)), after=_masked(event.after, of(after))), policy
+        )
         for event, before, after in traced
     )
     return replace(table, events=events, brought=_brought(table.brought, of(traced[0][2])))
@@ -162,30 +171,48 @@ def _brought(table: Import | None, masks: Mapping[str, Mask]) -> Import | None:
     """Return the table of a dump with its masks; the text that the lake keeps of it has no values of these columns."""
     if table is None or not masks:
         return table
-    query, _ = concealed(table.base.query, {fold_name(name) for name in masks})
+    query, _ = concealed(table.base.query, {fold_name(name) for name in masks}.__contains__)
     promised = None if table.promised is None else _masked(table.promised, masks)
     return replace(table, base=replace(table.base, query=query), schema=_masked(table.schema, masks), promised=promised)
 
 
-def _without_values(event: Event) -> Event:
-    """Return an event whose text and reason show no default and no member of a masked column."""
+def _without_values(event: Event, policy: MaskPolicy) -> Event:
+    """Return an event whose text and reason show no default, no member and no bound of a masked column.
+
+    A DDL that is held may be of a column that the table does not have yet.
+    """
     names = {fold_name(c.name) for schema in (event.before, event.after) for c in schema.columns if c.mask is not None}
-    if not names or not event.file.query:
+    if not event.file.query or not (names or isinstance(event, Held)):
         return event
-    query, values = concealed(event.file.query, names)
+    tables = (event.file.table, *([] if event.name is None else [event.name]))
+    if any(_parted_by(schema) & names for schema in (event.before, event.after)):
+        names.add("partition")  # whatever it says of one may have a bound
+
+    def is_masked(name: str) -> bool:
+        return name in names or any(policy.of(one.schema, one.table, name) is not None for one in tables)
+
+    query, values = concealed(event.file.query, is_masked)
     shown = replace(event, file=replace(event.file, query=query))
     if not isinstance(shown, Held):
         return shown
-    reason = shown.reason.replace(event.file.query, query)
-    for value in sorted(values, key=len, reverse=True):
-        reason = reason.replace(value, "***")
-    return replace(shown, reason=reason)
+    columns = [c for c in (*event.file.columns, *event.after.columns) if is_masked(fold_name(c.name))]
+    stated = {str(c.default) for c in columns if c.default is not None}
+    members = {member for column in columns for member in column.elems or ()}
+    before, text, problem = shown.reason.rpartition(event.file.query)
+    for value in sorted({*values, *stated, *members} - {""}, key=len, reverse=True):
+        forms = (re.escape(form) for form in (value, value.encode().hex()))
+        problem = re.sub(rf"(?i)(?<!\w)(?:{'|'.join(forms)})(?!\w)", "***", problem)
+    return replace(shown, reason=f"{before}{query if text else ''}{problem}")
 
 
 def _masked(schema: TableSchema, masks: Mapping[str, Mask]) -> TableSchema:
+    """Return the columns with their masks; what virtual ones are made of shows no value that a masked one may have."""
     if not masks:
         return schema
-    return replace(schema, columns=tuple(replace(c, mask=masks.get(c.name)) for c in schema.columns))
+    is_masked = {fold_name(name) for name in masks}.__contains__
+    columns = (replace(column, mask=masks.get(column.name)) for column in schema.columns)
+    bare = (replace(c, generated=concealed(c.generated, is_masked)[0]) if c.virtual else c for c in columns)
+    return replace(schema, columns=tuple(bare))
 
 
 def _by_name(tables: Sequence[TableHistory]) -> dict[TableId, dict[str, Mask]]:
@@ -224,13 +251,11 @@ def _refused(schema: TableSchema) -> str:
             return f"{said}, but rows are told apart by it: columns of a key can be masked by hash alone"
         if column.mask.way == "redact" and column.type in BINARY and column.mask.detail != "length":
             return f"{said}, but it has bytes, no text: give hash, null, drop, constant or redact: length"
-    parts = schema.partitioning
-    for text in () if parts is None else (*parts.expressions, *([] if parts.expressions else schema.exact)):
-        for name in _read(text, schema) & masked.keys():
-            return (
-                f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the partitions of '
-                f"the table are made by it ({text}): which rows a partition has could not be told any more"
-            )
+    for name in sorted(_parted_by(schema) & masked.keys()):
+        return (
+            f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the partitions of '
+            "the table are made by it: which rows a partition has could not be told any more"
+        )
     for column in schema.stored:
         for name in () if column.mask is not None or not column.generated else _read(column.generated, schema):
             if name in masked:
@@ -243,6 +268,13 @@ def _refused(schema: TableSchema) -> str:
 
 def _pattern(column: Column) -> str:
     return "" if column.mask is None else column.mask.pattern
+
+
+def _parted_by(schema: TableSchema) -> set[str]:
+    """Return the columns by which the partitions of a table are made, folded."""
+    parts = schema.partitioning
+    texts = () if parts is None else parts.expressions or tuple(schema.exact)
+    return {name for text in texts for name in _read(text, schema)}
 
 
 def _read(text: str, schema: TableSchema) -> set[str]:

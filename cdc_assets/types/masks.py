@@ -19,7 +19,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.conversions import convert, narrows, needs_conversion
-from cdc_assets.types.families import CHARACTER
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
 __all__ = ["family_of", "masked_array", "same_masked"]
@@ -59,14 +58,12 @@ def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array
 
 def same_masked(old: Column, new: Column) -> bool:
     """Return whether every value masked as one type is the same masked as the other, and no value changes."""
-    if old.type in CHARACTER and new.type in CHARACTER:
-        forms = {(column.compares_by or "") for column in (old, new)}
-        alike = len(forms) == 1 or all(map(is_plain, forms))
-    else:
-        alike = True
+    families = {family_of(column) for column in (old, new)}
+    forms = {(column.compares_by or "") for column in (old, new)}
+    alike = "text" not in families or len(forms) == 1 or all(map(is_plain, forms))
     if (old.type, old.unsigned, old.precision, old.scale) == (new.type, new.unsigned, new.precision, new.scale):
         return alike and not needs_conversion(old, new)
-    return alike and family_of(old) == family_of(new) and not needs_conversion(old, new) and not narrows(old, new)
+    return alike and len(families) == 1 and not needs_conversion(old, new) and not narrows(old, new)
 
 
 def _in_newest_type(values: pa.Array, column: Column) -> tuple[pa.Array, Column]:

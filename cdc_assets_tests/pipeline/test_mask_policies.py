@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,11 +21,12 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
-from cdc_assets.operations.replay import replay
+from cdc_assets.operations.replay import replay as replay_records
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.types.masks import masked_array, same_masked
 from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_value_settings import Site
@@ -257,6 +260,53 @@ def test_the_default_of_a_new_masked_column_is_masked_wherever_it_is_shown(site:
     assert "DEFAULT '***'" in repr(ledger.journal("little"))
 
 
+@pytest.mark.parametrize(
+    ("query", "kind", "default"),
+    [
+        ("ALTER TABLE `t` ADD COLUMN `hid` VARCHAR(40) DEFAULT concat('x', 'telltale')", 5, None),
+        ("ALTER TABLE `t` ADD COLUMN `hid` VARCHAR(40) DEFAULT 'telltale'", 5, None),  # which the file does not have
+        ("ALTER TABLE `t` ADD COLUMN `hid` VARCHAR(40) DEFAULT 'telltale", 5, None),
+        ("ALTER TABLE `t` ADD COLUMN `hid` DATE DEFAULT 'x'", 5, "telltale"),
+        ("ALTER TABLE `t` FROBNICATE `a` WITH 'x', 'telltale'", 999, None),
+        ("ALTER TABLE `t` PARTITION BY LIST COLUMNS(a) "
+         "(PARTITION p VALUES IN ('x'), PARTITION q VALUES IN ('telltale'))", 71, None),
+        ("ALTER TABLE `t` PARTITION BY RANGE COLUMNS(a) INTERVAL (1) FIRST PARTITION LESS THAN ('telltale')", 71, None),
+        ("CREATE VIEW `t` AS SELECT * FROM u WHERE `a` = 'telltale'", 21, None),
+    ],
+)  # fmt: skip
+def test_a_ddl_shows_no_value_that_a_masked_column_may_have(
+    site: Site, query: str, kind: int, default: str | None
+) -> None:
+    privacy, at = {"shop.t.a": KEY, "shop.*.hid*": None}, FIRST + 10
+    names = [("a", "VARCHAR"), ("b", "VARCHAR"), *([("hid", "DATETIME")] if default else [])]
+    site.feed.table("shop.t", names, at, query, kind)
+    if default:
+        (file,) = site.feed.bucket.glob(f"shop/t/meta/schema_{at}_*")
+        file.write_text(file.read_text().replace('"DATETIME"', f'"DATE", "ColumnDefault": "{default}"'))
+    outcome = site.apply(FIRST + 20, privacy=privacy)
+    planned = site.pipeline(privacy=privacy).plan()[1]
+    events = [event for table in planned.history.lives.values() for event in table.events]
+    shown = [getattr(event, "reason", "") for event in events] + [event.file.query for event in events]
+    others = [file.query for file in planned.history.other_files]
+    texts = repr((outcome.tables, outcome.findings, site.ledger.journal("little"), shown, planned.steps, others))
+    assert ("telltale" in texts, "***" in texts) == (False, True)
+
+
+@pytest.mark.parametrize("kinds", [("ENUM", "ENUM"), ("SET", "SET"), ("ENUM", "TEXT"), ("VARCHAR", "VARCHAR")], ids=str)
+@pytest.mark.parametrize("known", ["utf8mb4_bin", None], ids=str)
+def test_a_text_of_another_collation_is_masked_otherwise_whatever_its_type(
+    kinds: tuple[str, str], known: str | None
+) -> None:
+    old, new, same = (
+        Column("a", kind, elems=("Ant",) if kind in ("ENUM", "SET") else None, collation=collation)
+        for kind, collation in ((kinds[0], known), (kinds[1], "utf8mb4_general_ci"), (kinds[1], known))
+    )
+    mask = Mask("hash", key=b"key")
+    first, second, third = (masked_array(pa.array(["Ant"]), replace(column, mask=mask)) for column in (old, new, same))
+    assert (first.equals(second), same_masked(old, new)) == (False, False)
+    assert (first.equals(third), same_masked(old, same)) == (True, True)
+
+
 def test_another_mask_holds_a_table_that_stands_until_it_is_rebuilt_or_said_for_new_rows(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +447,7 @@ def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(s
     assert table_of(site, FIRST + 9, privacy=privacy, quarantine=True, **SEALED).quarantined == 1
     (path,) = site.feed.bucket.glob("shop/t/*/CDC00000000000000000002.csv")
     path.write_bytes(path.read_bytes().replace(b"no number", b"2"))
-    (done,) = replay(site.pipeline(privacy=privacy, quarantine=True, **SEALED))
+    (done,) = replay_records(site.pipeline(privacy=privacy, quarantine=True, **SEALED))
     assert (done.reason, done.rows) == ("", 1)
     found = {row["id"]: (row["a"], row["b"]) for row in site.lake.read(T).to_pylist()}
     assert found == {1: (hashed("ann@example.org"), "1234"), 2: (hashed("bob@example.org"), "5678")}
