@@ -20,6 +20,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -41,12 +42,14 @@ from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagT
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso, tso_now
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
 from cdc_assets.operations.keep_out import keep_out
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import is_called, table_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
+from cdc_assets.planning.kinds import beside
+from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
     from cdc_assets.model.masks import SealKey
@@ -118,12 +121,12 @@ def forget(
         except CdcError:
             lake.end(token)
             raise
-        life, plan = format_identity(found.life), _digest(token, found.life, keys)
+        life, plan = format_identity(found.life), _digest(token, found.life, keys, alone=found.alone)
         lake.touch(replace(ticket, plan=plan, table=str(found.name), keys=found.count, life=life))
         report = _forgotten(pipeline, lake, found, started, run, say)
     if report.complete:
         for one in lake.tickets():
-            if one.plan == _digest(one.token, found.life, keys):
+            if any(one.plan == _digest(one.token, source, keys, alone=alone) for source, alone in found.asked):
                 lake.end(one.token)
     return report
 
@@ -151,21 +154,27 @@ def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tup
     return tuple(tickets)
 
 
-def _digest(token: str, table: Life, keys: Sequence[Sequence[str]]) -> str:
-    """Return what tells these keys of a table from others, to who has them; it is removed when they are forgotten."""
-    what = repr((str(table), sorted(map(list, keys)))).encode()
+def _digest(token: str, table: Life, keys: Sequence[Sequence[str]], *, alone: bool) -> str:
+    """Return what tells these keys of a table from others, to who has them; it is removed when they are forgotten.
+
+    `alone` is said where others had its name, and keep their rows.
+    """
+    what = repr((str(table), alone, sorted(map(list, keys)))).encode()
     return hashlib.scrypt(what, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyPlaces:
-    """The rows of keys, where they may stand: `targets` are tables of the lake, each with the keys as it names them.
+    """The rows of keys, where they may stand: `targets` are tables of the lake, each with the keys as it has them.
 
-    `anywhere` looks for the values of a key in bytes that cannot be read.
+    `asked` are the tables of the source that are looked through, each as it is and, where all that had its name are,
+    as one of these. `anywhere` looks for the values of a key in bytes that cannot be read.
     """
 
     life: Life
     name: TableId
+    alone: bool
+    asked: Collection[tuple[Life, bool]]
     count: int
     patterns: Sequence[Sequence[re.Pattern[bytes]]]
     targets: Mapping[Life, tuple[pa.Table, TableSchema]]
@@ -197,8 +206,8 @@ def _found(
     schema = _schema(history, planned.applied.get(history.life))
     plain = keys_of(schema, keys, table)
     wanted = masked_keys(plain, schema)
-    sources = _sources(planned, history)
-    targets = {one: _keys_in(wanted, columns, one) for one, columns in _targets(planned, sources)}
+    sources, alone = _sources(planned, history, table)
+    targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
     _refuse(pipeline, lake, planned, targets, rows_too=until is None)
     patterns = _patterns(plain, keys)
     anywhere = partial(_has_values, patterns, pipeline.masks.seal)
@@ -213,9 +222,12 @@ def _found(
         kept_out = keep_out(pipeline, history, schema, wanted, sources, through, until, name)
         # A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
         there = _targets(pipeline.plan(whole=True)[1], sources)
-        targets = {one: _keys_in(wanted, columns, one) for one, columns in there}
+        targets = {one: _keys_in(keys, columns, one) for one, columns in there}
     called = history.last_name or history.life.born_as
-    return _KeyPlaces(history.life, called, wanted.num_rows, patterns, targets, landed, anywhere, kept_out)
+    asked = {(one, how) for one in sources for how in {True, alone}}
+    return _KeyPlaces(
+        history.life, called, alone, asked, wanted.num_rows, patterns, targets, landed, anywhere, kept_out
+    )
 
 
 def _forgotten(
@@ -321,23 +333,50 @@ def _has_values(patterns: Sequence[Sequence[re.Pattern[bytes]]], seal: SealKey |
 # --- which tables -----------------------------------------------------------------------------------------------------
 
 
-def _sources(planned: Plan, table: TableHistory) -> set[Life]:
-    """Return the tables of the source that are this one, or had its name at some time."""
+def _sources(planned: Plan, table: TableHistory, asked: str) -> tuple[set[Life], bool]:
+    """Return the tables of the source that are meant, and whether others had the same name.
+
+    By its identity that is one alone; by a name all that had it at some time. Raises ForgetRefused where the columns of
+    one of these are not known.
+    """
     name = table.last_name
-    return {
-        life
-        for life, one in planned.sources.items()
-        if life == table.life or (name is not None and any(known.folded == name.folded for known, _, _ in one.names))
+    if name is None:
+        return {table.life}, False
+    named = {
+        life for life, one in planned.sources.items() if any(known.folded == name.folded for known, _, _ in one.names)
     }
+    if is_called(asked, (table.life,)):
+        return {table.life}, named != {table.life}
+    unknown = (
+        life
+        for life, state in planned.applied.items()
+        if life.source not in planned.sources
+        and not _is_purged(state)
+        and any(known is not None and known.folded == name.folded for known in (life.born_as, state.name))
+    )
+    if places := [str(life) for life in sorted(unknown)]:
+        raise ForgetRefused(
+            f"nothing was forgotten: {first_of(places, 'table')} of the lake had the name {name}, and no schema file "
+            "says which columns it has. Restore that, purge it (cdc-assets purge), or forget the rows of one table by "
+            f"its identity: {table.life}.",
+            table=str(name),
+        )
+    return {table.life, *named}, False
+
+
+def _is_purged(state: AppliedState) -> bool:
+    return state.key is None and state.name is None
 
 
 def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, TableSchema]]:
-    """Yield the lake's tables that may have rows of these tables of the source, with their columns."""
+    """Yield the lake's tables that may have rows of these tables of the source, with their columns.
+
+    So may history tables of kinds that are switched off.
+    """
     lives = {**planned.sources, **planned.history.lives}
     for life, state in sorted(planned.applied.items()):
-        is_purged = state.key is None and state.name is None
-        if life.source in sources and life in lives and not is_purged:
-            yield life, _schema(lives[life], state)
+        if life.source in sources and not _is_purged(state):
+            yield life, _schema(lives.get(life) or beside(planned.sources[life.source], life.kind), state)
 
 
 def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:
@@ -346,15 +385,23 @@ def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:
     return seen[-1] if seen else history.schema
 
 
-def _keys_in(wanted: pa.Table, schema: TableSchema, life: Life) -> tuple[pa.Table, TableSchema]:
-    """Return the keys by the names that a table has for their columns."""
-    if len(schema.key) != wanted.num_columns:
+def _keys_in(keys: Sequence[Sequence[str]], schema: TableSchema, life: Life) -> tuple[pa.Table, TableSchema]:
+    """Return the keys as a table has them: those that are no value of its key are in none of its rows."""
+    if any(len(key) != len(schema.key) for key in keys):
         raise ForgetRefused(
-            f"{life} has the key ({', '.join(schema.key)}) and not ({', '.join(wanted.column_names)}). Forget its rows "
-            "by its identity, with keys of its own.",
+            f"nothing was forgotten: {life} had the same name and has the key ({', '.join(schema.key) or 'none'}), "
+            "which the values that came do not fit. Forget the rows of each table by its identity, with keys of its "
+            "own.",
             table=str(life),
         )
-    return wanted.rename_columns(list(schema.key)), schema.in_lake
+    fitting = [pa.schema([(name, arrow_type(schema.column(name))) for name in schema.key]).empty_table()]
+    try:
+        fitting.append(keys_of(schema, keys, str(life)))
+    except BadSettings:
+        for key in keys:
+            with suppress(BadSettings):
+                fitting.append(keys_of(schema, [key], str(life)))
+    return masked_keys(pa.concat_tables(fitting), schema), schema.in_lake
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import Event, Exchanged, History, TableHistory
 from cdc_assets.model.tso import Tso
 
-__all__ = ["KindsOfTables", "rule_of", "source_of", "with_kinds"]
+__all__ = ["KindsOfTables", "beside", "rule_of", "source_of", "with_kinds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def with_kinds(
             assert rule is not None
             if gone and replace(life, kind=kind) not in applied:
                 continue
-            twin = _beside(table, kind, rule.suffix(kind))
+            twin = beside(table, kind, rule.suffix(kind))
             lives[twin.life] = twin
             of[twin.life] = rule
             holds += _refusals(twin, rule, positions=positions)
@@ -107,7 +107,7 @@ def rule_of(rules: Iterable[HistoryRule], name: TableId) -> HistoryRule | None:
     return fitting[0] if fitting else None
 
 
-def _beside(table: TableHistory, kind: str, suffix: str) -> TableHistory:
+def beside(table: TableHistory, kind: str, suffix: str = "") -> TableHistory:
     """Return the history of a history table."""
     life = replace(table.life, kind=kind)
     events = tuple(_named(event, suffix) for event in _grown(table.events))

@@ -20,8 +20,8 @@ from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.landed import EventKind
-from cdc_assets.model.progress import State
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.progress import Life, State
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import abandon, forget
 from cdc_assets.operations.keys import keys_of, parse_keys
@@ -73,6 +73,76 @@ def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     assert (report.complete, report.keys, len(report.removed)) == (True, 1, 3)
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
     assert "rebuild brings them back" in report.feed
+
+
+def test_history_tables_of_kinds_that_are_switched_off_forget_the_row_too(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"shop.*": ["log", "scd2"]})
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    shop.more = {}
+    assert {one.life.kind for one in shop.forget("1").removed} == {"", "log", "scd2"}
+    assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
+
+
+def made_anew(shop: Shop, **key: str) -> Life:
+    """Drop the table, and create it anew with another key; return the former one."""
+    shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
+    query = "CREATE TABLE `t` (`id` VARCHAR(20) PRIMARY KEY,`v` VARCHAR(40))"
+    shop.feed.ddl("shop.t", FIRST + 30, query if key else "CREATE TABLE `t` (`id` INT)", 3, keyed=bool(key), key=key)
+    shop.feed.publish(FIRST + 31)
+    shop.pipeline().apply("run")
+    return Life(TableId("shop", "t"), FIRST)
+
+
+def test_a_table_of_the_name_whose_columns_nobody_knows_is_named_before_anything_is_forgotten(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    former = made_anew(shop, ColumnType="INT")
+    shop.ledger = Ledger("sqlite://")
+    for file in shop.feed.bucket.rglob("schema_*.json"):
+        if str(FIRST + 30) not in file.name:
+            file.unlink()
+    shutil.rmtree(shop.feed.bucket / "shop" / "t" / str(FIRST))
+    with pytest.raises(ForgetRefused, match=f"{former} of the lake had the name shop.t, and no schema file says"):
+        shop.forget("1")
+    assert shop.forget("1", table=f"shop.t@{FIRST + 30}").complete
+
+
+def test_tables_of_one_name_with_different_keys_forget_rows_by_their_identities(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    former = made_anew(shop)
+    assert shop.forget("1", table=str(former)).complete
+    assert [row["id"] for row in shop.lake.tables[former].rows.to_pylist()] == [2]
+
+
+def test_a_key_is_compared_with_rows_of_each_table_of_the_name_by_the_type_that_it_has_there(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    former = made_anew(shop, ColumnType="VARCHAR", ColumnPrecision="20")
+    shop.feed.rows("shop.t", FIRST + 30, [("I", FIRST + 41, number, "new") for number in (1, 2, 3)])
+    shop.feed.publish(FIRST + 50)
+    shop.pipeline().apply("run")
+    assert shop.forget("no number", "2").complete
+    lefts = [[row["id"] for row in table.rows.to_pylist()] for table in shop.lake.tables.values()]
+    assert (former in shop.lake.tables, sorted(map(repr, lefts))) == (True, ["['1', '3']", "[1]"])
+
+
+def test_a_table_that_is_forgotten_alone_finishes_no_run_for_all_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    former = made_anew(shop, ColumnType="INT")
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryForgetting, "forget", killed)
+        for table in ("shop.t", str(former)):
+            with pytest.raises(Killed):
+                shop.forget("1", table=table)
+    assert shop.forget("1", table=str(former)).complete
+    assert shop.forget("1", table=f"shop.t@{FIRST + 30}").complete
+    assert len(shop.lake.tickets) == 1
+    assert shop.forget("1").complete
+    assert shop.lake.tickets == {}
 
 
 def test_the_ledger_keeps_no_range_of_keys_of_a_table_of_which_rows_were_forgotten(tmp_path: Path) -> None:
