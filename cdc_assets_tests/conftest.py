@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from cdc_assets.jvm.java import spark_conf
 from cdc_assets.settings.config import LakeSettings
@@ -36,7 +36,13 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all is collected
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     is_soak = not config.option.markexpr
-    settings.register_profile("busy", deadline=None, max_examples=100 if is_soak else 40)
+    settings.register_profile(
+        "busy",
+        deadline=None,
+        max_examples=100 if is_soak else 40,
+        derandomize=not is_soak,  # a run of `make test` fails by what changed, one of `make soak` by what it finds
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("busy")
     config.pluginmanager.register(Recorder(), "durations")
     if getattr(config, "workerinput", {}).get("workerid", "gw0") != "gw0":
@@ -120,10 +126,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """A Kafka broker that all tests of a process share: each makes topics of its own."""
-    from cdc_assets_tests.kafka_broker import running_broker
+    """A Kafka broker that all tests of a process share: each makes topics of its own. It may answer late."""
+    from cdc_assets.sources.topics.kafka import reader
+    from cdc_assets_tests.kafka_broker import PATIENCE_SECONDS, running_broker
 
-    with running_broker() as running:
+    with running_broker() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "ANSWER_SECONDS", PATIENCE_SECONDS)
         yield running
 
 

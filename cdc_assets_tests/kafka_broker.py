@@ -44,10 +44,10 @@ from cdc_assets.jvm.java import find_java
 from cdc_assets_tests.kafka_jars import class_path
 from cdc_assets_tests.postgres import free_port
 
-__all__ = ["PASSWORD", "USER", "Broker", "Produced", "running_broker"]
+__all__ = ["PASSWORD", "PATIENCE_SECONDS", "USER", "Broker", "Produced", "running_broker"]
 
 USER, PASSWORD = "reader", "not-a-secret"  # of a broker that lives as long as the tests
-_PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 240
 _STARTED = "Kafka Server started"
 _STORE_PASSWORD = "changeit"
 
@@ -87,7 +87,7 @@ class Broker:
             self.process = subprocess.Popen(
                 _command(self.home), stdout=out, stderr=subprocess.STDOUT, cwd=self.home, start_new_session=True
             )
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         while _STARTED not in log.read_text(errors="replace"):
             if self.process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"the broker did not start:\n{log.read_text(errors='replace')[-4000:]}")
@@ -98,7 +98,7 @@ class Broker:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGKILL)
-            self.process.wait(15)
+            self.process.wait()
             self.process = None
 
     # --- topics -------------------------------------------------------------------------------------------------------
@@ -107,24 +107,24 @@ class Broker:
         """Make a topic; `config` are its options with underscores for dots."""
         options = {name.replace("_", "."): value for name, value in config.items()}
         made = self.admin.create_topics([NewTopic(topic, partitions, 1, config=options)])
-        made[topic].result(30)
+        made[topic].result(PATIENCE_SECONDS)
         self._until_shown(topic, partitions)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        self.admin.delete_topics([topic])[topic].result(30)
+        self.admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
         self._until_shown(topic, 0)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Let a topic have so many partitions in all."""
-        self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+        self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(PATIENCE_SECONDS)
         self._until_shown(topic, count)
 
     def _until_shown(self, topic: str, partitions: int) -> None:
         """Wait until clients are shown what the controller has decided, and leaders know it."""
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         while True:
-            known = self.admin.list_topics(timeout=30).topics.get(topic)
+            known = self.admin.list_topics(timeout=PATIENCE_SECONDS).topics.get(topic)
             shown = [] if known is None else [TopicPartition(topic, number) for number in known.partitions]
             if len(shown) == partitions and self._have_leaders(shown):
                 return
@@ -134,28 +134,28 @@ class Broker:
     def _have_leaders(self, partitions: Sequence[TopicPartition]) -> bool:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
         asked = self.admin.list_offsets(dict.fromkeys(partitions, latest)) if partitions else {}
-        return all(answer.exception(30) is None for answer in asked.values())
+        return all(answer.exception(PATIENCE_SECONDS) is None for answer in asked.values())
 
     def expire(self, topic: str, partition: int, before: int) -> None:
         """Remove all messages below an offset, as retention does."""
         for one in self.admin.delete_records([TopicPartition(topic, partition, before)]).values():
-            one.result(30)
+            one.result(PATIENCE_SECONDS)
 
     def groups(self) -> list[str]:
         """Return the names of all consumer groups that the broker knows."""
-        found = self.admin.list_consumer_groups().result(30)
+        found = self.admin.list_consumer_groups().result(PATIENCE_SECONDS)
         return sorted(group.group_id for group in found.valid)
 
     def committed(self, group: str) -> Sequence[Any]:
         """Return the offsets that a group has committed."""
         asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        return list(asked[group].result(30).topic_partitions)
+        return list(asked[group].result(PATIENCE_SECONDS).topic_partitions)
 
     def scram_user(self, user: str, password: str) -> None:
         """Let a user log in by SCRAM-SHA-256."""
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         made = self.admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, how, password.encode())])
-        made[user].result(30)
+        made[user].result(PATIENCE_SECONDS)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Broker:
         producer = self.producer(**options)
         for topic, partition, key, value in messages:
             write(producer, topic, partition, key, value)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE_SECONDS) == 0
 
     def producer(self, **options: Any) -> Producer:
         """Return a producer to this broker."""

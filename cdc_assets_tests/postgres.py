@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import shutil
@@ -19,14 +20,21 @@ from typing import Any
 __all__ = ["PASSWORD", "free_port", "postgres"]
 
 PASSWORD = "login-5e884898da28047151d0e56f8dc62927"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 240
+_PORTS = itertools.count(os.getpid() * 97)
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of this machine that nobody listens at, another at each call.
+
+    It is none of those that systems give to connections (from 32768 on): a server may listen at it later, and again.
+    """
+    for number in itertools.islice(_PORTS, 12_000):
+        port = 20_000 + number % 12_000
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port from 20000 to 31999 is free")
 
 
 @contextmanager
@@ -74,7 +82,7 @@ def _server(binaries: Path, data: Path, port: int, log: Any, who: dict[str, Any]
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGINT)  # clients are sent home
         with suppress(subprocess.TimeoutExpired):
-            process.wait(15)
+            process.wait(PATIENCE_SECONDS)
         with suppress(ProcessLookupError):
             process.kill()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import socket
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +18,7 @@ from cdc_assets.io.drivers import endpoint_of
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import opener, storage
 from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.postgres import free_port
 from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER
 from cdc_assets_tests.servers.azure import azure as running_azure
 
@@ -43,12 +43,6 @@ def refusal(uri: str, kind: type[CdcError], **more: Any) -> str:
     assert "\n" not in text
     assert not CREDENTIALS.search(text)
     return text
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 # --- S3 ---------------------------------------------------------------------------------------------------------------

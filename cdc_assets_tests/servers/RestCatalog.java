@@ -29,7 +29,7 @@ import org.eclipse.jetty.servlet.ServletHolder;
  * name (`name=`), tokens (`token=`, or `credential=` for OAuth's client credentials, whose tokens end after
  * `token_seconds=`), and credentials for the tables' storage that come with each table (`vend.KEY=VALUE`, or as they
  * stand in the file `vended=` at that moment). Other arguments are properties of the JDBC catalog behind it.
- * Prints the port it listens at, then each request with its status.
+ * Prints the port it listens at, then `asked` as a request comes, and the request with its status after its answer.
  */
 public final class RestCatalog extends HttpServlet {
   private final Map given;
@@ -41,13 +41,16 @@ public final class RestCatalog extends HttpServlet {
   }
 
   protected void service(HttpServletRequest request, HttpServletResponse response) throws IOException {
+    System.out.println("asked");
+    System.out.flush();
     try {
       answer(request, response);
     } catch (ServletException error) {
       throw new IOException(error);
+    } finally {
+      System.out.println(request.getMethod() + " " + request.getRequestURI() + " " + response.getStatus());
+      System.out.flush();
     }
-    System.out.println(request.getMethod() + " " + request.getRequestURI() + " " + response.getStatus());
-    System.out.flush();
   }
 
   private void answer(HttpServletRequest request, HttpServletResponse response)

@@ -21,7 +21,7 @@ __all__ = ["ACCOUNT", "ACCOUNT_KEY", "CONTAINER", "azure"]
 ACCOUNT, CONTAINER = "devstoreaccount1", "bucket"
 ACCOUNT_KEY = base64.b64encode(b"owner-2c26b46b68ffc68ff99b453c1d304134").decode()
 
-_PACKAGE, _PATIENCE_SECONDS = "azurite@3.35.0", 60
+_PACKAGE, _PATIENCE_SECONDS = "azurite@3.35.0", 240
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _script() -> Path:
             pytest.skip("npm is not there, which brings Azure's emulator")
         home.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--no-audit", "--no-fund", _PACKAGE]
-        subprocess.run(command, cwd=home, check=True, timeout=240)
+        subprocess.run(command, cwd=home, check=True, timeout=600)
     return script
 
 

@@ -19,7 +19,7 @@ from cdc_assets_tests.postgres import free_port
 
 __all__ = ["gcs"]
 
-_MODULE, _PATIENCE_SECONDS = "github.com/fsouza/fake-gcs-server@v1.56.1", 60
+_MODULE, _PATIENCE_SECONDS = "github.com/fsouza/fake-gcs-server@v1.56.1", 240
 
 
 @contextmanager

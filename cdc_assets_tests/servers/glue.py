@@ -15,7 +15,7 @@ from cdc_assets_tests.postgres import free_port
 
 __all__ = ["glue"]
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 240
 
 
 @contextmanager

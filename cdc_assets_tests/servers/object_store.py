@@ -28,7 +28,7 @@ VENDED = ("AKVENDED0000000", "vended-60303ae22b998861bce3b28f33eec1be")
 """Who may do everything below `VENDED_FOR`, and nothing elsewhere."""
 VENDED_FOR = f"{BUCKET}/vended/tables"
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 240
 _PORTS = ("master", "filer", "volume", "s3", "admin")
 
 

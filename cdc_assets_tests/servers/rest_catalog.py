@@ -18,7 +18,7 @@ from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_shar
 
 __all__ = ["RestCatalog", "fetch_server_jars", "printed_port", "rest_catalog"]
 
-_PATIENCE_SECONDS = 90
+_PATIENCE_SECONDS = 240
 
 _ICEBERG, _JETTY = "org.apache.iceberg:iceberg-{}:1.11.0", "org.eclipse.jetty:jetty-{}:11.0.26"
 JARS = (
@@ -56,11 +56,14 @@ class RestCatalog:
 
     def requests(self) -> list[str]:
         """Return what was asked so far, each as `METHOD /path status`; a line comes shortly after its answer."""
-        lines, before = self.log.read_text().splitlines(), -1
-        while len(lines) != before:
-            time.sleep(0.3)
-            lines, before = self.log.read_text().splitlines(), len(lines)
-        return [line for line in lines if line.startswith(("GET ", "HEAD ", "POST ", "DELETE ", "PUT "))]
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            lines = self.log.read_text().splitlines()
+            requests = [line for line in lines if line.startswith(("GET ", "HEAD ", "POST ", "DELETE ", "PUT "))]
+            if len(requests) == lines.count("asked"):
+                return requests
+            assert time.monotonic() < end, lines
+            time.sleep(0.01)
 
 
 def fetch_server_jars(jars: Sequence[Jar] = JARS) -> list[Path]:

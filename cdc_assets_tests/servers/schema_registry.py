@@ -14,7 +14,7 @@ import pytest
 __all__ = ["SchemaRegistry", "schema_registry"]
 
 _SOURCE = Path(__file__).parent / "registry"
-_BUILD_SECONDS = 300
+_BUILD_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,4 @@ def schema_registry(home: Path, authorization: str = "") -> Iterator[SchemaRegis
             yield SchemaRegistry(process.stdout.readline().strip(), home / "ca.pem")
         finally:
             process.stdin.close()
-            process.wait(10)
+            process.wait()

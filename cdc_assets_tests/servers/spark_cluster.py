@@ -15,7 +15,7 @@ from cdc_assets_tests.postgres import free_port
 
 __all__ = ["SparkCluster", "spark_cluster"]
 
-_PATIENCE_SECONDS = 90
+_PATIENCE_SECONDS = 240
 _HERE = str(Path(__file__).parents[2])
 """Where executors find the package, as the driver does."""
 _DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
