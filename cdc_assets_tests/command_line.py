@@ -33,7 +33,7 @@ def run(*arguments: str, directory: Path | None = None) -> subprocess.CompletedP
         text=True,
         env=environment,
         cwd=directory,
-        timeout=240,
+        timeout=600,
         check=False,
     )
 

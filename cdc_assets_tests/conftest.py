@@ -6,6 +6,8 @@ import gc
 import os
 import re
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -192,6 +194,21 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
     with commands_here(spark, monkeypatch, capsys) as commands:
         yield commands
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let this thread not wait between its attempts; the list gets the seconds of each pause. Other threads do wait."""
+    pauses, sleep, own = list[float](), time.sleep, threading.current_thread()
+
+    def passed(seconds: float) -> None:
+        if threading.current_thread() is own:
+            pauses.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", passed)
+    return pauses
 
 
 @pytest.fixture

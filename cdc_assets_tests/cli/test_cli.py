@@ -190,7 +190,7 @@ WRONG = {
 @pytest.mark.parametrize("moment", ["start", "step"])
 def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", CTRL_C, moment, "apply", *feed(), "--warehouse", str(tmp_path / "lake")]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert said.returncode == 130, said.stderr
     assert said.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
     assert said.stderr.endswith("Run the same command again to finish what it began.\n")
@@ -205,14 +205,14 @@ def test_ctrl_c_ends_a_command_whose_windows_in_other_threads_wait_for_the_jvm(t
         little.create(name, keyed=False)
         little.rows(name, FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 1, 2, "x")])
     little.publish(FIRST + 9)
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert said.returncode == 130, said.stderr
     assert said.stderr.endswith("Run the same command again to finish what it began.\n")
 
 
 def test_ctrl_c_at_the_launch_of_the_jvm_is_not_lost(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CTRL_C_AT_LAUNCH, str(tmp_path / "lake")]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (said.returncode, said.stderr) == (130, "")
 
 

@@ -162,7 +162,7 @@ spark._jvm.java.lang.System.err.println("what the JVM has to say")
 @pytest.mark.parametrize("way", ["gateway", "session"])
 def test_a_jvm_that_starts_says_nothing_but_what_it_has_to(way: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", START, str(tmp_path), way], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", START, str(tmp_path), way], capture_output=True, text=True, check=True, timeout=600
     )
     assert (done.stdout, done.stderr) == ("", "what the JVM has to say\n")
 

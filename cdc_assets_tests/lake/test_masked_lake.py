@@ -202,7 +202,7 @@ MERGING = "from cdc_assets.lake import row_delta; row_delta._CHANGES = 0; from c
 def merging(*arguments: str) -> Said:
     """Run a command in a process of its own, which leaves small windows to Spark, too."""
     words = [sys.executable, "-c", MERGING, *arguments]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     return Said(done.returncode, done.stdout, done.stderr)
 
 

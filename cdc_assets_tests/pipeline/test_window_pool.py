@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -233,7 +234,9 @@ def many_tables(directory: Path, count: int) -> LittleFeed:
 
 
 @pytest.mark.parametrize("table", ["t0", "t2", "t4"])
-def test_a_window_that_fails_stops_its_table_while_those_beside_it_go_on(table: str, tmp_path: Path) -> None:
+def test_a_window_that_fails_stops_its_table_while_those_beside_it_go_on(
+    table: str, tmp_path: Path, no_pauses: list[float]
+) -> None:
     settings = five_tables(tmp_path).settings()
     lake = OneFails(table, LakeUnavailable("the store did not answer."))
     pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
@@ -270,7 +273,7 @@ def test_a_run_that_gives_way_begins_no_more_windows_and_leaves_the_rest_to_the_
     lake = OneFails("t00", failing) if failing is not None else MemoryLake()
     pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
     begun, begun_by_then, stage = list[str](), list[int](), lake.stage_all
-    logged, ended, wait = list[Life](), threading.Event(), window_pool.wait
+    logged, ended, wait = list[Life](), threading.Event(), futures.wait
 
     def staged(steps: Sequence[ApplyRows], *given: Any) -> list[StagedWindow]:
         begun.extend(str(step.life) for step in steps)

@@ -21,6 +21,7 @@ from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.kafka import reader
 from cdc_assets.sources.topics.kafka.connection import from_ticdc
 from cdc_assets.sources.topics.kafka.reader import KafkaLog, connect
+from cdc_assets.sources.topics.kafka.refusals import LASTING
 from cdc_assets.sources.topics.topic_options import TopicOptions
 from cdc_assets_tests.kafka_broker import PASSWORD, PATIENCE_SECONDS, USER, Broker, write
 from cdc_assets_tests.postgres import free_port
@@ -390,7 +391,7 @@ def test_a_broker_that_nobody_reaches_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_host_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "LASTING", {*reader.LASTING, KafkaError._RESOLVE})  # the first answer is enough
+    monkeypatch.setattr(reader, "LASTING", {*LASTING, KafkaError._RESOLVE})  # the first answer is enough
     with pytest.raises(StorageUnavailable, match=r"no-such-host\.invalid.*bootstrap\.servers"):
         log_of("no-such-host.invalid:9092").ends(lambda _: True)
 

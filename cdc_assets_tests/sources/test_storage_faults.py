@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -137,29 +136,16 @@ class TroubledLake(MemoryLake):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
-def test_a_lake_that_fails_a_few_times_is_waited_for_within_the_run(
-    after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    sleep, own = time.sleep, threading.current_thread()  # py4j's threads sleep too, where Spark ran before
-
-    def noted(seconds: float) -> None:
-        if threading.current_thread() is own:
-            slept.append(seconds)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr(time, "sleep", noted)
+def test_a_lake_that_fails_a_few_times_is_waited_for_within_the_run(after: bool, no_pauses: list[float]) -> None:
     lake = TroubledLake(REPLANS, "crash.a", after)
     outcome = open_pipeline(FEED, lake).apply()
     assert outcome.complete
     assert wrong(FEED, lake, outcome) == []
-    assert slept
-    assert slept == sorted(set(slept))
+    assert no_pauses
+    assert no_pauses == sorted(set(no_pauses))
 
 
-def test_a_lake_that_keeps_failing_fails_its_table_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+def test_a_lake_that_keeps_failing_fails_its_table_and_no_other(no_pauses: list[float]) -> None:
     lake = TroubledLake(1000, "crash.a")
     outcome = open_pipeline(FEED, lake).apply()
     (failed,) = [table for table in outcome.tables if table.state != "applied"]
