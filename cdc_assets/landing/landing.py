@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -313,21 +312,24 @@ class Landing:
         together: bool = False,
     ) -> list[OffsetRange]:
         """Read ranges, of each or all `together` no more than a share in bytes; return what is left of them."""
-        unread, size = [], 0
+        unread, size = list[OffsetRange](), 0
+
+        def take(batch: pa.RecordBatch, left: OffsetRange) -> bool:
+            nonlocal size
+            offsets.take(batch, left.partition)
+            size += batch.nbytes
+            return share is not None and size >= share
+
         for wanted in ranges:
             if together and share is not None and size >= share:
                 unread.append(wanted)
                 continue
             size = size if together else 0
-            with closing(read_range(log, offsets.before, wanted, offsets.batch.reader.ignored)) as batches:
-                for batch, behind in batches:
-                    offsets.take(batch, wanted.partition)
-                    size += batch.nbytes
-                    if share is not None and size >= share and behind < wanted.stop:
-                        unread.append(OffsetRange(wanted.partition, behind, wanted.stop))
-                        break
-                else:
-                    offsets.backlog.finish(wanted)
+            left = read_range(log, offsets.before, wanted, offsets.batch.reader.ignored, take)
+            if len(left):
+                unread.append(left)
+            else:
+                offsets.backlog.finish(wanted)
         return unread
 
     def _commit_rest(self, batch: LandingBatch, state: Landed, done: Advanced) -> Advanced:
@@ -421,18 +423,22 @@ class RangeReader:
         for number, wanted in enumerate(ranges):
             if number and self._is_large(ranges[number:]):
                 return ranges[number:]
-            with closing(read_range(self.log, self.batch.before, wanted, self.batch.reader.ignored)) as batches:
-                for batch, behind in batches:
-                    self.batch.take(self.batch.reader.read(batch, wanted.partition))
-                    self.spool.take_ahead(self.batch.rows, self.batch.stored_bytes)
-                    self._bytes, self._messages = self._bytes + batch.nbytes, self._messages + batch.num_rows
-                    if self.batch.stored_bytes >= self.commit_bytes:
-                        self._commit_so_far()
-                    left = (OffsetRange(wanted.partition, behind, wanted.stop), *ranges[number + 1 :])
-                    if behind < wanted.stop and self._is_large(left):
-                        return left
+            others = ranges[number + 1 :]
+            take = partial(self._take_here, others=others)
+            left = read_range(self.log, self.batch.before, wanted, self.batch.reader.ignored, take)
+            if len(left):
+                return (left, *others)
             self.batch.reader.finish(wanted)
         return ()
+
+    def _take_here(self, batch: pa.RecordBatch, left: OffsetRange, others: Sequence[OffsetRange]) -> bool:
+        """Take messages, of whose range and of others something is left; return whether executors are to read that."""
+        self.batch.take(self.batch.reader.read(batch, left.partition))
+        self.spool.take_ahead(self.batch.rows, self.batch.stored_bytes)
+        self._bytes, self._messages = self._bytes + batch.nbytes, self._messages + batch.num_rows
+        if self.batch.stored_bytes >= self.commit_bytes:
+            self._commit_so_far()
+        return self._is_large((left, *others))
 
     def _read_there(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
         """Let executors read as much of ranges as one task may hold; return what is left of them."""

@@ -1,7 +1,7 @@
 """What is to be read of partitions -> rows by table, and events for what else messages say; the marks of each.
 
     ranges_to_read(landed, ends)   what is there and not landed, and what is gone: messages that expired; topics anew
-    read_range(log, …)             its messages in batches, read while those before them are landed; none is missing
+    read_range(log, …, take)       its messages in batches, read while those before them are taken; none is missing
     PartitionReader.read(batch)    classify, fetch what lies elsewhere, part rows from events
     PartitionReader.finish(range)  how far its partition is read
     whole_message(…)               the file that a large message names -> the message that is in it
@@ -200,13 +200,15 @@ def _lost(lost: OffsetRange) -> InputError:
     )
 
 
-def read_range(
-    log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str]
-) -> Generator[tuple[pa.RecordBatch, int], None, None]:
-    """Yield the messages of a range in batches, each with the offset behind it; those after it are read meanwhile.
+Take = Callable[[pa.RecordBatch, OffsetRange], bool]
+"""Who gets some messages of a range, and what is left of it behind them; returns whether that is enough."""
 
-    Raises InputError where messages are missing in the range, and their loss is not accepted in what is `landed`. What
-    compaction may have taken away too soon is noted.
+
+def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str], take: Take) -> OffsetRange:
+    """Read a range in batches of messages, until there is enough; return what is left of it, which may be nothing.
+
+    The messages after a batch are read while it is taken. Raises InputError where messages are missing in the range,
+    and their loss is not accepted in what is `landed`. What compaction may have taken away too soon is noted.
     """
     at = wanted.start
     with closing(read_ahead(log.read(wanted))) as batches:
@@ -216,9 +218,12 @@ def read_range(
                 if behind - at != batch.num_rows:
                     _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()], noted)
                 at = behind
-                yield batch, at
+                left = OffsetRange(wanted.partition, at, wanted.stop)
+                if take(batch, left) and len(left):
+                    return left
     if at < wanted.stop:
         _refuse_missing(log, landed, wanted.partition, [at - 1, wanted.stop], noted)
+    return OffsetRange(wanted.partition, wanted.stop, wanted.stop)
 
 
 def _refuse_missing(

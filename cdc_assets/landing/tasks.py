@@ -14,7 +14,6 @@ the order in which it would have read the same itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -175,22 +174,22 @@ class Shares:
         reader = self.reader.fork()
         notes = _TaskNotes(reader, set(self.began), set(self.described))
         results, rows, read_bytes, stored_bytes = list[RangeResult](), list[pa.Table](), 0, 0
+
+        def take(batch: pa.RecordBatch, left: OffsetRange) -> bool:
+            nonlocal read_bytes, stored_bytes
+            for finding in reader.read(batch, left.partition):
+                if isinstance(finding, pa.Table):
+                    rows.append(finding)
+                    stored_bytes += finding.nbytes
+                notes.add(finding, left.partition)
+            spool.take_ahead(rows, stored_bytes)
+            read_bytes += batch.nbytes
+            return bool(max(read_bytes, stored_bytes) >= self.share_bytes)
+
         for wanted in share:
-            place, reached = wanted.partition, wanted.stop
-            with closing(read_range(self.log, self.reader.before, wanted, reader.ignored)) as batches:
-                for batch, behind in batches:
-                    for finding in reader.read(batch, place):
-                        if isinstance(finding, pa.Table):
-                            rows.append(finding)
-                            stored_bytes += finding.nbytes
-                        notes.add(finding, place)
-                    spool.take_ahead(rows, stored_bytes)
-                    read_bytes += batch.nbytes
-                    if behind < wanted.stop and max(read_bytes, stored_bytes) >= self.share_bytes:
-                        reached = behind
-                        break
-            read = OffsetRange(place, wanted.start, reached)
-            results.append(RangeResult(read, notes.taken(), reader.state(place)))
+            left = read_range(self.log, self.reader.before, wanted, reader.ignored, take)
+            read = OffsetRange(wanted.partition, wanted.start, left.start)
+            results.append(RangeResult(read, notes.taken(), reader.state(wanted.partition)))
             if max(read_bytes, stored_bytes) >= self.share_bytes:
                 break
         spool.take(rows)
