@@ -2,13 +2,12 @@
 
 A run may live on: while the checkpoint keeps moving it applies the next window of all its tables, round after round,
 so that one warm process serves many windows. It ends between two rounds, when its time is over or nothing came for a
-while, when another run waits in the queue, when the files of its settings changed, and when a table stopped; where a
-store or the catalog is away, it waits for them. A run that waits and that no sensor requested, such as a rebuild, ends
-it between two windows already: what is left is due again. Its rounds are logged together, at most one event a table
-and minute.
+while, when another run waits in the queue, when the files of its settings changed, when Dagster has it as ended, and
+when a table stopped; where a store or the catalog is away, it waits for them. A run that waits and that no sensor
+requested, such as a rebuild, ends it between two windows already: what is left is due again. Its rounds are logged
+together, at most one event a table and minute.
 """
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -42,7 +41,6 @@ from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.run_coordinator import GAVE_WAY_TAG
-from cdc_assets.settings.config import CONFIG_VARIABLE
 
 __all__ = ["catch_up_job"]
 
@@ -78,7 +76,11 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             pipeline.gives_way = rounds.give_way if config.keep_alive else rounds.is_interrupted
             try:
                 for outcome in _outcomes(context, config, pipeline, events, rounds):
-                    yield from events.finish(outcome)
+                    try:
+                        yield from events.finish(outcome)
+                    except Retryable as error:  # what was not logged is logged after a later round
+                        if not (config.keep_alive and rounds.outlast(error)):
+                            raise
             finally:
                 rounds.log_landing(pipeline)
             yield from events.close()
@@ -113,8 +115,8 @@ def _outcomes(
     while True:
         rounds.interrupts.listen()
         rounds.begin()
-        events.begin()
         try:
+            events.begin()
             outcome = pipeline.apply(context.run_id, select)
         except MetadataMissing as missing:
             if pipeline.landing is None:
@@ -150,12 +152,12 @@ class _Rounds:
         self._context = context
         self._source = source
         self._settings = source.changefeed
-        self._files = self._stamps()
         self._begun = self._worked = time.monotonic()
         self._ends = self._begun + self._settings.run_keep_alive_seconds
         self._pause = _LOOK_SECONDS
         self._count = 0
         self._landing_logged = self._queue_seen = self._compacted = float("-inf")
+        self._first_seen: dict[str, float] = {}  # when each run was first seen in the queue
 
     def begin(self) -> None:
         """Begin a round."""
@@ -245,9 +247,16 @@ class _Rounds:
             return "its time is over"
         if now >= self._worked + min(self._settings.run_idle_seconds, self._settings.run_keep_alive_seconds):
             return "nothing came for a while"
-        if self._files != self._stamps():
+        if self._source.read != self._source.stamps():
             return "the settings changed"
+        if self._is_ended():
+            return "Dagster has it as ended"
         return "other runs wait in the queue" if self._queued() else ""
+
+    def _is_ended(self) -> bool:
+        """Return whether the run was ended without its process: by force, by the monitor of runs, or deleted."""
+        run = self._context.instance.get_run_by_id(self._context.run_id)
+        return run is None or run.is_finished
 
     def is_interrupted(self) -> bool:
         """Return whether a signal came that is to end the run."""
@@ -257,7 +266,7 @@ class _Rounds:
         """Return whether a run waits that no sensor requested; the queue is looked at once a second at most.
 
         A sensor requests a run for what is due, and at each turn of such runs a process would start for a window. A run
-        that gives way gets a tag: the sensor requests what it leaves without a rest.
+        that gives way gets a tag: the sensor requests what it leaves without a rest. So does one that Dagster ended.
         """
         now = time.monotonic()
         if self.is_interrupted():
@@ -265,26 +274,25 @@ class _Rounds:
         if now < self._queue_seen + 1:
             return False
         self._queue_seen = now
+        if self._is_ended():
+            return True
         gives_way = any(SENSOR_NAME_TAG not in run.tags for run in self._queued())
         if gives_way:
             self._context.instance.add_run_tags(self._context.run_id, {GAVE_WAY_TAG: "true"})
         return gives_way
 
     def _queued(self) -> list[dg.DagsterRun]:
-        """Return the oldest runs that have no place."""
+        """Return the oldest runs that have no place: by the clock, or by what was seen of them if that was set back."""
         queued = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
         records = self._context.instance.get_run_records(queued, limit=_SEEN, ascending=True)
-        before = time.time() - _QUEUED_SECONDS
-        return [record.dagster_run for record in records if record.create_timestamp.timestamp() < before]
-
-    def _stamps(self) -> list[tuple[int, int] | None]:
-        """Return time and size of each file that has settings: a run has them as they were when it started."""
-        found: list[tuple[int, int] | None] = []
-        for path in (os.environ.get(CONFIG_VARIABLE), self._settings.changefeed_config, self._settings.schemas):
-            with suppress(OSError):
-                stat = os.stat(path) if path else None
-                found.append(stat and (stat.st_mtime_ns, stat.st_size))
-        return found
+        now, before = time.monotonic(), time.time() - _QUEUED_SECONDS
+        runs = {record.dagster_run.run_id: record for record in records}
+        self._first_seen = {run_id: self._first_seen.get(run_id, now) for run_id in runs}
+        return [
+            record.dagster_run
+            for run_id, record in runs.items()
+            if record.create_timestamp.timestamp() < before or self._first_seen[run_id] < now - _QUEUED_SECONDS
+        ]
 
 
 def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from cdc_assets.defs.dumps import log_imported
 from cdc_assets.defs.metadata import cut_metadata, ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.errors import Retryable
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.progress import AppliedState, Life
@@ -110,7 +112,8 @@ class RunEvents:
             for event in events:
                 if event.at in versions:
                     self._ddl(plan, event)
-        self._lake_tables(plan, TOGETHER_SECONDS)
+        with suppress(Retryable):  # the windows of other tables go on; it is logged later
+            self._lake_tables(plan, TOGETHER_SECONDS)
 
     def cut(self, made: Cut) -> None:
         """Log a cut that was made."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -21,7 +23,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_pipeline, open_state
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings, LakeSettings
 from cdc_assets.settings.env import merged
 
 if TYPE_CHECKING:
@@ -54,6 +56,17 @@ class ConfiguredFeed:
 
     changefeed: ChangefeedSettings
     lake: LakeSettings
+    read: tuple[tuple[int, int] | None, ...] = field(init=False, compare=False)
+    """The stamps of when the settings were read."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "read", self.stamps())
+
+    def stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return time in ns and bytes of each file that has settings, None for one that is not there."""
+        registry = self.changefeed.schema_registry.get("file")
+        files = (os.environ.get(CONFIG_VARIABLE), self.changefeed.changefeed_config, self.changefeed.schemas, registry)
+        return tuple(map(_stamp, files))
 
     @property
     def group(self) -> str:
@@ -108,6 +121,14 @@ class ConfiguredFeed:
         settings = self.with_credentials(s3)
         with open_pipeline(settings, self.lake, watch, session, fuse) as pipeline:
             yield pipeline
+
+
+def _stamp(path: str | Path | None) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path) if path else None
+    except OSError:
+        return None
+    return stat and (stat.st_mtime_ns, stat.st_size)
 
 
 def _with_s3(settings: ChangefeedSettings, s3: S3Resource) -> ChangefeedSettings:

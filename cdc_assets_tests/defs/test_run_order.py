@@ -228,7 +228,11 @@ class Rounds:
     said: list[str] = field(default_factory=list)
     worked: bool = True
     error: CdcError | None = None
-    run_id: str = ""
+
+    def __post_init__(self) -> None:
+        self.run_id = create_run_for_test(self.place.instance, job_name="a run").run_id
+        settings = self.place.feed.settings(NAME, commit_interval_seconds=0.01, **self.place.given)
+        self.source = ConfiguredFeed(settings, self.place.lake)
 
     def opened(self) -> _Rounds:
         context: Any = SimpleNamespace(
@@ -237,10 +241,7 @@ class Rounds:
             log=SimpleNamespace(info=self.say, warning=self.say),
             log_event=self.say,
         )
-        source = ConfiguredFeed(
-            self.place.feed.settings(NAME, commit_interval_seconds=0.01, **self.place.given), self.place.lake
-        )
-        return _Rounds(context, source)
+        return _Rounds(context, self.source)
 
     def has_next(self, *fences: int | CdcError, between: Callable[[], object] = lambda: None) -> bool:
         rounds = self.opened()
@@ -330,7 +331,52 @@ def test_new_settings_end_a_run_that_lives_on(
     rounds = Rounds(Place(tmp_path / "place", instance))
     assert rounds.has_next(FIRST + 1)
     assert not rounds.has_next(FIRST + 1, between=lambda: settings.write_text("newer"))
-    assert rounds.said == ["the settings changed: this run ends"]
+    settings.write_text("the newest")
+    assert not rounds.has_next(FIRST + 1), "they changed after they were read and before the run began"
+    assert rounds.said == ["the settings changed: this run ends"] * 2
+
+
+def test_a_run_that_dagster_has_as_ended_ends_though_no_signal_came(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    rounds = Rounds(Place(tmp_path, instance))
+    run = instance.get_run_by_id(rounds.run_id)
+    assert run is not None
+    assert rounds.has_next(FIRST + 1)
+    assert not rounds.opened().give_way()
+    instance.report_run_canceled(run)
+    assert not rounds.has_next(FIRST + 1)
+    assert rounds.opened().give_way()
+    instance.delete_run(run.run_id)
+    assert not rounds.has_next(FIRST + 1)
+    assert rounds.said == ["Dagster has it as ended: this run ends"] * 2
+
+
+def test_a_catalog_that_is_away_where_a_round_is_logged_does_not_end_the_run_that_lives_on(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, instance, run_idle_seconds=1)
+    place.three_versions()
+    away = {"begin", "_checks", "_lake_tables"}
+
+    def failing(name: str) -> Callable[..., Any]:
+        former = getattr(RunEvents, name)
+
+        def first(*given: Any) -> Any:
+            if name in away:
+                away.remove(name)
+                raise AWAY
+            return former(*given)
+
+        return first
+
+    for name in tuple(away):
+        monkeypatch.setattr(RunEvents, name, failing(name))
+    run = place.catch_up(keep_alive=True)
+    assert run.success
+    assert not away
+    assert place.values() == {3: "c"}
+    assert place.windows(run, "dml") == [place.key(version) for version in (FIRST, V2, V3)]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +409,7 @@ def test_a_run_that_waits_and_that_no_sensor_requested_is_given_way_to_between_t
     monkeypatch.setattr(catch_up, "_QUEUED_SECONDS", -1)
     monkeypatch.setattr(catch_up, "time", SimpleNamespace(monotonic=lambda: 7.0, time=time.time))
     queued(instance, **{"dagster/sensor_name": "another_checkpoint"})
-    run = Rounds(Place(tmp_path, instance), run_id=create_run_for_test(instance, job_name="a run").run_id)
+    run = Rounds(Place(tmp_path, instance))
     assert not run.opened().give_way()
     assert GAVE_WAY_TAG not in tags_of(instance, run.run_id)
     queued(instance)
@@ -371,6 +417,18 @@ def test_a_run_that_waits_and_that_no_sensor_requested_is_given_way_to_between_t
     assert rounds.give_way()
     assert GAVE_WAY_TAG in tags_of(instance, run.run_id)
     assert not rounds.give_way(), "the queue is looked at once a second"
+
+
+def test_a_run_that_waits_is_given_way_to_though_the_clock_was_set_back(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued(instance)
+    rounds = Rounds(Place(tmp_path, instance)).opened()
+    monkeypatch.setattr(catch_up, "_QUEUED_SECONDS", 0)
+    monkeypatch.setattr(catch_up.time, "time", lambda: 0.0)
+    assert not rounds.give_way()
+    rounds._queue_seen = 0.0
+    assert rounds.give_way()
 
 
 class EndsTheRun:
