@@ -22,6 +22,7 @@ dump ────────────────▶     (what was in the ta
     interrupts        signals that end a run, also where the exception for one is lost
     landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them
     keys              the partition keys that Dagster knows of a changefeed, and those that a plan adds to them
+    lost_runs         runs whose process is gone, and nobody noticed
     maintenance       the job that keeps the lake's files in order, and its schedule
     metadata          what Dagster shows of a partition, a window's report and a lake table
     names             every name that Dagster is given, derived in one place

@@ -2,10 +2,10 @@
 
 A run may live on: while the checkpoint keeps moving it applies the next window of all its tables, round after round,
 so that one warm process serves many windows. It ends between two rounds, when its time is over or nothing came for a
-while, when another run waits in the queue, when the files of its settings changed, when Dagster has it as ended, and
-when a table stopped; where a store or the catalog is away, it waits for them. A run that waits and that no sensor
-requested, such as a rebuild, ends it between two windows already: what is left is due again. Its rounds are logged
-together, at most one event a table and minute.
+while, when another run waits in the queue, when the files of its settings changed, when Dagster has it as ended or an
+older run does the same, and when a table stopped; where a store or the catalog is away, it waits for them. A run that
+waits and that no sensor requested, such as a rebuild, ends it between two windows already: what is left is due again.
+Its rounds are logged together, at most one event a table and minute.
 """
 
 import time
@@ -19,7 +19,7 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.assets import failure
-from cdc_assets.defs.catch_up_config import CatchUpConfig, op_of
+from cdc_assets.defs.catch_up_config import CatchUpConfig, does_it_all, op_of
 from cdc_assets.defs.events import TOGETHER_SECONDS, RunEvents
 from cdc_assets.defs.interrupts import Interrupts
 from cdc_assets.defs.keys import add_keys, new_keys
@@ -40,7 +40,7 @@ from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
-from cdc_assets.run_coordinator import GAVE_WAY_TAG
+from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
 
 __all__ = ["catch_up_job"]
 
@@ -49,6 +49,9 @@ _LOOK_SECONDS, _REST_SECONDS = 0.5, 5.0
 
 _QUEUED_SECONDS = 3.0
 """A run that waits in the queue for longer has no place: the queue looks every second."""
+
+_RUNS_SECONDS = 5.0
+"""Between two looks at Dagster's runs by a run that waits for its next round."""
 
 _COMPACT_SECONDS = 300.0
 """Between two compactions by a run that lives on: it applies nothing meanwhile."""
@@ -65,13 +68,13 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: CatchUpConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
-        rounds = _Rounds(context, source)
+        rounds = _Rounds(context, source, config)
         rounds.interrupts.listen()
         with source.pipeline(s3, pyspark, rounds.watch) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)
-            events = RunEvents(context, source, pipeline)
+            events = RunEvents(context, source, pipeline, lives_on=config.keep_alive)
             pipeline.after = events.after
             pipeline.gives_way = rounds.give_way if config.keep_alive else rounds.is_interrupted
             try:
@@ -146,17 +149,18 @@ def _outcomes(
 class _Rounds:
     """When a run that lives on begins its next round, and when it ends. `stopped` are the tables that did not go on."""
 
-    def __init__(self, context: dg.OpExecutionContext, source: ConfiguredFeed) -> None:
+    def __init__(self, context: dg.OpExecutionContext, source: ConfiguredFeed, config: CatchUpConfig) -> None:
         self.stopped: dict[Life, TableOutcome] = {}
         self.interrupts = Interrupts()
         self._context = context
         self._source = source
+        self._config = config
         self._settings = source.changefeed
         self._begun = self._worked = time.monotonic()
         self._ends = self._begun + self._settings.run_keep_alive_seconds
         self._pause = _LOOK_SECONDS
         self._count = 0
-        self._landing_logged = self._queue_seen = self._compacted = float("-inf")
+        self._landing_logged = self._queue_seen = self._compacted = self._runs_seen = float("-inf")
         self._first_seen: dict[str, float] = {}  # when each run was first seen in the queue
 
     def begin(self) -> None:
@@ -249,14 +253,32 @@ class _Rounds:
             return "nothing came for a while"
         if self._source.read != self._source.stamps():
             return "the settings changed"
-        if self._is_ended():
-            return "Dagster has it as ended"
+        if now >= self._runs_seen + _RUNS_SECONDS:
+            self._runs_seen = now
+            if why := self._why_needless():
+                return why
         return "other runs wait in the queue" if self._queued() else ""
 
-    def _is_ended(self) -> bool:
-        """Return whether the run was ended without its process: by force, by the monitor of runs, or deleted."""
-        run = self._context.instance.get_run_by_id(self._context.run_id)
-        return run is None or run.is_finished
+    def _why_needless(self) -> str:
+        """Return why nobody waits for this run: it was ended without its process, or another one does the same.
+
+        It is ended so by force, by the monitor of runs, or by deletion. Two do the same where a run was requested by
+        hand or by Dagster's retry beside that of the sensor: the older one goes on.
+        """
+        instance, run_id = self._context.instance, self._context.run_id
+        mine = instance.get_run_record_by_id(run_id)
+        if mine is None or mine.dagster_run.is_finished:
+            return "Dagster has it as ended"
+        job = mine.dagster_run.job_name
+        started = dg.RunsFilter(
+            job_name=job, statuses=[dg.DagsterRunStatus.STARTED], tags={CHANGEFEED_TAG: self._source.group}
+        )
+        older = [
+            record.dagster_run
+            for record in instance.get_run_records(started, limit=_SEEN)
+            if record.storage_id < mine.storage_id and does_it_all(job, record.dagster_run.run_config, self._config)
+        ]
+        return f"run {older[0].run_id} lives on for the same tables" if older else ""
 
     def is_interrupted(self) -> bool:
         """Return whether a signal came that is to end the run."""
@@ -266,7 +288,7 @@ class _Rounds:
         """Return whether a run waits that no sensor requested; the queue is looked at once a second at most.
 
         A sensor requests a run for what is due, and at each turn of such runs a process would start for a window. A run
-        that gives way gets a tag: the sensor requests what it leaves without a rest. So does one that Dagster ended.
+        that gives way gets a tag: the sensor requests what it leaves without a rest. So ends a run nobody waits for.
         """
         now = time.monotonic()
         if self.is_interrupted():
@@ -274,7 +296,7 @@ class _Rounds:
         if now < self._queue_seen + 1:
             return False
         self._queue_seen = now
-        if self._is_ended():
+        if self._why_needless():
             return True
         gives_way = any(SENSOR_NAME_TAG not in run.tags for run in self._queued())
         if gives_way:

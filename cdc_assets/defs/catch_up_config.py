@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-__all__ = ["CatchUpConfig", "format_run_config", "op_of", "parse_run_config"]
+__all__ = ["CatchUpConfig", "does_it_all", "format_run_config", "op_of", "parse_run_config"]
 
 
 class CatchUpConfig(dg.Config):
@@ -42,8 +42,20 @@ def format_run_config(job_name: str, tables: list[str], exclude: list[str], *, k
 
 def parse_run_config(job_name: str, run_config: object) -> tuple[frozenset[str], frozenset[str]]:
     """Return the tables of a run, none for all, and those that it excludes, for any run of the job."""
+    config = _config_of(job_name, run_config)
+    return frozenset(config.get("tables", ())), frozenset(config.get("exclude", ()))
+
+
+def does_it_all(job_name: str, run_config: object, config: CatchUpConfig) -> bool:
+    """Return whether a run of the job lives on and takes all tables that one with this config takes."""
+    tables, exclude = parse_run_config(job_name, run_config)
+    mine, left_out = frozenset(config.tables), frozenset(config.exclude)
+    takes_all = bool(mine) and mine <= tables if tables else not exclude & mine if mine else exclude <= left_out
+    return takes_all and bool(_config_of(job_name, run_config).get("keep_alive"))
+
+
+def _config_of(job_name: str, run_config: object) -> dict[str, Any]:
     found: Any = run_config
     for part in ("ops", op_of(job_name), "config"):
         found = found.get(part) if isinstance(found, dict) else None
-    config = found if isinstance(found, dict) else {}
-    return frozenset(config.get("tables", ())), frozenset(config.get("exclude", ()))
+    return found if isinstance(found, dict) else {}

@@ -27,6 +27,7 @@ from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
 from cdc_assets.defs.dumps import seen_in_dumps
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
+from cdc_assets.defs.lost_runs import fail_lost_runs
 from cdc_assets.defs.names import feed_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.watching import FeedNow, Watch
@@ -177,8 +178,9 @@ class _Underway:
 
     @classmethod
     def of(cls, instance: dg.DagsterInstance, group: str, job_name: str) -> "_Underway":
-        mine = dg.RunsFilter(statuses=UNFINISHED, tags={CHANGEFEED_TAG: group})
-        return cls.taken_by(instance.get_runs(mine), job_name)
+        runs = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={CHANGEFEED_TAG: group}))
+        lost = fail_lost_runs(instance, runs)
+        return cls.taken_by((run for run in runs if run.run_id not in lost), job_name)
 
     @classmethod
     def taken_by(cls, runs: Iterable[dg.DagsterRun], job_name: str) -> "_Underway":

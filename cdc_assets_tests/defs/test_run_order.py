@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.defs import build_changefeed_defs, catch_up, events
 from cdc_assets.defs.assets import _needed
 from cdc_assets.defs.catch_up import _Rounds
+from cdc_assets.defs.catch_up_config import CatchUpConfig, does_it_all, format_run_config
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
@@ -33,7 +34,7 @@ from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
-from cdc_assets.run_coordinator import GAVE_WAY_TAG
+from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE, LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -85,9 +86,20 @@ class Place:
         rows = LakeState(self.lake, NAME).read(TableId("s", table)).to_pylist()
         return {row["id"]: row["v"] for row in rows}
 
+    def logged(self, run: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+        """Return what a run logged of assets, in Dagster's event log."""
+        found = list[dg.AssetMaterialization | dg.AssetCheckEvaluation]()
+        for event in (entry.dagster_event for entry in self.instance.all_logs(run.run_id)):
+            if event is not None and event.is_step_materialization:
+                found.append(event.step_materialization_data.materialization)
+            elif event is not None and event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                found.append(event.asset_check_evaluation_data)
+        return found
+
     def windows(self, run: dg.ExecuteInProcessResult, asset: str) -> list[str | None]:
-        found = run.get_asset_materialization_events()
-        return [event.partition for event in found if event.asset_key == dg.AssetKey([NAME, asset])]
+        key = dg.AssetKey([NAME, asset])
+        found = [one for one in self.logged(run) if isinstance(one, dg.AssetMaterialization)]
+        return [one.partition for one in found if one.asset_key == key]
 
 
 def reason_of(run: dg.ExecuteInProcessResult) -> str:
@@ -174,19 +186,18 @@ def test_a_run_that_is_kept_alive_takes_later_windows_new_tables_and_their_parti
     assert run.success
     assert place.values() == {1: "a", 2: "b", 3: "c", 4: "d"}
     assert place.values("new") == {1: "n"}
-    windows = [
-        one
-        for one in run.get_asset_materialization_events()
-        if (one.asset_key, one.partition) == (dml, place.key(FIRST))
-    ]
+    logged = place.logged(run)
+    windows = [one for one in logged if isinstance(one, dg.AssetMaterialization) and one.asset_key == dml]
+    windows = [one for one in windows if one.partition == place.key(FIRST)]
     # The second and the third came soon after the first, and are logged as one.
-    assert [one.materialization.metadata["changes"].value for one in windows] == [1, 3]
-    assert [one.materialization.metadata["files"].value for one in windows] == [1, 2]
+    assert [one.metadata["changes"].value for one in windows] == [1, 3]
+    assert [one.metadata["files"].value for one in windows] == [1, 2]
     # Checks whose result is as before are not logged again; those of windows tell what was in them.
-    checks = [one.asset_check_key for one in run.get_asset_check_evaluations() if one.partition is None]
-    assert len(checks) == len(set(checks))
-    lakes = [one for one in run.get_asset_materialization_events() if one.asset_key == dg.AssetKey(["s", "t"])]
-    assert len(lakes) <= 2
+    checks = [one for one in logged if isinstance(one, dg.AssetCheckEvaluation) and one.partition is None]
+    assert len(checks) == len({one.asset_check_key for one in checks})
+    assert len([one for one in logged if one.asset_key == dg.AssetKey(["s", "t"]) and one not in checks]) <= 2
+    # Dagster's process would keep them until the run's end.
+    assert not run.get_asset_materialization_events()
     assert f"s.new@{FIRST + 12:020d}" in instance.get_dynamic_partitions(f"cdc_{NAME}")
 
 
@@ -228,9 +239,15 @@ class Rounds:
     said: list[str] = field(default_factory=list)
     worked: bool = True
     error: CdcError | None = None
+    job_name: str = "a run"
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.run_id = create_run_for_test(self.place.instance, job_name="a run").run_id
+        config = format_run_config(self.job_name, [], [], keep_alive=True)
+        started = dg.DagsterRunStatus.STARTED
+        self.run_id = create_run_for_test(
+            self.place.instance, job_name=self.job_name, status=started, tags=dict(self.tags), run_config=config
+        ).run_id
         settings = self.place.feed.settings(NAME, commit_interval_seconds=0.01, **self.place.given)
         self.source = ConfiguredFeed(settings, self.place.lake)
 
@@ -241,7 +258,7 @@ class Rounds:
             log=SimpleNamespace(info=self.say, warning=self.say),
             log_event=self.say,
         )
-        return _Rounds(context, self.source)
+        return _Rounds(context, self.source, CatchUpConfig(keep_alive=True))
 
     def has_next(self, *fences: int | CdcError, between: Callable[[], object] = lambda: None) -> bool:
         rounds = self.opened()
@@ -352,6 +369,38 @@ def test_a_run_that_dagster_has_as_ended_ends_though_no_signal_came(
     assert rounds.said == ["Dagster has it as ended: this run ends"] * 2
 
 
+def test_of_two_runs_that_live_on_for_the_same_tables_the_older_one_goes_on(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    place = Place(tmp_path, instance)
+    older, younger = (Rounds(place, job_name=f"{NAME}_catch_up", tags={CHANGEFEED_TAG: NAME}) for _ in range(2))
+    assert older.has_next(FIRST + 1)
+    assert not younger.has_next(FIRST + 1)
+    assert younger.said == [f"run {older.run_id} lives on for the same tables: this run ends"]
+
+
+@pytest.mark.parametrize(
+    ("older", "younger", "same"),
+    [
+        (([], []), ([], []), True),
+        (([], ["a"]), ([], []), False),
+        (([], ["a"]), ([], ["a", "b"]), True),
+        (([], ["a"]), (["a"], []), False),
+        (([], ["a"]), (["b"], []), True),
+        ((["a"], []), ([], []), False),
+        ((["a"], []), ([], ["b"]), False),
+        ((["a", "b"], []), (["a"], []), True),
+        ((["a"], []), (["a", "b"], []), False),
+    ],
+)
+def test_a_run_does_all_that_another_one_does_if_it_takes_all_of_its_tables(
+    older: tuple[list[str], list[str]], younger: tuple[list[str], list[str]], same: bool
+) -> None:
+    config = CatchUpConfig(tables=younger[0], exclude=younger[1])
+    assert does_it_all("job", format_run_config("job", *older, keep_alive=True), config) is same
+    assert not does_it_all("job", format_run_config("job", *older, keep_alive=False), config)
+
+
 def test_a_catalog_that_is_away_where_a_round_is_logged_does_not_end_the_run_that_lives_on(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,7 +474,7 @@ def test_a_run_that_waits_is_given_way_to_though_the_clock_was_set_back(
     queued(instance)
     rounds = Rounds(Place(tmp_path, instance)).opened()
     monkeypatch.setattr(catch_up, "_QUEUED_SECONDS", 0)
-    monkeypatch.setattr(catch_up.time, "time", lambda: 0.0)
+    monkeypatch.setattr("cdc_assets.defs.catch_up.time.time", lambda: 0.0)
     assert not rounds.give_way()
     rounds._queue_seen = 0.0
     assert rounds.give_way()

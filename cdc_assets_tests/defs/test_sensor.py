@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,11 @@ from dagster._core.events import EngineEventData
 from dagster._core.test_utils import create_run_for_test
 from dagster_shared.error import SerializableErrorInfo
 
-from cdc_assets.defs import keys
+from cdc_assets.defs import keys, lost_runs
 from cdc_assets.defs import sensor as sensor_module
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
+from cdc_assets.defs.failures import run_reasons
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
 from cdc_assets.defs.sensor import MAX_NEW_KEYS, SensorCursor, checkpoint_sensor
 from cdc_assets.model.schema import TableId
@@ -173,6 +177,30 @@ def test_a_run_of_a_partition_keeps_its_table_busy(watched: Watched) -> None:
     create_run_for_test(watched.instance, job_name="__ASSET_JOB", status=dg.DagsterRunStatus.STARTED, tags=tags)
     (config,) = watched.asked()
     assert config["exclude"] == [f"s.t0@{FIRST}"]
+
+
+def test_a_run_whose_process_is_gone_is_failed_and_what_it_left_is_asked_for_again(watched: Watched) -> None:
+    watched.tables(2)
+    (config,) = watched.asked()
+    run = watched.instance.get_run_by_id(watched.begin(config))
+    assert run is not None
+    watched.feed.publish(FIRST + 20)
+    assert watched.asked(15) == []
+    watched.instance.report_engine_event("Started process for run", run, EngineEventData.in_process(os.getpid()))
+    assert watched.asked(15) == []
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    watched.instance.report_engine_event("Started process for run", run, EngineEventData.in_process(process.pid))
+    assert [one["attempt"] for one in watched.asked(90)] == ["2"]
+    failed = watched.instance.get_run_by_id(run.run_id)
+    assert failed is not None
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert f"({process.pid}) is gone" in run_reasons(watched.instance, run.run_id)[0]
+
+
+def test_a_process_that_began_after_a_run_told_its_own_is_another_one() -> None:
+    assert lost_runs._lives(os.getpid(), time.time())
+    assert not lost_runs._lives(os.getpid(), time.time() - 10 * 24 * 3600)
 
 
 def test_a_table_is_left_alone_for_its_interval_after_a_run(tmp_path: Path, instance: dg.DagsterInstance) -> None:
