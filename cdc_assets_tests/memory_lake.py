@@ -109,6 +109,7 @@ class MemoryLake:
         self.forgotten: dict[object, ForgottenKeys] = {}
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
+        self.waiting: frozenset[str] = frozenset()
         self.pins: list[tuple[Life, int]] = []
         self.tasks: Executors = Driver()
         self.shared = 0  # how often several tables read a window at once
@@ -282,6 +283,9 @@ class MemoryLake:
                 self.requested.pop(name, None)
             case ForgottenKeys(name):
                 self.forgotten.pop((name, decision.part), None)
+
+    def held_back(self) -> frozenset[str]:
+        return self.waiting
 
     def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
         return tuple(self.forgotten.values())

@@ -28,7 +28,7 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
-from cdc_assets.lake.tickets import FORGET, LakeTickets
+from cdc_assets.lake.tickets import FORGET, LakeTickets, hold_back
 from cdc_assets.lake.tickets import REBUILD as REBUILDING
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
@@ -110,6 +110,10 @@ class Rebuilds:
     def forgetting(self) -> tuple[Ticket, ...]:
         """Return the runs that take rows out of this changefeed's tables for good, and did not end."""
         return LakeTickets(self._state, FORGET).tickets()
+
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        """Let windows of these live tables, and of no others, wait until they are swapped, or the rebuild is dead."""
+        hold_back(self._state, token, lives)
 
     def begin(self, token: str) -> AsideLake:
         """Return the lake in which the rebuild's tables are created.
@@ -230,6 +234,7 @@ class Rebuilds:
 
         Repeated after a crash at any line, it removes the rest.
         """
+        self.hold_back(token, ())
         state, name = self._state, aside_changefeed(self.live.changefeed, token)
         vends = self.live.settings.kind.vends
         tables = AsideLake(self.live, token).state.tables()

@@ -27,6 +27,7 @@ from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
+from cdc_assets.lake.tickets import held_back
 from cdc_assets.lake.windows import commit_window, discard_window, repair_rows, stage_windows
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
@@ -106,6 +107,10 @@ class Lake:
     def cut_requests(self) -> tuple[CutRequest, ...]:
         """Return the cuts that were decided and are not made yet, or are to be removed. Starts no JVM."""
         return self.state.decisions.cut_requests()
+
+    def held_back(self) -> frozenset[str]:
+        """Return the tables, as texts, whose windows wait for a rebuild that swaps them. Starts no JVM."""
+        return held_back(self.state)
 
     def keep_decision(self, decision: KeptDecision) -> None:
         """Store a decision, in place of an earlier one about the same. Starts no JVM."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ from cdc_assets.model.tickets import Ticket
 
 if TYPE_CHECKING:
     from cdc_assets.lake.state import LakeState
+    from cdc_assets.model.progress import Life
 
-__all__ = ["FORGET", "REBUILD", "LakeTickets"]
+__all__ = ["FORGET", "REBUILD", "LakeTickets", "held_back", "hold_back"]
 
-REBUILD, FORGET = "rebuild", "forget"
-"""Kinds of work."""
+REBUILD, FORGET, SWAP = "rebuild", "forget", "swap"
+"""Kinds of work; a swap is that of one table by a rebuild, and its token begins with that of the rebuild."""
 
 
 class LakeTickets:
@@ -45,3 +47,23 @@ class LakeTickets:
     def end(self, token: str) -> None:
         """Remove a ticket; nothing happens if there is none."""
         remove_own_properties(self._catalog, self._own, {f"{self._prefix}{token}"})
+
+
+def hold_back(state: LakeState, token: str, lives: Iterable[Life]) -> None:
+    """Let the windows of these tables, and of no others, wait until a rebuild has swapped them or is dead."""
+    swaps, now = LakeTickets(state, SWAP), time.time()
+    wanted = {f"{token}-{number}": str(life) for number, life in enumerate(lives)}
+    for ticket in swaps.tickets():
+        if ticket.token.partition("-")[0] == token and ticket.token not in wanted:
+            swaps.end(ticket.token)
+    for name, life in wanted.items():
+        swaps.touch(Ticket(name, "", "", now, now, life=life))
+
+
+def held_back(state: LakeState) -> frozenset[str]:
+    """Return the tables, as texts, whose windows wait for a rebuild that runs."""
+    running = {ticket.token for ticket in LakeTickets(state, REBUILD).tickets() if ticket.runs()}
+    if not running:
+        return frozenset()
+    swaps = LakeTickets(state, SWAP).tickets()
+    return frozenset(ticket.life for ticket in swaps if ticket.token.partition("-")[0] in running)

@@ -5,9 +5,10 @@
     swap        the live table gets rows, columns, name and label of the aside table; readers see the old or the new
     clean up    the aside tables are removed, with their files
 
-A writer that commits to a live table meanwhile wins: the aside table is applied as far and swapped then. Killed at any
-line, a rebuild leaves the live tables in the old or the new state, and aside tables with which the next rebuild of the
-same tables with the same settings continues; those of an abandoned rebuild are removed once stale.
+A writer that commits to a live table meanwhile wins: the aside table is applied as far and swapped then, and from here
+on later windows of that table wait, or a writer that never rests would win again and again. Killed at any line, a
+rebuild leaves the live tables in the old or the new state, and aside tables with which the next rebuild of the same
+tables with the same settings continues; those of an abandoned rebuild are removed once stale.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ class Rebuilder(Tickets, Protocol[AsideT]):
 
     def forgetting(self) -> Sequence[Ticket]:
         """The runs that take rows out of live tables for good, and did not end."""
+
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        """Let windows of these live tables, and of no others, wait until they are swapped, or the rebuild is dead."""
 
     def begin(self, token: str) -> AsideT:
         """The lake in which the rebuild's tables are created."""
@@ -417,6 +421,7 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     notes = _Notes()
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), work.live.fuse)
     aside.bases, aside.from_nothing = work.bases, True
+    work.rebuilder.hold_back(work.ticket.token, ())
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)
@@ -428,6 +433,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
                 return
             if attempt == _SWAPS - 1:
                 raise moved
+            done = {one.life for one in work.done}
+            work.rebuilder.hold_back(work.ticket.token, [life for life in work.targets if life not in done])
             time.sleep(0.1 * 2**attempt)
     finally:
         notes.close()

@@ -12,7 +12,7 @@ from there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -61,6 +61,7 @@ from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.settled import settle
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.run_batches import families
 from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
@@ -102,6 +103,9 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
 
     def runs_beside(self, step: ApplyRows) -> bool:
         """Return whether a window may be staged and committed in another thread beside windows of other tables."""
+
+    def held_back(self) -> Collection[str]:
+        """The tables, as texts, whose steps wait for a rebuild that is about to swap them."""
 
     def keep_decision(self, decision: KeptDecision) -> None:
         """Record a person's decision, in place of an earlier one about the same."""
@@ -231,7 +235,8 @@ class Pipeline(Planner):
         findings = self.findings(listing, planned)
         self.journal.complete(planned, run)
         for attempt in range(REPLANS + 1):
-            steps = tuple(select(planned) if select else planned.steps)
+            waiting = self._held_back(planned)
+            steps = tuple(step for step in (select(planned) if select else planned.steps) if step.life not in waiting)
             worked.update(step.life for step in steps)
             moved, left = self._advance(steps, planned, tables, run)
             if left:  # a later run does what is left, and what was to be planned again
@@ -259,6 +264,17 @@ class Pipeline(Planner):
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
         self.journal.states(outcome, run)
         return self.journal.findings(outcome, run)
+
+    def _held_back(self, planned: Plan) -> frozenset[Life]:
+        """Return the tables that are left to a later run: a rebuild that follows them would never have them swapped.
+
+        With each those with which it exchanges names or rows.
+        """
+        names = self.lake.held_back()
+        if not names:
+            return frozenset()
+        family = families(planned.history)
+        return frozenset(other for life in family if str(life) in names for other in family[life])
 
     def _settle(self, listing: Listing, planned: Plan) -> None:
         """Record which files no window needs any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ class MemoryRebuilds:
     def forgetting(self) -> Sequence[Ticket]:
         return tuple(self.live.tickets.values())
 
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        self.live.waiting = frozenset(map(str, lives))
+
     def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())
         lake.decided, lake.changed = self.live.decided, self.live.changed
@@ -78,6 +81,7 @@ class MemoryRebuilds:
         self.live.bring_in(life, -1, lake.tables[life].progress.tso)
 
     def end(self, token: str) -> int:
+        self.hold_back(token, ())
         self.open.pop(token, None)
         return len(self.asides.pop(token, MemoryLake()).tables)
 
@@ -187,6 +191,33 @@ def test_a_writer_that_never_rests_stops_the_rebuild_with_its_own_rows_kept() ->
     with pytest.raises(TableMoved):
         rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), (), "again")
     assert {life: table.rows for life, table in lake.tables.items()} == rows
+
+
+def test_a_writer_that_follows_the_feed_all_the_time_waits_for_the_swap_and_goes_on_after_it(tmp_path: Path) -> None:
+    feed, lake = LittleFeed(tmp_path), MemoryLake()
+    settings, windows = feed.settings(), list[int]()
+    names = ("s.t", "s.other")
+    for name in names:
+        feed.create(name)
+
+    def writer(life: Life | None = None) -> None:
+        at = FIRST + 10 * len(windows)
+        for name in names:
+            feed.rows(name, FIRST, [("I", at + 1, len(windows), "a")])
+        feed.publish(at + 9)
+        windows.append(at)
+        Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("the writer")
+
+    writer()
+    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), ["s.t"], "again")
+
+    def rows() -> list[int]:
+        return [lake.tables[Life(TableId("s", name), FIRST)].rows.num_rows for name in ("t", "other")]
+
+    assert rows() == [len(windows) - 1, len(windows)], "of the two only it waited"
+    writer()
+    assert rows() == [len(windows), len(windows)]
 
 
 @pytest.mark.parametrize("ended", [True, False])
