@@ -98,9 +98,23 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
     --name for one changefeed of it) and reads metadata; starts no Spark.
     """
     from cdc_assets.operations.as_of import as_of as run
+    from cdc_assets.operations.status import lake_cuts
 
     lake, names = lake_and_names(given)
-    states = [run(lake, name, moment, tables) for name in names]
+    states, without = [], dict[str, str]()
+    cuts = lake_cuts(lake) if len(names) > 1 else {}
+    having = [name for name in names if moment in {one.name for one in cuts.get(name, ())}]
+    for name in having or names:
+        try:
+            states.append(run(lake, name, moment, tables))
+        except BadSettings as error:
+            if len(names) == 1:
+                raise
+            without[name] = error.message
+    if not states:
+        raise BadSettings(" ".join(f"{name}: {message}" for name, message in without.items()))
+    for name, message in without.items():
+        click.echo(f"{name}: {message}", err=True)
     if as_json:
         show_json([{**dataclasses.asdict(state), "exact": state.exact} for state in states])
         return DONE if all(state.exact for state in states) else HELD

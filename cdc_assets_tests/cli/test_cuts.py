@@ -115,6 +115,26 @@ def test_the_extracts_of_the_page_are_written_and_a_filled_directory_is_refused(
     assert (beyond.returncode, "the feed is complete through" in beyond.stderr) == (1, True)
 
 
+def test_of_several_changefeeds_those_are_asked_that_have_the_cut_or_the_table(run: Commands, tmp_path: Path) -> None:
+    shop, till = Shop(tmp_path), LittleFeed(tmp_path / "till")
+    assert run("cut", "--name", "one", "--settings", str(shop.file)).returncode == 0
+    till.create("till.sales", FIRST + 20)
+    till.publish(FIRST + 30)
+    lake, flags = ["--warehouse", str(tmp_path / "lake")], ["--config", str(till.toml), "--name", "till"]
+    assert run("apply", "--sink-uri", f"file://{till.bucket}?protocol=csv", *flags, *lake).returncode == 0
+
+    def asked(*words: str) -> list[list[str]]:
+        states = json.loads(run("as-of", *words, "--json", *lake).stdout)
+        return [[one["table"] for one in state["tables"]] for state in states]
+
+    assert asked("one") == [["shop.audit", "shop.items", "shop.orders"]]
+    assert asked(str(FIRST + 25), "till.sales") == [["till.sales"]]
+    early = run("as-of", str(FIRST + 5), *lake)
+    assert "till: the lake has no state of any table" in early.stderr
+    nowhere = run("as-of", "two", *lake)
+    assert (nowhere.returncode, nowhere.stderr.count('"two" is no moment')) == (2, 2)
+
+
 def test_json_of_cuts_and_of_tables_names_them(run: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     made = json.loads(run("cut", "--name", "one", "--json", "--settings", str(shop.file)).stdout)
