@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.settings.model import Model
 
 __all__ = ["HistorySettings", "history_rules"]
@@ -23,7 +23,7 @@ class HistorySettings(Model):
 
     inside = "history"
 
-    kinds: tuple[Literal["log", "scd2"], ...] = Field(min_length=1)
+    kinds: tuple[Literal["log", "scd2"], ...]
     track: tuple[str, ...] = ()
     track_except: tuple[str, ...] = ()
     mirror: bool = True
@@ -38,6 +38,8 @@ class HistorySettings(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> HistorySettings:
+        if not self.kinds:
+            raise ValueError("at least one kind is expected")
         if self.track and self.track_except:
             raise ValueError("give track or track_except, not both")
         if (self.track or self.track_except) and "scd2" not in self.kinds:
@@ -56,8 +58,7 @@ def history_rules(given: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
         try:
             one = HistorySettings(**full)
         except BadSettings as error:
-            known = f"Kinds of history tables are {' and '.join(HISTORY_KINDS)}."
-            raise BadSettings(f'history, pattern "{pattern}": {error.message} {known}') from None
+            raise BadSettings(f'history, pattern "{pattern}": {error.message}') from None
         kinds = tuple(dict.fromkeys(one.kinds))
         suffixes: dict[str, str] = dict(one.suffix.items())
         rules.append(HistoryRule(pattern, kinds, one.track, one.track_except, one.mirror, suffixes))

@@ -46,8 +46,11 @@ _SECRET_FIELDS = {
 
 def _bad_settings(error: ValidationError, kind: type[Model]) -> BadSettings:
     """Return one message for all errors. Values that may hold secrets, as URIs may, are not repeated, nor long ones."""
-    sentences = []
-    for one in error.errors(include_url=False):
+    sentences, errors = [], error.errors(include_url=False)
+    inner = {one["loc"][:end] for one in errors for end in range(len(one["loc"]))}
+    for one in errors:
+        if one["loc"] and one["loc"] in inner:
+            continue  # of a list whose parts are wrong, only these are told
         place = [part for part in one["loc"] if isinstance(part, (str, int))]
         where = ".".join([*([kind.inside] if kind.inside else []), *map(str, place)]) or "settings"
         if one["type"] == "extra_forbidden":

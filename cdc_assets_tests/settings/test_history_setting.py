@@ -29,7 +29,8 @@ def test_flags_name_kinds_by_pattern() -> None:
     ("given", "sentence"),
     [
         ("logs", "'log' or 'scd2'"),
-        ([], "at least 1"),
+        ([], "at least one kind"),
+        (["log", "scd3"], "'scd3': Input should be 'log' or 'scd2'. Correct the settings."),
         ({"kinds": ["log"], "track": ["a"]}, "are for scd2, which is not among the kinds"),
         ({"kinds": ["scd2"], "track": ["a"], "track_except": ["b"]}, "give track or track_except, not both"),
         ({"kinds": ["log"], "suffix": {"log": ""}}, "the name of its source table"),
