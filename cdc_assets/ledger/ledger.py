@@ -374,16 +374,24 @@ class Ledger:
         run: str,
         snapshot: int | None,
         account: WindowMetrics | None = None,
+        since: Tso = -1,
     ) -> None:
         """Record the statistics of these files, and the metrics of the window for which they were read.
 
         A file that is read again replaces its entry; of metrics the newest are kept, and those that do not add up.
-        Files are of the source's table, whichever of its kinds reads them.
+        Files are of the source's table, whichever of its kinds reads them. One that has no row above `since`, where the
+        window began, stays with the table that it was read for before: of another one that had the name then.
         """
         life = life.source
         known = {stats.path: stats for stats in files}
         if not known:
             return
+        older = [path for path, stats in known.items() if stats.max_commit_ts is None or stats.max_commit_ts <= since]
+        with self._database.read() as connection:
+            for at in range(0, len(older), _MANY):
+                others = sa.select(FILES.c.path).where(FILES.c.changefeed == changefeed, FILES.c.life != str(life))
+                for (path,) in connection.execute(others.where(FILES.c.path.in_(older[at : at + _MANY]))):
+                    del known[path]
         rows = [
             {
                 **{name: getattr(stats, name) for name in _OF_STATS},
@@ -399,9 +407,10 @@ class Ledger:
         paths = [{"of": changefeed, "at": path} for path in known]
         mine = sa.and_(_FIDELITY.c.changefeed == sa.bindparam("of"), _FIDELITY.c.path == sa.bindparam("at"))
         with self._database.write() as connection:
-            forget(connection, changefeed, list(known))
-            connection.execute(sa.delete(_FIDELITY).where(mine), paths)
-            connection.execute(sa.insert(FILES), rows)
+            if rows:
+                forget(connection, changefeed, list(known))
+                connection.execute(sa.delete(_FIDELITY).where(mine), paths)
+                connection.execute(sa.insert(FILES), rows)
             for stats in known.values():
                 _insert_notes(connection, changefeed, life, stats)
             if account is not None:

@@ -40,6 +40,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     Step,
 )
+from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.log_rows import (
     ABSENT,
@@ -57,10 +58,10 @@ from cdc_assets.operations.log_rows import (
 from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
 from cdc_assets.operations.position_sort import PositionSort
 from cdc_assets.operations.rebuild import planned_from_nothing
+from cdc_assets.pipeline.missing_files import entries_of
 
 if TYPE_CHECKING:
     from cdc_assets.model.splits import Listing
-    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -88,6 +89,7 @@ class FeedChanges:
         self._pipeline, self._listing, self._lives, self._patch = pipeline, listing, lives, patch
         self._steps: dict[Life, tuple[Step, ...]] = {}
         self._rows: dict[Life, list[_TableRows]] = {}
+        self._feed = History({}, {})
 
     @cached_property
     def _stats(self) -> Mapping[str, FileStats]:
@@ -140,10 +142,20 @@ class FeedChanges:
         """Return the steps of a log of the table; raises ExtractRefused for a range of which something is missing."""
         if history.life not in self._steps:
             planned = _planned(self._pipeline, self._listing, history)
-            self._steps[history.life] = planned.of(replace(history.life, kind=LOG))
+            self._steps[history.life], self._feed = planned.of(replace(history.life, kind=LOG)), planned.history
         steps = [step for step in self._steps[history.life] if not isinstance(step, HoldTable) or step.at <= until]
-        _refuse_missing(self._pipeline, self._listing, history, steps, since, until)
+        gone = self._gone(history, steps)
+        _refuse_missing(self._listing, history, steps, gone, since, until)
         return steps
+
+    def _gone(self, history: TableHistory, steps: Sequence[Step]) -> Tso:
+        """Return the newest position of a file of the table that was read once and is in none of the windows now."""
+        there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
+        listed, own = {file.path for file in self._listing.data_files}, str(history.life.source)
+        entries = self._pipeline.ledger.files(self._pipeline.settings.name)
+        gone = (one for one in entries if one.path not in (there if one.life == own else listed))
+        mine = entries_of(self._pipeline.source, self._feed, history.life.source, gone)
+        return max((entry.max_commit_ts or 0 for entry in mine), default=0)
 
     # --- rows that no record tells ---
 
@@ -290,9 +302,9 @@ def _planned(pipeline: Pipeline, listing: Listing, history: TableHistory) -> Pla
 
 
 def _refuse_missing(
-    pipeline: Pipeline, listing: Listing, history: TableHistory, steps: Sequence[Step], since: Tso, until: Tso
+    listing: Listing, history: TableHistory, steps: Sequence[Step], lost: Tso, since: Tso, until: Tso
 ) -> None:
-    """Raise ExtractRefused for a range of which changes are not in the feed, or not to be told."""
+    """Raise ExtractRefused for a range of which changes are not in the feed, as those through `lost`, or not told."""
     name = history.last_name or history.life.born_as
     for step in steps:
         if isinstance(step, HoldTable):
@@ -300,16 +312,6 @@ def _refuse_missing(
     gap = history.gap_at(until, until)
     begins = history.life.version if gap is not None and history.base is None else 0
     expired = max((listing.gone.get(one, 0) for one, _, _ in history.names), default=0)
-    there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
-    entries = pipeline.ledger.files(pipeline.settings.name)
-    lost = max(
-        (
-            entry.max_commit_ts
-            for entry in entries
-            if entry.life == str(history.life.source) and entry.path not in there and entry.max_commit_ts is not None
-        ),
-        default=0,
-    )
     covered = max(begins - 1 if begins else 0, expired, lost)
     if since < covered:
         why = "expired" if expired == covered else "left the feed" if lost == covered else "are not in the feed"

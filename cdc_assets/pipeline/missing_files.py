@@ -13,7 +13,7 @@ from cdc_assets.model.wording import range_text
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
 
-__all__ = ["missing_files"]
+__all__ = ["entries_of", "missing_files"]
 
 
 def missing_files(
@@ -33,14 +33,34 @@ def missing_files(
         wanted[str(life.source)] = min(begin, wanted.get(str(life.source), begin))
     yield from _lost_numbers(listing, roots, _numbers_before(source, entries, wanted))
     there = {file.path for file in listing.data_files} | set(listing.problems)
-    for entry in entries:
-        if entry.life in wanted and entry.rows and entry.path not in there and not _is_before(entry, wanted):
-            yield f"{entry.path} existed and is missing now. Restore it."
+    gone = [entry for entry in entries if entry.rows and entry.path not in there]
+    for life in dict.fromkeys(life.source for life in lives):
+        for entry in entries_of(source, history, life, gone):
+            if entry.max_commit_ts is None or entry.max_commit_ts > wanted[str(life)]:
+                yield f"{entry.path} existed and is missing now. Restore it."
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
         if path not in there and named is not None and named.root in roots and named.version > min(wanted.values()):
             yield f"the schema file {path} existed and is missing now. Restore it."
+
+
+def entries_of(source: Source, history: History, life: Life, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    """Yield the recorded files that have rows of a table of the source.
+
+    Those are also files that another table, which had the name before or after it, was read from last.
+    """
+    table = next((one for own, one in history.lives.items() if own.source == life), None)
+    names = () if table is None else table.names
+    for entry in entries:
+        place = None if entry.max_commit_ts is None or entry.life == str(life) else source.place(entry.path)
+        carried = () if place is None else history.decoding.get((place.root, place.version), ())
+        folded = {name.folded for name, _ in carried}
+        first, last = entry.min_commit_ts or 0, entry.max_commit_ts or 0
+        if entry.life == str(life) or any(
+            name.folded in folded and since <= last and first < until for name, since, until in names
+        ):
+            yield entry
 
 
 def _is_before(entry: FileEntry, dumps: Mapping[str, Tso]) -> bool:

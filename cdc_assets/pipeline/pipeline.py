@@ -466,7 +466,8 @@ class Pipeline(Planner):
         if report.kept_out:
             self.journal.kept_out(step, report, result, run)
         account = measure_window(step, staged.rows, report, result, self.published, time.time())
-        self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
+        read = (report.files, run, result.snapshot_after, account, step.lo)
+        self.ledger.record_files(self.settings.name, step.life, *read)
         return result, account
 
     def _refuse_forgotten(self, step: ApplyRows) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.errors import RebuildRefused
+from cdc_assets.errors import ExtractRefused, RebuildRefused
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -93,6 +94,30 @@ def test_no_table_is_rebuilt_without_a_file_that_another_kind_read_last(name: st
     (orders.bucket / read.path).unlink()
     with pytest.raises(RebuildRefused, match=re.escape(read.path)):
         rebuild(pipeline, MemoryRebuilds(lake), [name], "again")
+
+
+def test_a_file_is_of_the_table_whose_rows_it_has_though_one_of_its_name_reads_it_later(tmp_path: Path) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 10, 1, "a")])
+    lost = feed.rows("shop.orders", FIRST, [("I", FIRST + 12, 2, "b")])
+    feed.ddl("shop.old", FIRST + 40, "RENAME TABLE `shop`.`orders` TO `shop`.`old`", 14)
+    feed.create("shop.orders", FIRST + 50)
+    both = feed.rows("shop.orders", FIRST, [("U", FIRST + 14, 2, "c"), ("I", FIRST + 60, 7, "z")])
+    feed.publish(FIRST + 70)
+    pipeline = Pipeline(feed.settings(), feed.settings().open_source(), lake, ledger)
+    pipeline.apply("test")
+    assert [entry.life for entry in ledger.files("little")] == [
+        *[f"shop.orders@{FIRST}"] * 2,
+        f"shop.orders@{FIRST + 50}",
+    ]
+    for path in (both, lost):
+        path.rename(path.with_suffix(".away"))
+        with pytest.raises(ExtractRefused, match="left the feed"):
+            extract(pipeline, "shop.old", FIRST, FIRST + 30)
+        with pytest.raises(RebuildRefused, match=re.escape(path.name)):
+            rebuild(pipeline, MemoryRebuilds(lake), ["shop.old"], "again")
+        path.with_suffix(".away").rename(path)
 
 
 def test_a_file_that_a_kind_has_not_applied_is_reported_when_it_is_gone(orders: LittleFeed) -> None:
