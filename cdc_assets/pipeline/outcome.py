@@ -262,7 +262,8 @@ def _standing(
     if table.stopped_at is not None or left is not None:
         through = applied.progress.tso - (applied.progress.phase is Phase.DDL) if applied is not None else 0
         version = applied.ddl if applied is not None else table.life.version
-    gap = gap_of(history, applied, version) if state is not State.DROPPED else None
+    beside = table.life.kind and applied is None and hold is not None  # it is not there, so it lacks nothing
+    gap = None if beside or state is State.DROPPED else gap_of(history, applied, version)
     return TableOutcome(
         table.life,
         table.name,
