@@ -169,7 +169,8 @@ class MemoryLake:
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = None
             case ExchangePartition(life, other, at, predicate, partitioned, _):
-                (mine, _), (theirs, settings) = self._as_of(life, at), self._as_of(other, at)
+                (mine, _) = self._as_of(life, at)
+                (theirs, settings) = self._states_before(other, at) if other.kind else self._as_of(other, at)
                 if not has_masks(settings, step.masks.get(other, {})):
                     raise TableHeld("the rows of the other table are masked otherwise", table=str(life))
                 _refuse_undated(mine if partitioned else theirs, predicate, step)
@@ -426,38 +427,31 @@ class MemoryLake:
             case RecoverTable():
                 return None, mine
             case ExchangePartition(_, other, _, predicate, partitioned):
-                theirs = self._before(other.source, step)
+                theirs = self._before(other, step)
                 if partitioned:
                     return None if mine is None else _where(mine, predicate), theirs
                 return mine, None if theirs is None else _where(theirs, predicate)
         raise TypeError(step)
 
-    def _before(self, mirror: Life, step: Step) -> pa.Table | None:
-        """The rows of a mirror before a DDL, by the names that their columns have in the step's table."""
-        rows = self._mirrored(mirror, step)
-        names = self.tables[step.life].schema.lake_names
-        return None if rows is None else rows.rename_columns([names.get(one, one) for one in rows.column_names])
-
-    def _mirrored(self, mirror: Life, step: Step) -> pa.Table | None:
-        """The rows of a mirror before a DDL, or what the states say that it would have."""
-        states = self.tables.get(dataclasses.replace(mirror, kind="scd2"))
-        if mirror in self.tables:
-            rows, settings = self._as_of(mirror, step.at)
-            assert isinstance(step, (ChangeTable, DropTable, RecoverTable, ExchangePartition))
-            return rows if has_masks(settings, step.masks.get(mirror, {})) else None
-        if states is None or step.life.kind != "scd2":
-            return None
+    def _before(self, life: Life, step: Step) -> pa.Table | None:
+        """The rows of a mirror or of states before a DDL, by the names that their columns have in its table."""
         assert isinstance(step, (ChangeTable, DropTable, RecoverTable, ExchangePartition))
-        if not has_masks(states.settings, step.masks.get(mirror, {})):
+        if life not in self.tables or life not in step.masks:
             return None
-        lives = [one for one in states.lives if one.since < step.at and (one.until or step.at) >= step.at]
-        rows = [
-            {**{one.source: row[one.column] for one in lives}, COMMIT_TS: row[COMMIT_TS]}
-            for row in states.rows.to_pylist()
-            if row[START_TS] < step.at and (row[END_TS] or step.at) >= step.at
-        ]
-        fields = [pa.field(one.source, states.rows.schema.field(one.column).type) for one in lives]
-        return pa.Table.from_pylist(rows, pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]))
+        rows, settings = self._states_before(life, step.at) if life.kind else self._as_of(life, step.at)
+        if not has_masks(settings, step.masks[life]):
+            return None
+        names = self.tables[step.life].schema.lake_names
+        return rows.rename_columns([names.get(one, one) for one in rows.column_names])
+
+    def _states_before(self, life: Life, at: Tso) -> tuple[pa.Table, Mapping[str, str]]:
+        """The rows that states say the table had before a DDL, by the source's names."""
+        table = self.tables[life]
+        names = {one.column: one.name_at(at) for one in table.lives if one.was_there(at)}
+        rows = table.rows.filter(
+            pa.array([row[START_TS] < at and (row[END_TS] or at) >= at for row in table.rows.to_pylist()], pa.bool_())
+        )
+        return rows.select([*names, COMMIT_TS]).rename_columns([*names.values(), COMMIT_TS]), table.settings
 
     def _as_of(self, life: Life, at: Tso) -> tuple[pa.Table, Mapping[str, str]]:
         table = self.tables[life]

@@ -223,7 +223,8 @@ def column_lives(
         ends = life.until is None and name not in live
         source = live[name] if life.until is None and name in live else life.source
         past = (*life.types, types[name]) if name in types else life.types
-        found.append(ColumnLife(name, source, life.since, at if ends else life.until, past))
+        called = life.names if source == life.source else (*life.names, (at, life.source))
+        found.append(ColumnLife(name, source, life.since, at if ends else life.until, past, called))
     there = {life.column for life in found if life.until is None}
     return (*found, *(ColumnLife(name, source, at) for name, source in live.items() if name not in there))
 

@@ -20,7 +20,6 @@ from cdc_assets.ddl import concealed, names_in
 from cdc_assets.errors import MalformedData
 from cdc_assets.model.masks import Mask, MaskPolicy
 from cdc_assets.model.names import fold_name
-from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import DropColumn, RenameColumn, RetypeColumn
 from cdc_assets.model.splits import Import
@@ -232,7 +231,7 @@ def mask_holds(history: History) -> Iterator[HoldTable]:
     """Yield the tables of which a column cannot be masked as the policy says, from the version that makes it so."""
     for life, table in history.lives.items():
         for event in table.events:
-            reason = _refused(event.after) or _exchanged(event, history, life)
+            reason = _refused(event.after) or _exchanged(event, history)
             if reason:
                 yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy",))
                 break
@@ -289,18 +288,16 @@ def _read(text: str, schema: TableSchema) -> set[str]:
     return found
 
 
-def _exchanged(event: Event, history: History, life: Life) -> str:
+def _exchanged(event: Event, history: History) -> str:
     """Return why rows cannot be exchanged with another table, whose columns are masked otherwise."""
     if not isinstance(event, Exchanged):
         return ""
-    lives = history.lives
-    kinds = (one for one in lives if one.source == event.other and one.kind == life.kind)
-    other = lives.get(event.other) or next((lives[one] for one in kinds), None)
+    other = history.lives.get(event.other)
     if other is None:
         return ""
     theirs = next((one.before for one in other.events if one.at == event.at), other.schema)
     mine, masks = (
-        {fold_name(c.name): c.mask for c in schema.columns if c.mask is not None and not c.kept}
+        {fold_name(c.source_name): c.mask for c in schema.columns if c.mask is not None and not c.kept}
         for schema in (event.before, theirs)
     )
     different = sorted(name for name in mine.keys() | masks.keys() if mine.get(name) != masks.get(name))

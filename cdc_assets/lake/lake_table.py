@@ -74,7 +74,7 @@ SINCE = "_cdc_since"
 GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason")
 """Properties of an incomplete table only."""
 COLUMNS = "cdc.columns"
-"""Property of a history table: the lives of its columns (JSON: column, source, since, until, types)."""
+"""Property of a history table: the lives of its columns (JSON: column, source, since, until, types, names)."""
 KEYED_SINCE = "cdc.keyed-since"
 """Property of a history table: the position from which rows have their present key, where they had another."""
 FORGOTTEN = "cdc.forgotten"
@@ -236,7 +236,8 @@ def format_lives(lives: Iterable[ColumnLife]) -> dict[str, str]:
 def parse_lives(properties: Mapping[str, str]) -> tuple[ColumnLife, ...]:
     """Return what `format_lives` wrote, nothing for a mirror."""
     lives = json.loads(properties.get(COLUMNS, "[]"))
-    return tuple(ColumnLife(**{**life, "types": tuple(map(tuple, life["types"]))}) for life in lives)
+    past = ("types", "names")
+    return tuple(ColumnLife(**{**life, **{name: tuple(map(tuple, life[name])) for name in past}}) for life in lives)
 
 
 def _parse_gap(properties: Mapping[str, str]) -> Gap | None:

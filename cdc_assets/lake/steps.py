@@ -27,7 +27,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, parse_lives, snapshot_below
+from cdc_assets.lake.lake_table import GAP, KEY, NAME, LakeTable, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
@@ -269,24 +269,32 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
         named = tuple(name for one in deletes for name in one.partitions)
         unknown = bool(deletes) and leaving is None
         return MovedRows(leaving, None, () if every else predicates, unknown, named)
-    mine = _before(bench, step, step.life.source, work)
     if isinstance(step, DropTable):
+        mine = _before(bench, step, step.life.source, work)
         return MovedRows(mine, all_unknown=mine is None)
     if isinstance(step, RecoverTable):
-        return MovedRows(None, mine)
-    theirs, condition = _before(bench, step, step.other.source, work), sql_condition(work.target, step.predicate)
+        return MovedRows(None, _before(bench, step, step.life.source, work))
+    theirs, condition = _before(bench, step, step.other, work), sql_condition(work.target, step.predicate)
+    entering = theirs if theirs is None or step.partitioned else theirs.where(condition)
+    if keeps_states(step.life.kind):  # which know themselves what leaves
+        return MovedRows(None, entering)
+    mine = _before(bench, step, step.life.source, work)
     if step.partitioned:
         leaving = None if mine is None else mine.where(condition)
-        return MovedRows(leaving, theirs, (step.predicate,), all_unknown=mine is None)
-    return MovedRows(mine, None if theirs is None else theirs.where(condition), (), all_unknown=mine is None)
+        return MovedRows(leaving, entering, (step.predicate,), all_unknown=mine is None)
+    return MovedRows(mine, entering, (), all_unknown=mine is None)
 
 
-def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFrame | None:
-    """Return a mirror's rows as they were before a DDL, by the names that the step's table has for their columns.
+def _before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:
+    """Return the rows of a mirror, or of a table of states in its place, as they were before a DDL.
 
-    None without a mirror, a snapshot of then, or its masks now.
+    Their columns have the names that the step's table has for them. None where the lake does not have these rows, or
+    not with the masks of now: values from before a mask are not to come into a table that never had them.
     """
-    rows = _mirrored(bench, step, mirror, work)
+    table = bench.state.tables().get(life) if life in step.masks else None
+    if table is None:
+        return None
+    rows = _states_before(bench, step, table, work) if life.kind else _mirrored(bench, step, table, work)
     if rows is None:
         return None
     lives = parse_lives(dict(work.target.table.properties()))
@@ -294,46 +302,44 @@ def _before(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFr
     return rows.select(*(sql.col(quoted(name)).alias(names.get(name, name)) for name in rows.columns))
 
 
-def _mirrored(bench: Workbench, step: DdlStep, mirror: Life, work: Work) -> DataFrame | None:
-    table = bench.state.tables().get(mirror)
-    if table is None:
-        return _states_before(bench, step, replace(mirror, kind=step.life.kind), work)
+def _mirrored(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> DataFrame | None:
     if table.label.ddl < step.at:
         raise TableHeld(
-            f"{step.life} waits for {mirror}, which has not reached the DDL of version {step.at}: its rows of then are "
-            "what this DDL moves.",
+            f"{step.life} waits for {table.life}, which has not reached the DDL of version {step.at}: its rows of then "
+            "are what this DDL moves.",
             table=str(step.life),
         )
     try:
         snapshot, label = snapshot_below(bench.state.file(table.metadata_location), table, step.at)
     except TableHeld:
         return None
-    if not has_masks(label.settings, step.masks.get(mirror, {})):
-        return None  # values from before a mask are not to come into a table that never had them
+    if not has_masks(label.settings, step.masks[table.life]):
+        return None
     name = work.session.name(table.identifier)
     return work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
 
 
-def _states_before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:
-    """Return the rows of a table without a mirror, as its states tell: those of right before a DDL.
+def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> DataFrame | None:
+    """Return the rows of right before a DDL, as the states tell them, by the source's names of then.
 
-    None where a state may have values from before the masks of now.
+    A plan has every window up to there before the step. Raises TableHeld for a column whose values have another type
+    since: what was converted may not be what it was.
     """
-    table = bench.state.tables().get(life)
-    if table is None or not keeps_states(life.kind):
+    if not has_masks(table.label.settings, step.masks[table.life]):
         return None
-    # The other side of an exchange may wait for this one as this one does for that: both need the rows alone.
-    if table.label.progress.tso < step.at - 1:
-        raise TableHeld(
-            f"{step.life} waits for {life}, which does not have all rows from before the DDL of version {step.at}.",
-            table=str(step.life),
-        )
-    if not has_masks(table.label.settings, step.masks.get(life.source, {})):
-        return None
+    lives = parse_lives(bench.state.file(table.metadata_location).properties)
+    there = [one for one in lives if one.was_there(step.at)]
+    for one in there:
+        if one.former_type(step.at) is not None:
+            raise TableHeld(
+                f'{step.life}: the rows that come into it from {table.life} have values of the column "{one.column}" '
+                f"that were converted since, from {one.former_type(step.at)}. Read them anew: cdc-assets rebuild "
+                f"{step.life}.",
+                table=str(step.life),
+            )
     rows = work.session.spark.read.table(work.session.name(table.identifier))
     rows = rows.where(f"{START_TS} < {step.at} AND ({END_TS} IS NULL OR {END_TS} >= {step.at})")
-    lives = parse_lives(bench.state.file(table.metadata_location).properties)
-    names = {one.column: one.source for one in lives if one.since < step.at and (one.until or step.at) >= step.at}
+    names = {one.column: one.name_at(step.at) for one in there}
     return rows.select(*(sql.col(quoted(name)).alias(of) for name, of in names.items()), COMMIT_TS)
 
 
@@ -341,15 +347,21 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
     other = bench.state.find(step.other)
     label = replace(label, settings={**other.label.settings, **label.settings})  # each has rows of the other
-    theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
-    if not has_masks(then.settings, step.masks.get(step.other, {})):
+    name, rows = work.session.name(other.identifier), None
+    if step.other.kind:
+        rows = _states_before(bench, step, other, work)
+        name += f" AS OF {step.at}"
+    else:
+        theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
+        if has_masks(then.settings, step.masks[step.other]):
+            rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
+        name += f" VERSION AS OF {theirs}"
+    if rows is None:
         raise TableHeld(
             f"{step.life}: the rows that come into it from {step.other} have values of columns that are masked "
             f"otherwise now. Read these rows anew: cdc-assets rebuild {step.other}, together with {step.life}.",
             table=str(step.life),
         )
-    name = work.session.name(other.identifier)
-    rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
     split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
     refuse_undated(split, [step.predicate], step)
     if step.partitioned:
@@ -358,5 +370,5 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     condition = sql_condition(work.target, step.predicate)
     columns = [*(column.name for column in step.schema.stored), COMMIT_TS]
     entering = rows.where(condition).select(*map(quoted, columns))
-    statement = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} VERSION AS OF {theirs} WHERE {condition}"
+    statement = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} WHERE {condition}"
     publish(work.target, label, rows=lambda: overwrite(work.target, entering, statement))

@@ -44,6 +44,7 @@ class ColumnLife:
     """A column of the lake that the source had as `source`, from `since` to before `until` (positions, None: still).
 
     `types` are those that its values were converted from, in order: the position of the DDL, and the type before it.
+    `names` are those that the source had for it before `source`, in the same way.
     """
 
     column: str
@@ -51,6 +52,15 @@ class ColumnLife:
     since: Tso
     until: Tso | None = None
     types: tuple[tuple[Tso, str], ...] = ()
+    names: tuple[tuple[Tso, str], ...] = ()
+
+    def was_there(self, at: Tso) -> bool:
+        """Return whether the source had the column at a position."""
+        return self.since <= at < (at + 1 if self.until is None else self.until)
+
+    def name_at(self, at: Tso) -> str:
+        """Return the name that the source had for it at a position."""
+        return next((name for until, name in self.names if at < until), self.source)
 
     def former_type(self, at: Tso) -> str | None:
         """Return the type that the column had at a position, None where it is the present one."""

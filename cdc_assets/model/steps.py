@@ -75,7 +75,8 @@ class ChangeTable:
 
     `early` changes are of a DDL that is not in the changefeed: the schema file of the DDL at `at`, which is a step of
     its own, shows them first. `settings` are those by which it gives values to rows that are there. `masks` are those
-    of the columns before it, by the settings of each mirror whose rows it moves into or out of a history table.
+    of the columns before it, by the settings of each table whose rows it moves into or out of a history table; a mirror
+    that is not among them is switched off.
     """
 
     life: Life
@@ -124,6 +125,8 @@ class RecoverTable:
 @dataclass(frozen=True, slots=True)
 class ExchangePartition:
     """The rows of `life` that satisfy `predicate` and all rows of `other` are exchanged.
+
+    `other` is the table of the lake that has the other's rows: its mirror, or without one its states.
 
     Two steps of one plan name the same exchange, one for each life; each reads both inputs as of before `at`. `masks`
     are those that the columns of both have, as in `ChangeTable`.

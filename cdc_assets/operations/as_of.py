@@ -248,7 +248,7 @@ def _among_states(
         return None
     condition = f"_cdc_start_ts <= {at} AND (_cdc_end_ts IS NULL OR _cdc_end_ts > {at})"
     lives = parse_lives(state.file(table.metadata_location).properties)
-    lived = [one for one in lives if one.since <= at < (one.until or at + 1)]
+    lived = [one for one in lives if one.was_there(at)]
     then = {one.column: one.source for one in lived}
     twice = {name for name, count in Counter(map(str.lower, then.values())).items() if count > 1}  # after a rename
     then = {name: name if source.lower() in twice else source for name, source in then.items()}

@@ -6,19 +6,19 @@ drops stays, and reads NULL from then on. What keeps it alone from going on is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from cdc_assets.ddl.kept_columns import bare, lasting, placed
-from cdc_assets.decoding.kinds import history_kind
+from cdc_assets.decoding.kinds import history_kind, keeps_states
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.kinds import HistoryRule, own_name
+from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, own_name
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.table_history import Event, Exchanged, History, TableHistory
+from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, TableHistory
 from cdc_assets.model.tso import Tso
 
 __all__ = ["KindsOfTables", "beside", "rule_of", "source_of", "with_kinds"]
@@ -70,6 +70,8 @@ def with_kinds(
                 at, name = taken
                 renames[twin.life] = at, TableId(name.schema, f"{name.table}_{life.version}")
                 holds.append(_without_name(twin, at, name, renames[twin.life][1]))
+    lives = {life: _exchanging(table, lives) for life, table in lives.items()}
+    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, applied.get(table.life))]
     idle = tuple(life for life in applied if life not in lives and (life.source in lives or life in history.lives))
     names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
     unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
@@ -118,6 +120,23 @@ def beside(table: TableHistory, kind: str, suffix: str = "") -> TableHistory:
     return replace(table, life=life, events=events, gaps=gaps)
 
 
+def _exchanging(table: TableHistory, lives: Collection[Life]) -> TableHistory:
+    """Return a history whose exchanges name the table of the lake that has the other's rows: without mirror its states.
+
+    Where there is neither, the mirror is named that is not there.
+    """
+    if all(other in lives for _, other in table.exchanges):
+        return table
+    keeping = [kind for kind in HISTORY_KINDS if keeps_states(kind)]
+    events = list[Event]()
+    for event in table.events:
+        if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None and event.other not in lives:
+            beside = (replace(event.other, kind=kind) for kind in keeping)
+            event = replace(event, other=next((one for one in beside if one in lives), event.other))
+        events.append(event)
+    return replace(table, events=tuple(events))
+
+
 def _named(event: Event, suffix: str) -> Event:
     return event if event.name is None else replace(event, name=own_name(event.name, suffix))
 
@@ -163,6 +182,19 @@ def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool) -> Iter
             f'the setting history of "{rule.pattern}" tracks the column "{missing[0]}", which the table does not have; '
             f"it has {', '.join(column.name for column in twin.schema.columns)}. Correct the setting.",
         )
+
+
+def _without_rows(table: TableHistory, lives: Collection[Life], state: AppliedState | None) -> Iterator[HoldTable]:
+    """Yield a hold where rows come of a table that the lake is to have neither as a mirror nor as states."""
+    for event in table.events:
+        if isinstance(event, Exchanged) and event.other not in lives and (state is None or state.ddl < event.at):
+            yield HoldTable(
+                table.life,
+                event.at,
+                f"EXCHANGE PARTITION brings rows of {event.other}, of which the lake has neither a mirror nor the "
+                "states. Let the setting history ask for one of them.",
+            )
+            return
 
 
 def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:

@@ -10,7 +10,7 @@ are read alike is a candidate for a window, and commit-ts decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
@@ -222,6 +222,7 @@ def _chains(
             kinds.rules.get(life),
             kinds.renames.get(life),
             begun if life not in applied else None,
+            kinds.history.lives,
         )
 
 
@@ -278,6 +279,8 @@ class _Chain:
     rule: HistoryRule | None = None
     renamed: tuple[Tso, TableId] | None = None
     begun: AppliedState | None = None
+    tables: Collection[Life] = ()
+    """All tables that the lake is to have."""
 
     def steps(self) -> list[Step]:
         """Return what the life needs, with the tag of each cut where it stands at its position."""
@@ -451,11 +454,13 @@ class _Chain:
         return ChangeTable(life, event.at, changes, event.after, event.before, early, read, self._masks(event))
 
     def _masks(self, event: Event, *others: Life) -> dict[Life, dict[str, str]]:
-        """Return the masks of columns before an event, of the table in the source and of others that it concerns."""
-        if self.settings is None or not self.settings.masks or not (self.rule is not None or others):
+        """Return the masks of columns before an event, by the tables of the lake whose rows it may move."""
+        if self.rule is None and not others:
             return {}
-        lives = [one.source for one in (self.table.life, *others)]
-        return {life: masks_before(self.history.lives[life], event.at) for life in lives if life in self.history.lives}
+        asked = [life for life in (self.table.life.source, *others) if life in self.tables]
+        if self.settings is None or not self.settings.masks:
+            return {life: {} for life in asked}
+        return {life: masks_before(self.history.lives[life.source], event.at) for life in asked}
 
     def _after(self, event: Event, position: Progress) -> Progress:
         """How far the table is after an event; a dump includes its rows."""

@@ -16,6 +16,7 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
 
 SECOND = 1000 << 18
 """A second, as a TSO."""
@@ -110,6 +111,29 @@ def test_a_table_without_key_has_no_states_and_says_so(tmp_path: Path) -> None:
     (held,) = (table for table in outcome.tables if table.state == "held")
     assert (str(held.name), "no key" in held.reason) == ("shop.orders__scd2", True)
     assert lake.read(TableId("shop", "orders")).num_rows == 1
+
+
+def test_a_table_that_is_not_there_for_want_of_a_key_is_not_called_incomplete(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.ddl("shop.notes", FIRST, "", 0, keyed=False)
+    feed.publish(FIRST + 20)
+    told = {
+        str(table.name): (table.state.value, bool(table.incomplete)) for table in applied(feed, MemoryLake()).tables
+    }
+    assert told == {"shop.notes": ("applied", True), "shop.notes__scd2": ("held", False)}
+
+
+@pytest.mark.parametrize("other", ["log", "scd2"])
+def test_rows_that_an_exchange_brings_come_of_the_states_of_a_table_without_mirror(tmp_path: Path, other: str) -> None:
+    feed, lake = ReturnedColumns(tmp_path, {PLAIN}).feed, MemoryLake()
+    settings = feed.settings(history={PARTED: "log", PLAIN: {"kinds": [other], "mirror": False}})
+    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    reasons = [table.reason for table in outcome.tables if table.life.born_as == TableId("shop", "p")]
+    if other == "log":
+        assert all("of which the lake has neither a mirror nor the states" in reason for reason in reasons)
+        return
+    log = lake.read(TableId("shop", "p__log")).to_pylist()
+    assert (reasons, [row["id"] for row in log if row["_cdc_position"] == FIRST + 40]) == (["", ""], [1, 3])
 
 
 def test_rows_that_go_without_row_events_end_at_the_ddl(orders: LittleFeed) -> None:
