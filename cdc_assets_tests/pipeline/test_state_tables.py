@@ -117,10 +117,10 @@ def test_a_table_that_is_not_there_for_want_of_a_key_is_not_called_incomplete(tm
     feed = LittleFeed(tmp_path)
     feed.ddl("shop.notes", FIRST, "", 0, keyed=False)
     feed.publish(FIRST + 20)
-    told = {
+    shown = {
         str(table.name): (table.state.value, bool(table.incomplete)) for table in applied(feed, MemoryLake()).tables
     }
-    assert told == {"shop.notes": ("applied", True), "shop.notes__scd2": ("held", False)}
+    assert shown == {"shop.notes": ("applied", True), "shop.notes__scd2": ("held", False)}
 
 
 @pytest.mark.parametrize("other", ["log", "scd2"])
