@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import socket
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -47,6 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("busy")
     config.pluginmanager.register(Recorder(), "durations")
+    if config.getoption("numprocesses", None) and (place := _memory()):
+        config.stash[PLACE] = Path(tempfile.mkdtemp(prefix="cdc_assets_tests_", dir=place))
+        config.stash[PLACE].chmod(0o711)  # Postgres runs as another user
+        os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[PLACE])
     if getattr(config, "workerinput", {}).get("workerid", "gw0") != "gw0":
         os.nice(5)  # the first one has what uses Spark, which takes longest: the others leave it a core
     if not spark_conf("spark-defaults.conf").exists():
@@ -60,9 +67,25 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
-    """Give it back, for libraries that count at the end what is left."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give it back, for libraries that count at the end what is left, and the memory."""
     gc.unfreeze()
+    if PLACE in config.stash:
+        shutil.rmtree(config.stash[PLACE], ignore_errors=True)
+
+
+PLACE = pytest.StashKey[Path]()
+"""Where the files of a shared run are: in memory. Databases wait for a disk at each of their thousands of commits."""
+
+
+def _memory() -> Path | None:
+    """Return a directory in memory with room for all that tests write (half a gigabyte) and build; None for none."""
+    place = Path("/dev/shm")
+    if sys.platform != "linux" or not os.access(place, os.W_OK):
+        return None
+    facts = os.statvfs(place)
+    fits = facts.f_bavail * facts.f_frsize > 4 << 30 and not facts.f_flag & os.ST_NOEXEC
+    return place if fits else None
 
 
 @pytest.hookimpl(optionalhook=True)
