@@ -297,11 +297,11 @@ def test_bytes_that_contradict_the_options_are_refused_by_a_sentence(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"delimiter": "----"}, "1 to 3 bytes"),
-        ({"delimiter": "\n"}, "without CR and LF"),
-        ({"quote": '""'}, "one character or none"),
-        ({"delimiter": '"|'}, "part of the delimiter"),
-        ({"terminator": ""}, "empty terminator"),
+        ({"delimiter": "----"}, "1 to 3 bytes without"),
+        ({"delimiter": "\n"}, "without line breaks"),
+        ({"quote": '""'}, "one character, not a line break, or none"),
+        ({"delimiter": '"|'}, "part of delimiter"),
+        ({"terminator": ""}, "terminator is empty"),
         ({"null": "0"}, "a number or boolean"),
         ({"binary_encoding_method": "octal"}, "octal"),
     ],

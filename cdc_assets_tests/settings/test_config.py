@@ -125,6 +125,7 @@ def test_the_sink_uri_overrides_the_toml_where_ticdc_lets_it(
         ("[sink.csv]\nquote = ','", "part of delimiter"),
         ("[sink.csv]\nquote = 'ab'", "one character"),
         ("[sink.csv]\nbinary-encoding-method = 'octal'", "base64 and hex"),
+        ("[sink.csv]\nnull = '0'", "NULL is ambiguous"),
         ("[sink]\ndate-separator = 'week'", "none, year, month, day"),
         ("[sink.csv]\ninclude-commit-ts = 'perhaps'", "expected true or false"),
         ("[sink]\nterminator = 1", "expected a text"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -48,15 +49,28 @@ class CsvOptions:
 
     @property
     def complaint(self) -> str:
-        """What TiCDC refuses in these options, "" for nothing."""
-        if not 1 <= len(self.delimiter.encode()) <= 3 or set(self.delimiter) & set("\r\n"):
-            return f"delimiter is {self.delimiter!r}; TiCDC takes 1 to 3 bytes without line breaks"
-        if len(self.quote.encode()) > 1 or self.quote in ("\r", "\n"):
-            return f"quote is {self.quote!r}; TiCDC takes one character, not a line break, or none"
-        if set(self.quote) & set(self.delimiter):
-            return f"quote {self.quote!r} is part of delimiter {self.delimiter!r}; TiCDC refuses that"
+        """What TiCDC refuses in these options, or what cannot be read back; "" for nothing."""
+        delimiter, quote, terminator, null = self.delimiter, self.quote, self.terminator, self.null
+        if not 1 <= len(delimiter.encode()) <= 3 or set(delimiter) & set("\r\n"):
+            return f"delimiter is {delimiter!r}; TiCDC takes 1 to 3 bytes without line breaks"
+        if len(quote.encode()) > 1 or quote in ("\r", "\n"):
+            return f"quote is {quote!r}; TiCDC takes one character, not a line break, or none"
+        if set(quote) & set(delimiter):
+            return f"quote {quote!r} is part of delimiter {delimiter!r}; TiCDC refuses that"
         if self.binary_encoding_method not in ("base64", "hex"):
             return f'binary-encoding-method is "{self.binary_encoding_method}"; TiCDC knows base64 and hex'
+        if not terminator:
+            return "terminator is empty, so records run together and cannot be separated"
+        if set(terminator) & set(quote):
+            return f"quote {quote!r} is part of terminator {terminator!r}, so records cannot be separated"
+        if not quote and set(delimiter) <= set("rn\\"):
+            return f"delimiter is {delimiter!r} without quotes, so it is escaped like CR, LF or a backslash"
+        if quote and quote in null:
+            return f"null is {null!r}, with the quote in it, so NULL cannot be distinguished from a text"
+        if terminator in null:
+            return f"null is {null!r}, with the terminator in it, so records cannot be separated"
+        if re.fullmatch(r"[-+]?(\d|\.\d|inf|nan)[-+.\w]*|true|false", null, re.IGNORECASE):
+            return f"null is {null!r}, as which a number or boolean is printed too, so NULL is ambiguous"
         return ""
 
     @property
