@@ -344,6 +344,7 @@ def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: boo
 
 
 def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, Any]) -> int:
+    from cdc_assets.operations.named import is_called
     from cdc_assets.operations.status import quarantined_records
     from cdc_assets.report.as_json import record_json
     from cdc_assets.report.text import record_lines
@@ -353,7 +354,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
         (name, row)
         for name in names
         for row in quarantined_records(lake, name, closed=closed)
-        if table in ("", str(row.table), str(row.life.born_as))
+        if not table or is_called(table, (row.table, row.life, row.life.born_as))
     ]
     if not rows:
         _refuse_unknown(lake, names, table)
@@ -368,7 +369,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
 
 def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
     """Raise BadSettings where nothing was found because the lake has no such changefeed or table."""
-    from cdc_assets.operations.named import no_such_table
+    from cdc_assets.operations.named import is_called, no_such_table
     from cdc_assets.operations.opening import read_ledger
 
     with read_ledger(lake) as ledger:
@@ -378,7 +379,7 @@ def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
         raise BadSettings(
             f"the lake has no changefeed called {names[0]}; known are {', '.join(sorted(states))}. Give --name."
         )
-    if table and tables and table not in tables:
+    if table and tables and not is_called(table, tables):
         raise no_such_table(table, tables, "a present name")
 
 
@@ -491,20 +492,23 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.operations.status import kept_complete, kept_releases, kept_settings
+    from cdc_assets.operations.status import recorded_decisions
 
     lake, names = lake_and_names(given)
     heads = ("changefeed", "table", "version", "way", "text", "who", "when")
+    decided = {name: recorded_decisions(lake, name) for name in names}
     rows: list[tuple[object, ...]] = [
         (name, str(r.life), r.version, r.way, r.text, r.who, r.when)
-        for name in names
-        for r in kept_releases(lake, name)
+        for name, one in decided.items()
+        for r in one.releases
     ]
-    rows += [(name, c.pattern, "", "complete", "", c.who, c.when) for name in names for c in kept_complete(lake, name)]
+    rows += [
+        (name, c.pattern, "", "complete", "", c.who, c.when) for name, one in decided.items() for c in one.complete
+    ]
     rows += [
         (name, c.pattern, c.since, "new-settings", str(c), c.who, c.when)
-        for name in names
-        for c in kept_settings(lake, name)
+        for name, one in decided.items()
+        for c in one.settings
     ]
     show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
     return DONE

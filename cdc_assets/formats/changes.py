@@ -348,9 +348,9 @@ def in_lines(parts: Sequence[Decoded], faults: Faults) -> Decoded:
 # --- what did not change ---------------------------------------------------------------------------------------------
 
 
-def patch_op(options: MessageOptions, own: Op) -> Op:
+def patch_op(policy: str, own: Op) -> Op:
     """Return what becomes of a patch whose row is not there: what a policy says, else what the protocol does."""
-    return {"apply": Op.INSERT, "hold": Op.UPDATE, "skip": Op.PATCH}.get(options.patch_without_row, own)
+    return {"apply": Op.INSERT, "hold": Op.UPDATE, "skip": Op.PATCH}.get(policy, own)
 
 
 def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, faults: Faults) -> pa.Array | None:

@@ -86,13 +86,12 @@ class MovedRows:
     """The rows that leave and enter a history table by a DDL, without row events, in its columns.
 
     They are those of mirrors as they were before it.
-    `leaving` fulfil one of the `predicates` (none of these: all rows). Both are None where no rows move that way, and
-    where no mirror has them: `all_unknown` says that some leave then. `partitions` are named by the DDL, where it does.
+    Those `leaving` and `entering` are None where no rows move that way, and where no mirror has them: `all_unknown`
+    says that some leave then. `partitions` are named by the DDL, where it does.
     """
 
     leaving: DataFrame | None = None
     entering: DataFrame | None = None
-    predicates: Sequence[Predicate] = ()
     all_unknown: bool = False
     partitions: Sequence[str] = ()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.formats import COMMIT_TS, POSITION
-from cdc_assets.lake.key_matching import key_form
+from cdc_assets.lake.key_matching import key_expression
 from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable, parse_lives
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import LakeState
@@ -62,7 +62,7 @@ class _Check:
         lives = [life.column for life in parse_lives(properties)]
         self.came_back = {name for name in lives if lives.count(name) > 1}  # older changes have what they held then
         self.columns = [(column.name, column.source_name) for column in schema.live]
-        self.forms = [key_form(schema.column(name), quoted(name)) for name in schema.key]
+        self.forms = [key_expression(schema.column(name), quoted(name)) for name in schema.key]
 
     def of_states(self) -> list[str]:
         """Return what is wrong with states."""
@@ -120,7 +120,7 @@ class _Check:
         )
         key = [(self.schema.column(name), theirs) for name, theirs in self.columns if name in self.schema.key]
         same = " AND ".join(
-            f"{key_form(one, f'p.{quoted(one.name)}')} <=> {key_form(one, f'm.{quoted(theirs)}')}"
+            f"{key_expression(one, f'p.{quoted(one.name)}')} <=> {key_expression(one, f'm.{quoted(theirs)}')}"
             for one, theirs in key
         )
         return found + self._faults(

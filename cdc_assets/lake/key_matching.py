@@ -9,7 +9,7 @@ from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.collations import is_plain, spark_normal_form
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["key_equality", "key_form", "place_of", "text_literal"]
+__all__ = ["key_equality", "key_expression", "place_of", "text_literal"]
 
 
 def text_literal(name: str) -> str:
@@ -25,11 +25,11 @@ def place_of(schema: TableSchema, name: str) -> str:
 
 def key_equality(column: Column, place: str, table: str = "t") -> str:
     """Return the condition that a key column of `table` equals what is at a place."""
-    ours, theirs = key_form(column, f"{table}.{quoted(column.name)}"), key_form(column, place)
+    ours, theirs = key_expression(column, f"{table}.{quoted(column.name)}"), key_expression(column, place)
     return f"{ours} {'<=>' if column.nullable else '='} {theirs}"
 
 
-def key_form(column: Column, place: str) -> str:
+def key_expression(column: Column, place: str) -> str:
     """Return the SQL expression by which a key column's values are equal: its collation's normal form."""
     collation = column.compares_by
     if not collation or is_plain(collation) or not pa.types.is_string(arrow_type(column)):

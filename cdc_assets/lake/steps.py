@@ -261,14 +261,15 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
         return MovedRows()
     if isinstance(step, ChangeTable):
         deletes = [one for one in step.changes if isinstance(one, DeleteRows)]
-        predicates = [one.predicate for one in deletes if one.predicate is not None]
-        every = len(predicates) < len(deletes)
+        predicates = [one.predicate for one in deletes]
         leaving = _before(bench, step, step.life.source, work) if deletes else None
-        if leaving is not None and not every:
-            leaving = leaving.where(" OR ".join(f"({sql_condition(work.target, one)})" for one in predicates))
+        if leaving is not None and None not in predicates:
+            leaving = leaving.where(
+                " OR ".join(f"({sql_condition(work.target, one)})" for one in predicates if one is not None)
+            )
         named = tuple(name for one in deletes for name in one.partitions)
         unknown = bool(deletes) and leaving is None
-        return MovedRows(leaving, None, () if every else predicates, unknown, named)
+        return MovedRows(leaving, None, unknown, named)
     if isinstance(step, DropTable):
         mine = _before(bench, step, step.life.source, work)
         return MovedRows(mine, all_unknown=mine is None)
@@ -281,8 +282,8 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
     mine = _before(bench, step, step.life.source, work)
     if step.partitioned:
         leaving = None if mine is None else mine.where(condition)
-        return MovedRows(leaving, entering, (step.predicate,), all_unknown=mine is None)
-    return MovedRows(mine, entering, (), all_unknown=mine is None)
+        return MovedRows(leaving, entering, all_unknown=mine is None)
+    return MovedRows(mine, entering, all_unknown=mine is None)
 
 
 def _before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:

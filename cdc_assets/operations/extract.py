@@ -24,6 +24,7 @@ import pyarrow as pa
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.formats import POSITION, Op
+from cdc_assets.formats.changes import patch_op
 from cdc_assets.io.scratch import scratch
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
@@ -165,8 +166,7 @@ def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, sinc
 def _patch_op(pipeline: Pipeline) -> Op:
     """Return what becomes of a patch whose row is not there: what the policy says, else what the feed means by it."""
     own = Op.UPDATE if pipeline.settings.source_options.wire.tells_inserts else Op.INSERT
-    ops = {"apply": Op.INSERT, "hold": Op.UPDATE, "skip": Op.PATCH}
-    return ops.get(pipeline.settings.policies.get("patch without row", ""), own)
+    return patch_op(pipeline.settings.policies.get("patch without row", ""), own)
 
 
 def _named(present: Plan, table: str) -> TableHistory:

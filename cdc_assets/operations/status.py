@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.model.findings import INCOMPLETE
@@ -30,16 +30,15 @@ if TYPE_CHECKING:
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 __all__ = [
+    "RecordedDecisions",
     "cuts_of",
-    "kept_complete",
-    "kept_releases",
-    "kept_settings",
     "known_tables",
     "lake_cuts",
     "lake_status",
     "lake_warnings",
     "quarantined_counts",
     "quarantined_records",
+    "recorded_decisions",
     "row_counts",
     "unfinished_forgets",
 ]
@@ -82,22 +81,24 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, closed: bool = F
         return Quarantine(state).read(raw=True, closed=closed)
 
 
-def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
-    """Return people's decisions about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
+class RecordedDecisions(NamedTuple):
+    """What people decided of a changefeed.
+
+    The `releases` of single DDL by time, the patterns of tables that were `complete` from the beginning by time, and
+    from when on `settings` are in force by TSO.
+    """
+
+    releases: tuple[Release, ...]
+    complete: tuple[CompletePattern, ...]
+    settings: tuple[SettingsChange, ...]
+
+
+def recorded_decisions(lake: LakeSettings, changefeed: str) -> RecordedDecisions:
+    """Return what people decided of a changefeed. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
-        return tuple(sorted(state.decisions.releases().values(), key=lambda one: (one.when, one.version)))
-
-
-def kept_complete(lake: LakeSettings, changefeed: str) -> tuple[CompletePattern, ...]:
-    """Return which tables people said to have had no rows before, by time. Reads the lake only, without a JVM."""
-    with open_state(lake, changefeed) as state:
-        return state.decisions.said_complete()
-
-
-def kept_settings(lake: LakeSettings, changefeed: str) -> tuple[SettingsChange, ...]:
-    """Return from when on people said that settings are in force, by TSO. Reads the lake only, without a JVM."""
-    with open_state(lake, changefeed) as state:
-        return state.decisions.settings_changes()
+        decided = state.decisions
+        releases = sorted(decided.releases().values(), key=lambda one: (one.when, one.version))
+        return RecordedDecisions(tuple(releases), decided.said_complete(), decided.settings_changes())
 
 
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:

@@ -76,13 +76,6 @@ class Values(NamedTuple):
     bad: pa.BooleanArray | None = None
     notes: Mapping[str, pa.BooleanArray] = MappingProxyType({})
 
-    def for_key(self) -> Values:
-        """Return the same for a key column, where a value changed by a lossy rule is a bad one."""
-        bad, notes = self.bad, dict(self.notes)
-        for rule in LOSSY & notes.keys():
-            bad = either(bad, notes.pop(rule))
-        return Values(self.array, bad, notes)
-
 
 class Reading(NamedTuple):
     """How texts are read: the target types, digits or length, and the changefeed's settings."""

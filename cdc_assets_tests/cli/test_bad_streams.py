@@ -94,6 +94,9 @@ def test_records_of_ydb_that_are_none_are_set_aside_by_quarantine(run: Commands,
     assert row.said in listed
     lake = ("--warehouse", str(tmp_path / "lake"))
     assert run("quarantine", *lake).stdout == listed
+    of_table = run("quarantine", *lake, "--table", "shop.t1").stdout
+    assert row.said in of_table
+    assert run("quarantine", *lake, "--table", "SHOP.T1").stdout == of_table
     unknown = run("quarantine", *lake, "--name", "default")
     assert (unknown.returncode, "no changefeed called default; known are c." in unknown.stderr) == (2, True)
     unknown = run("quarantine", *lake, "--table", "shop.none")

@@ -20,7 +20,7 @@ from cdc_assets.lake import Lake, lake_table
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_ledger
-from cdc_assets.operations.status import kept_releases, lake_status, quarantined_records, row_counts
+from cdc_assets.operations.status import lake_status, quarantined_records, recorded_decisions, row_counts
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, from_flags
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -226,7 +226,7 @@ def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) ->
         lambda: row_counts(warehouse, feed.settings),
         lambda: lake_status(warehouse),
         lambda: quarantined_records(warehouse, feed.settings.name),
-        lambda: kept_releases(warehouse, feed.settings.name),
+        lambda: recorded_decisions(warehouse, feed.settings.name),
     ]
     early = use().files["catalog.db"]
     gc.disable()  # it would close what is left open, at some time

@@ -189,11 +189,6 @@ def test_zero_partial_and_impossible_dates_become_null_with_their_rule() -> None
     assert (bad(found), noted(found)) == ([], {ZERO_DATE: [0, 1, 2], NO_SUCH_DATE: [3]})
 
 
-def test_a_key_is_not_changed_by_a_rule() -> None:
-    found = read(column("DATETIME"), "0000-00-00 00:00:00", "2020-01-01 00:00:00").for_key()
-    assert (bad(found), noted(found)) == ([0], {})
-
-
 def test_invalid_utf8_in_a_text_is_replaced_and_noted() -> None:
     found = read(column("TEXT"), b"good", b"b\xffd", None, b"\xf0\x9f")
     assert (shown(found), bad(found), noted(found)) == (["good", "b�d", None, "�"], [], {BAD_UTF8: [1, 3]})

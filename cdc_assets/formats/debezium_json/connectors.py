@@ -447,7 +447,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     shape_of(schema.stored)  # an unknown type is an error before any row is
     rows = by_row(rows)
     keys, values = rows.column("key"), rows.column("value")
-    settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
+    settings, patch = connector_settings(options), patch_op(options.patch_without_row, Op.UPDATE)
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
     commit_ts, found = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
     for some in envelopes(values):

@@ -11,7 +11,7 @@ from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, overwrite
-from cdc_assets.lake.key_matching import key_equality, key_form, place_of, text_literal
+from cdc_assets.lake.key_matching import key_equality, key_expression, place_of, text_literal
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
@@ -54,7 +54,7 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
     Nothing is read for a table whose keys compare byte for byte, or if no key of the window is new.
     """
     columns = [(schema.column(name), f"t.{quoted(name)}", place_of(schema, name)) for name in schema.key]
-    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_form(column, ours) != ours]
+    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_expression(column, ours) != ours]
     if not differ or target.empty:
         return AlikeKeys()
     new = changes().where(f"{OP} = {int(Op.INSERT)}")
