@@ -283,8 +283,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     images, sides = [_NO_IMAGES], list[_AvroSide]()
 
     def add(records: Records, made: Images, *of: _AvroSide) -> None:
-        for _, line, reason in records.refused():
-            faults.add(line + 1, f"it is not a row of Avro: {reason}")
+        faults.add_refused(records, "it is not a row of Avro")
         images.append(made)
         sides.extend(of)
 

@@ -136,6 +136,11 @@ class Faults:
                 commit_ts = int(self.commit_ts[line - 1]) or None
             self.found[line] = Reject(self.path, line, reason, b"", column, commit_ts)
 
+    def add_refused(self, records: Records, what: str) -> None:
+        """Do so for the messages of refused records, which are lines from 0, with a sentence on `what` they are not."""
+        for _, message, reason in records.refused():
+            self.add(message + 1, f"{what}: {reason}")
+
     def mark(self, mask: Mask | pa.BooleanArray, images: Images, reason: Reason, column: str = "") -> None:
         """Do so for images."""
         places = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else pc.indices_nonzero(mask).to_numpy()
@@ -280,17 +285,29 @@ def row_images(lines: Rows, commit_ts: Rows, after: Mask, before: Mask) -> Image
     )
 
 
-@dataclass(frozen=True, slots=True)
 class RowSides:
     """Images of rows, and in the same order the records and the paths at which the columns of each are."""
 
-    images: Images
-    sides: tuple[tuple[Records, Path], ...]
+    def __init__(self) -> None:
+        self._images = list[Images]()
+        self.sides = list[tuple[Records, Path]]()
 
-    @classmethod
-    def of(cls, images: Sequence[Images], sides: Iterable[tuple[Records, Path]]) -> RowSides:
-        """Put images one after the other."""
-        return cls(side_by_side(images), tuple(sides))
+    def add(self, records: Records, commit_ts: Rows, after: Path, before: Path) -> None:
+        """Add the images of records that are not refused, whose messages are lines from 0: what is at two paths."""
+        rows = records.among(records.sound)
+        new, old = (rows.kinds(*path) > CellKind.NULL for path in (after, before))
+        images = row_images(rows.messages + 1, commit_ts[records.sound], new, old)
+        self.take(images, (rows.among(new), after), (rows.among(old), before))
+
+    def take(self, images: Images, *sides: tuple[Records, Path]) -> None:
+        """Add images, and where the columns of each are."""
+        self._images.append(images)
+        self.sides += sides
+
+    @property
+    def images(self) -> Images:
+        """All images, one after the other."""
+        return side_by_side(self._images)
 
     def absent(self, *path: str | int) -> Mask | None:
         """Mark the images without a cell at a path within that of their image, None for none."""

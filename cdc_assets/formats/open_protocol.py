@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, row_images
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
 from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, infer, type_name
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
 from cdc_assets.formats.messages import (
@@ -39,7 +39,7 @@ from cdc_assets.formats.messages import (
     unpack,
     unpacked_array,
 )
-from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
+from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import FLOATING, INTEGER
 
@@ -277,19 +277,17 @@ def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema,
 
     Records that are no row events are refused.
     """
-    images, sides = [], list[tuple[Records, Path]]()
+    sides = RowSides()
     for records in parts:
         u, p, d = (records.kinds(side) > CellKind.NULL for side in ("u", "p", "d"))
         records.require(u & ~d | d & ~u & ~p, "it has neither u, nor u and p, nor d alone")
         for side, there in (("u", u), ("p", p), ("d", d)):
             records.require(~there | records.are_objects(side), f"its {side} is no row")
             _require_columns(records, side, schema, faults)
-        for mine, before in ((records.sound & u, "p"), (records.sound & d, "d")):
-            rows = records.among(mine)
-            new, old = (rows.kinds(side) > CellKind.NULL for side in ("u", before))
-            images.append(row_images(rows.messages + 1, commit_ts[rows.messages], new, old))
-            sides += [(rows.among(new), ("u",)), (rows.among(old), (before,))]
-    return RowSides.of(images, sides)
+        for mine, before in ((u, "p"), (d, "d")):
+            rows = records.among(records.sound & mine)
+            sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
+    return sides
 
 
 def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults) -> None:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Cells, Faults, Images, RowSides, changes_of, row_images
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
 from cdc_assets.formats.json_records import json_records, json_value, parsed_records, print_json
 from cdc_assets.formats.messages import (
     ACTIONS,
@@ -42,7 +42,7 @@ from cdc_assets.formats.messages import (
     unpack,
     unpacked_array,
 )
-from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits, explained
+from cdc_assets.formats.records import CellKind, Records, bits, explained
 from cdc_assets.formats.simple_records import read_head, read_message
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary
@@ -189,22 +189,18 @@ _UNSIGNED = 1 << 64
 
 def _read_rows(parts: Iterable[Records], table: TableId, schema: TableSchema, faults: Faults) -> RowSides:
     """Return the images in records, whose messages are their lines from 0."""
-    images, sides = list[Images](), list[tuple[Records, Path]]()
+    sides = RowSides()
     for records in parts:
-        commit_ts, data, old = _require_rows(records, table)
+        commit_ts = _require_rows(records, table)
         for side in ("data", "old"):
             _require_columns(records, side, schema, faults)
-        for _, message, reason in records.refused():
-            faults.add(message + 1, f"it is not a row of the protocol Simple: {reason}")
-        sound = records.sound
-        rows, (data, old) = records.among(sound), (data[sound], old[sound])
-        images.append(row_images(rows.messages + 1, commit_ts[sound], data, old))
-        sides += [(rows.among(data), ("data",)), (rows.among(old), ("old",))]
-    return RowSides.of(images, sides)
+        faults.add_refused(records, "it is not a row of the protocol Simple")
+        sides.add(records, commit_ts, ("data",), ("old",))
+    return sides
 
 
-def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int64], Marks, Marks]:
-    """Refuse what is no row of a table; return commit-ts, and which records have `data` and `old`."""
+def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
+    """Refuse what is no row of a table; return the commit-ts of the others."""
     spaces, names, kinds = (records.column(name) for name in ("database", "table", "type"))
     records.require(
         bits(pc.and_(pc.equal(spaces.texts, table.schema), pc.equal(names.texts, table.table)))
@@ -221,7 +217,7 @@ def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int6
         records.require(~there | records.are_objects(side), f"its {side} is no row")
     commit_ts, stamped = records.tsos("commitTs")
     records.require(stamped, lambda place: f"its commitTs {records.shown(place, 'commitTs')} is not a TSO")
-    return commit_ts, data, old
+    return commit_ts
 
 
 def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults) -> None:

@@ -325,8 +325,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             commit_ts[records.messages] = stamps.commit_ts.fill_null(0).to_numpy()
         for changes in _changes(records, keys, schema, patch_op(options.patch_without_row, Op.INSERT)):
             _refuse_unknown(changes, schema)
-            for _, message, reason in changes.records.refused():
-                faults.add(message + 1, f"it is not a row of a YDB changefeed: {reason}")
+            faults.add_refused(changes.records, "it is not a row of a YDB changefeed")
             found.append(changes.sound())
     parts = []
     for changes in found:

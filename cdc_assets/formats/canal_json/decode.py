@@ -171,19 +171,16 @@ def read_changes(
     Raises MalformedData as `decode` does.
     """
     faults, strange = Faults(path, raw), set[str]()
-    images, sides_ = list[Images](), list[tuple[Records, Path]]()
+    sides = RowSides()
     for records in parts:
         _require_rows(records, table, path)
         _require_whole(records, deletes_are_cut)
         for side in ("data", "old"):
             _require_columns(records, side, schema, faults, strange)
-        for _, line, reason in records.refused():
-            faults.add(line + 1, f"the record is not a row change: {reason}")
+        faults.add_refused(records, "the record is not a row change")
         rows = records.among(records.sound)
         before = rows.column("type").equal("UPDATE") & (rows.lengths("old") == 1)
-        images.append(_images(rows, before))
-        sides_ += [(rows, ("data", 0)), (rows.among(before), ("old", 0))]
-    sides = RowSides.of(images, sides_)
+        sides.take(_images(rows, before), (rows, ("data", 0)), (rows.among(before), ("old", 0)))
     found = sides.images
     if strange and not len(found):
         raise MalformedData(

@@ -455,8 +455,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         for mask, connector in some.records.by_value(*some.base, "source", "connector"):
             for changes in _changes(some.among(mask), str(connector), keys, schema, settings, patch):
                 _refuse_unknown(changes, schema)
-                for _, message, reason in changes.rows.records.refused():
-                    faults.add(message + 1, f"it is not a row of a Debezium connector: {reason}")
+                faults.add_refused(changes.rows.records, "it is not a row of a Debezium connector")
                 found.append(changes.sound)
     if not found:  # what has no rows has columns all the same
         found.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Faults, Images, RowSides, changes_of, row_images
+from cdc_assets.formats.changes import Faults, RowSides, changes_of
 from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import allowed_members
@@ -38,7 +38,7 @@ from cdc_assets.formats.messages import (
     refused_lines,
     unpacked_array,
 )
-from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
+from cdc_assets.formats.records import CellKind, Path, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
@@ -115,23 +115,18 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     """
     sent = by_row(rows).column("value")
     faults, values = Faults(path, lambda line: sent[line - 1].as_py() or b""), unpacked_array(sent, options)
-    images, sides = list[Images](), list[tuple[Records, Path]]()
+    sides = RowSides()
     for records in json_records(values, "schema"):
-        commit_ts, before, after = _require_rows(records, table)
+        commit_ts = _require_rows(records, table)
         for side in (_BEFORE, _AFTER):
             _require_columns(records, side, schema)
-        for _, message, reason in records.refused():
-            faults.add(message + 1, f"it is not a row of Debezium: {reason}")
-        sound = records.sound
-        some, before, after = records.among(sound), before[sound], after[sound]
-        images.append(row_images(some.messages + 1, commit_ts[sound], after, before))
-        sides += [(some.among(after), _AFTER), (some.among(before), _BEFORE)]
-    rows_ = RowSides.of(images, sides)
-    return changes_of(rows_.images, lambda column: cells_of(rows_.column(column.name), column), schema, options, faults)
+        faults.add_refused(records, "it is not a row of Debezium")
+        sides.add(records, commit_ts, _AFTER, _BEFORE)
+    return changes_of(sides.images, lambda column: cells_of(sides.column(column.name), column), schema, options, faults)
 
 
-def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int64], Marks, Marks]:
-    """Refuse what is no row of a table; return commit-ts, and which records have the images before and after."""
+def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
+    """Refuse what is no row of a table; return the commit-ts of the others."""
     schemas, tables, commit_ts = _require_source(records)
     records.require(
         bits(pc.and_(pc.equal(schemas, table.schema), pc.equal(tables, table.table))),
@@ -144,7 +139,7 @@ def _require_rows(records: Records, table: TableId) -> tuple[npt.NDArray[np.int6
     for kind, (has_before, has_after) in _SIDES.items():
         fit |= op.equal(kind) & (after == has_after) & (True if has_before is None else before == has_before)
     records.require(fit, lambda place: f'its op is "{op.shown(place)}", and before and after do not fit that')
-    return commit_ts, before, after
+    return commit_ts
 
 
 def _require_columns(records: Records, side: Path, schema: TableSchema) -> None:
