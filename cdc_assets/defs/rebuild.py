@@ -59,8 +59,9 @@ def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         "Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
         "readers see the old rows or the new ones, never none. Refused, with nothing changed, if the history begins "
         "with neither CREATE TABLE nor a dump, if files of it are missing, if a table is held or if records are in "
-        "quarantine. A killed run is continued by the next one. Writers may go on meanwhile; with the tag "
-        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, they wait in the queue instead."
+        "quarantine. A killed run is continued by the next one. Writers may go on meanwhile, and wait where one was "
+        "faster than a swap; with the tag "
+        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, its partitions wait in the queue."
     )
     return source.job(job_name, _rebuild_op(source, f"{job_name}_tables"), description)
 
