@@ -16,12 +16,14 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -163,8 +165,30 @@ class Site:
             )  # fmt: skip
         self.cost.roots.append(self._running[name].pid)
 
-    def kill(self, name: str) -> bool:
-        """Kill the server, the daemon, or what carries out a `run`, and return whether there was one."""
+    def disturb(self, name: str) -> bool:
+        """Kill the server, the daemon, what carries out a `run`, or `everything`, and return whether there was one.
+
+        Or keep others from the `catalog` for half a minute, or launch `rebuild schema.table`.
+        """
+        name, _, table = name.partition(" ")
+        if name == "catalog":
+            with closing(sqlite3.connect(str(self.lake.local_directory) + "/catalog.db", timeout=60)) as connection:
+                connection.execute("BEGIN EXCLUSIVE")
+                time.sleep(30)
+            return True
+        if name == "rebuild":
+            config = {"ops": {f"{NAME}_rebuild_tables": {"config": {"tables": [table]}}}}
+            job = ["-w", "workspace.yaml", "-j", f"{NAME}_rebuild", "--config-json", json.dumps(config)]
+            launch = [sys.executable, "-m", "dagster", "job", "launch", *job]
+            subprocess.run(launch, env=self._environment, cwd=self._directory, check=True)
+            return True
+        if name == "everything":
+            for process in self._running.values():
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for process_name in self._commands:
+                self._start(process_name)
+            return True
         if name == "run":
             runs = [pid for pid in self.cost.tree() if "spawn_main" in command_of(pid)]
             for pid in runs[:1]:
@@ -254,6 +278,8 @@ class Measured:
     moments: int
     materializations: int
     event_rows: int
+    ended: Mapping[tuple[str, str], int]
+    """How many runs of each job ended how."""
     ours: TreeCost
     writer: TreeCost
 
@@ -287,13 +313,13 @@ def measure_freshness(
     seconds: float,
     moments: int = 5,
     broker: Broker | None = None,
-    kills: Sequence[str] = (),
+    disturbances: Sequence[str] = (),
 ) -> Measured:
     """Write for so long beside Dagster; all tables are compared with the files at the end, and some before.
 
     With a broker the feed is a topic there. Time counts from the first moment at which all tables have rows; each of
-    the `kills` comes in its turn, at even distances. Raises AssertionError for a table that differs or does not catch
-    up.
+    the `disturbances` comes in its turn, at even distances. Raises AssertionError for a table that differs or does not
+    catch up.
     """
     feed = Feed(place / "feed", tables=load.tables)
     feed.directory.mkdir(parents=True)
@@ -316,7 +342,7 @@ def measure_freshness(
             first = time.time()
             theirs, ours = TreeCost([writer.pid]), site.cost
             ours.begin()
-            compared = killed = 0
+            compared = disturbed = 0
             while (now := time.time()) < first + seconds:
                 commits.look()
                 ours.look(_COST_SECONDS)
@@ -324,8 +350,8 @@ def measure_freshness(
                 if compared < moments and now > first + (compared + 0.5) * seconds / moments:
                     commits.moment(feed, rng.randrange(load.tables))
                     compared += 1
-                if killed < len(kills) and now > first + (killed + 0.5) * seconds / len(kills):
-                    killed += site.kill(kills[killed])
+                if disturbed < len(disturbances) and now > first + (disturbed + 0.5) * seconds / len(disturbances):
+                    disturbed += site.disturb(disturbances[disturbed])
                 time.sleep(_LOOK_SECONDS)
             ours.look()
             theirs.look()
@@ -333,14 +359,14 @@ def measure_freshness(
             writer.wait()
             _until(commits, published(feed.directory)[-1][1], load.tables, place)
             runs, made = _runs(site.home, first), sum(len(found) for found in commits.seen.values())
-            logged, rows = _materializations(site.home), _event_rows(site.home)
-        assert (compared, killed) == (moments, len(kills))
+            logged, rows, ended = _materializations(site.home), _event_rows(site.home), _ended(site.home)
+        assert (compared, disturbed) == (moments, len(disturbances))
         for number in range(load.tables):
             commits.moment(feed, number)
         counted = [one for one in published(feed.directory) if first <= one[0] < first + seconds]
         return Measured(
             commits.waits(counted), first - begun, seconds, runs, made, commits.most(), compared, logged, rows,
-            ours, theirs,
+            ended, ours, theirs,
         )  # fmt: skip
     finally:
         writer.kill()
@@ -367,6 +393,12 @@ def _runs(home: Path, since: float) -> int:
     after = datetime.fromtimestamp(since, timezone.utc)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         return instance.get_runs_count(dg.RunsFilter(created_after=after))
+
+
+def _ended(home: Path) -> Mapping[tuple[str, str], int]:
+    """Return how many runs of each job ended how."""
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        return Counter((run.job_name, run.status.value) for run in instance.get_runs() if run.is_finished)
 
 
 def _materializations(home: Path) -> int:
