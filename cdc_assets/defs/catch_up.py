@@ -252,7 +252,7 @@ class _Rounds:
         if now >= self._worked + min(self._settings.run_idle_seconds, self._settings.run_keep_alive_seconds):
             return "nothing came for a while"
         if self._source.read != self._source.stamps():
-            return "the settings changed"
+            return "the settings changed (the sensor has the new ones once the code location is reloaded)"
         if now >= self._runs_seen + _RUNS_SECONDS:
             self._runs_seen = now
             if why := self._why_needless():

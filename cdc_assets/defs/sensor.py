@@ -444,6 +444,8 @@ class _Tick:
         if held:
             where = feed_key(self.source.changefeed).to_user_string()
             parts.append(f"{counted(held, 'table is', 'tables are')} on hold (see the check `holds` of {where})")
+        if self.source.read != self.source.stamps():
+            parts.append("the settings changed since this sensor read them: reload the code location")
         return ", ".join(parts)
 
     def _failures(self, plan: Plan, waiting: Sequence[Due]) -> list[str]:

@@ -350,7 +350,8 @@ def test_new_settings_end_a_run_that_lives_on(
     assert not rounds.has_next(FIRST + 1, between=lambda: settings.write_text("newer"))
     settings.write_text("the newest")
     assert not rounds.has_next(FIRST + 1), "they changed after they were read and before the run began"
-    assert rounds.said == ["the settings changed: this run ends"] * 2
+    assert len(rounds.said) == 2
+    assert all(line.startswith("the settings changed") for line in rounds.said)
 
 
 def test_a_run_that_dagster_has_as_ended_ends_though_no_signal_came(

@@ -27,7 +27,7 @@ from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.planning.run_batches import Attempt
 from cdc_assets.run_coordinator import GAVE_WAY_TAG, TABLE_TAG, table_of
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE, LakeSettings
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.trips import files_of
@@ -409,6 +409,19 @@ def test_more_than_a_thousand_tables_are_taken_in_by_chunks_with_a_small_cursor(
     assert [len(config["tables"]) for config in asked] == [500, 500]
     assert len(watched.instance.get_dynamic_partitions("cdc_little")) == 1100
     assert len(watched.cursor or "") < 8000
+
+
+def test_a_sensor_says_that_it_has_the_settings_of_before(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "changefeeds.yaml"
+    settings.write_text("old")
+    monkeypatch.setenv(CONFIG_VARIABLE, str(settings))
+    watched = Watched(tmp_path / "place", instance)
+    watched.feed.publish(FIRST)
+    assert "reload" not in why(watched.tick())
+    settings.write_text("newer")
+    assert "the settings changed since this sensor read them: reload the code location" in why(watched.tick(700))
 
 
 # --- idle ticks and lag -----------------------------------------------------------------------------------------------
