@@ -96,11 +96,15 @@ class ChangeTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """The life is called `to` from here on. Renames of one DDL share `at` and happen at once (names may swap)."""
+    """The life is called `to` from here on. Renames of one DDL share `at` and happen at once (names may swap).
+
+    A history table may have a name `late`, by none of the DDL that comes: it gets that before others take its old one.
+    """
 
     life: Life
     at: Tso
     to: TableId
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ def with_kinds(
     BadSettings where two patterns are equally exact.
     """
     lives, holds = dict[Life, TableHistory](), list[HoldTable]()
+    stands = dict[Life, Tso]()
+    for life, standing in applied.items():
+        stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
     of, renames = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]]()
     for life, table in history.lives.items():
         rule = rule_of(rules, table.last_name or life.born_as)
@@ -61,7 +64,7 @@ def with_kinds(
             assert rule is not None
             if gone and replace(life, kind=kind) not in applied:
                 continue
-            twin = beside(table, kind, rule.suffix(kind))
+            twin = _called_now(beside(table, kind, rule.suffix(kind)), stands.get(life, -1))
             lives[twin.life] = twin
             of[twin.life] = rule
             holds += _refusals(twin, rule, positions=positions)
@@ -118,6 +121,20 @@ def beside(table: TableHistory, kind: str, suffix: str = "") -> TableHistory:
         (at, replace(gap, life=own.get(gap.life, gap.life)) if isinstance(gap, Gap) else gap) for at, gap in table.gaps
     )
     return replace(table, life=life, events=events, gaps=gaps)
+
+
+def _called_now(table: TableHistory, ddl: Tso) -> TableHistory:
+    """Return a history in which the table has the name of a version before that, too.
+
+    Other tables of its source stand there already. Names from before may be those of others by now.
+    """
+    names = [event.name for event in table.events if event.at <= ddl and event.name is not None]
+    if not names:
+        return table
+    events = (
+        event if event.name is None or event.at > ddl else replace(event, name=names[-1]) for event in table.events
+    )
+    return replace(table, events=tuple(events))
 
 
 def _exchanging(table: TableHistory, lives: Collection[Life]) -> TableHistory:

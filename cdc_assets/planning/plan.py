@@ -97,14 +97,15 @@ def step_order(step: Step) -> tuple[Tso, int, int, str, str]:
 
     Of one DDL's steps, those that free a name come before those that take it, and those of history tables, which ask
     mirrors for the rows that it moves, after all others. Windows of one source table follow each other. The tag of a
-    cut comes last at its TSO.
+    cut comes last at its TSO. Late names come first of all.
     """
     rank = {DropTable: 0, RenameTable: 1, RecoverTable: 2, CreateTable: 3}.get(type(step), 4)
     if isinstance(step, ChangeTable) and step.early:
         rank = -1
     place = {ApplyRows: 1, TagTable: 2}.get(type(step), 0)
     late = 8 if step.life.kind and not place else 0
-    return (step.at, place, rank + late, str(step.life.source), step.life.kind)
+    at = 0 if isinstance(step, RenameTable) and step.late else step.at
+    return (at, place, rank + late, str(step.life.source), step.life.kind)
 
 
 def plan(
@@ -178,7 +179,7 @@ def plan(
         (step for chain in chains if chain.table.life not in behind for step in steps_of(chain)), key=step_order
     )
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
-        steps = held_back(steps, applied)
+        steps = held_back(steps, applied, kinds.idle)
     return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, kinds.idle, kinds.unmatched)
 
 
@@ -310,7 +311,7 @@ class _Chain:
             wanted = names[-1] if names else None
             free = self.renamed is None or self.renamed[0] > self.applied.ddl + 1
             if wanted is not None and self.applied.name != wanted and free:
-                before = [RenameTable(life, self.applied.ddl, wanted)]
+                before = [RenameTable(life, self.applied.ddl, wanted, late=True)]
         steps = [*before, *self._walk()]
         at, aside = self.renamed or (0, None)
         if aside is not None and steps and steps[-1] == self.stop and self.stop is not None and self.stop.at == at:

@@ -235,6 +235,37 @@ def test_a_history_table_that_never_had_its_name_is_nowhere_else(orders: LittleF
     assert "keeps its name. Give history tables of this kind another end" in held.reason
 
 
+def test_a_kind_that_is_switched_on_late_has_the_names_of_now(orders: LittleFeed) -> None:
+    lake, logs = MemoryLake(), [{"shop.orders": "log"}, {"shop.bills": "log"}, {"shop.*": "log"}]
+    orders.ddl("shop.bills", FIRST + 30, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
+    orders.create("shop.orders", FIRST + 40)
+    orders.rows("shop.orders", FIRST + 40, [("I", FIRST + 41, 9, "z")])
+    orders.publish(FIRST + 50)
+    applied(orders, lake, history=logs[0])
+    for name, old, new in (("aside", "bills", "aside"), ("bills", "orders", "bills"), ("orders", "aside", "orders")):
+        query = f"RENAME TABLE `shop`.`{old}` TO `shop`.`{new}`"
+        orders.ddl(f"shop.{name}", FIRST + 60, query, 14)
+    orders.publish(FIRST + 70)
+    applied(orders, lake, history={})
+    for rules in logs[::-1]:
+        outcome = applied(orders, lake, history=rules)
+        assert [one.reason for one in outcome.tables if one.reason] == []
+    assert changes(lake, "bills__log") == [("INSERT", 41, 9, "z")]
+    assert len(changes(lake)) == 3
+
+
+def test_a_name_that_a_table_of_a_switched_off_kind_has_is_told_as_that(orders: LittleFeed) -> None:
+    lake = MemoryLake()
+    applied(orders, lake, history={"shop.*": "log"})
+    orders.ddl("shop.bills", FIRST + 30, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
+    orders.create("shop.orders", FIRST + 40)
+    orders.publish(FIRST + 50)
+    outcome = applied(orders, lake, history={"shop.orders": "log"})
+    (reason,) = [one.reason for one in outcome.tables if one.reason]
+    assert "which the setting history no longer asks for" in reason
+    assert [one.reason for one in applied(orders, lake, history={"shop.*": "log"}).tables if one.reason] == []
+
+
 @pytest.mark.parametrize("name", ["_cdc_commit_ts", "_CDC_Line", "_cdc_mine"])
 def test_a_column_that_is_called_like_ours_holds_its_table_alone(orders: LittleFeed, name: str) -> None:
     fields = ("ColumnName", "ColumnType", "ColumnPrecision", "ColumnIsPk")
