@@ -694,8 +694,14 @@ def _parse_state(text: str, landed: Landed) -> Landed:
     for name, (key, width, value) in _MAPS.items():
         entries = {key(*one[:width]): value(*one[width:]) for one in state[name]}
         found[name] = {**getattr(landed, name), **entries} if name in _GROWING else entries
+    # What is gone stays gone, also where a landing is committed that began before it went.
+    found["expired"] = _later(landed.expired, found["expired"])
     found["deliveries"] = open_deliveries(found["deliveries"], found["marks"], found["marks_at"])
     return replace(landed, **found, **{name: state[name] for name in _PLAIN}, sources=tuple(state["sources"]))
+
+
+def _later(first: Mapping[TableId, Tso], second: Mapping[TableId, Tso]) -> dict[TableId, Tso]:
+    return {table: max(first.get(table, 0), second.get(table, 0)) for table in {**first, **second}}
 
 
 def _by_topic(values: Mapping[Partition, int]) -> ByTopic:

@@ -35,7 +35,7 @@ from cdc_assets.io.scratch import remove_left
 from cdc_assets.io.sealing import unseal
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
-from cdc_assets.model.progress import AppliedState, Life
+from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
@@ -43,7 +43,14 @@ from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted, first_of
-from cdc_assets.operations.forget_landed import LandedRows, find_landed, forget_landed, refuse_unread, search_landed
+from cdc_assets.operations.forget_landed import (
+    LandedRows,
+    SoughtKeys,
+    find_landed,
+    forget_landed,
+    refuse_unread,
+    search_landed,
+)
 from cdc_assets.operations.keep_out import keep_out
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import is_called, table_called
@@ -168,7 +175,7 @@ class _KeyPlaces:
     """The rows of keys, where they may stand: `targets` are tables of the lake, each with the keys as it has them.
 
     `asked` are the tables of the source that are looked through, each as it is and, where all that had its name are,
-    as one of these. `anywhere` looks for the values of a key in bytes that cannot be read.
+    as one of these.
     """
 
     life: Life
@@ -179,7 +186,7 @@ class _KeyPlaces:
     patterns: Sequence[Sequence[re.Pattern[bytes]]]
     targets: Mapping[Life, tuple[pa.Table, TableSchema]]
     landed: LandedRows
-    anywhere: Callable[[bytes], bool]
+    sought: SoughtKeys
     kept_out: ForgottenKeys | None
 
     @property
@@ -211,7 +218,10 @@ def _found(
     _refuse(pipeline, lake, planned, targets, rows_too=until is None)
     patterns = _patterns(plain, keys)
     anywhere = partial(_has_values, patterns, pipeline.masks.seal)
-    landed = find_landed(pipeline, {one.source: mine for one, (mine, _) in targets.items()})
+    keys_of_sources = {one.source: mine for one, (mine, _) in targets.items()}
+    sought = SoughtKeys(keys_of_sources, anywhere, _through(planned, targets), -1 if until is None else until)
+    landed = find_landed(pipeline, sought)
+    landed.refuse_unapplied()
     if pipeline.landing is not None:
         refuse_unread(pipeline.landing, landed, anywhere)
     if until is not None and landed.lost:  # rows that others need stand beside them
@@ -225,9 +235,7 @@ def _found(
         targets = {one: _keys_in(keys, columns, one) for one, columns in there}
     called = history.last_name or history.life.born_as
     asked = {(one, how) for one in sources for how in {True, alone}}
-    return _KeyPlaces(
-        history.life, called, alone, asked, wanted.num_rows, patterns, targets, landed, anywhere, kept_out
-    )
+    return _KeyPlaces(history.life, called, alone, asked, wanted.num_rows, patterns, targets, landed, sought, kept_out)
 
 
 def _forgotten(
@@ -250,7 +258,7 @@ def _forgotten(
     stages = lake.forget_stages(found.targets, has)
     records, left = tuple(lake.forget_records(has)), remove_left()
     if pipeline.landing is not None:
-        forget_landed(pipeline.landing, found.landed, found.anywhere)
+        forget_landed(pipeline.landing, found.landed, found.sought.anywhere)
     pipeline.ledger.forget_comparison(pipeline.settings.name, found.name)
     pipeline.ledger.forget_key_ranges(pipeline.settings.name, found.sources)
     pipeline.ledger.forget_equal_ranges(pipeline.settings.name, found.sources)
@@ -260,7 +268,7 @@ def _forgotten(
         *(lake.search(one, mine, schema) for one, (mine, schema) in found.targets.items()),
         lake.search_stages(found.targets, has),
         lake.search_records(has),
-        *([search_landed(pipeline, landing, found.sources, found.anywhere)] if landing is not None else []),
+        *([search_landed(pipeline, landing, found.sought)] if landing is not None else []),
     )
     report = ForgetReport(
         changefeed=pipeline.settings.name,
@@ -377,6 +385,16 @@ def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, T
     for life, state in sorted(planned.applied.items()):
         if life.source in sources and not _is_purged(state):
             yield life, _schema(lives.get(life) or beside(planned.sources[life.source], life.kind), state)
+
+
+def _through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]:
+    """Return through which position all tables of each table of the source have its rows."""
+    found: dict[Life, Tso] = {}
+    for life in set(targets).difference(planned.idle):
+        progress = planned.applied[life].progress
+        through = progress.tso - (progress.phase is Phase.DDL)
+        found[life.source] = min(through, found.get(life.source, through))
+    return found
 
 
 def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:

@@ -2,69 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
-from cdc_assets.decoding.split import of_keys, read_splits
+from cdc_assets.decoding.split import keys_like, of_keys, read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
-from cdc_assets.formats import LINE, record_places
+from cdc_assets.formats import LINE, position_column, record_places
 from cdc_assets.landing.forget import forget_messages, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.operations.rebuild import planned_from_nothing
+from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
+    from cdc_assets.model.landed import Landed
     from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
 
-__all__ = ["LandedRows", "find_landed", "forget_landed", "refuse_unread", "search_landed"]
+__all__ = ["LandedRows", "SoughtKeys", "find_landed", "forget_landed", "refuse_unread", "search_landed"]
 
 _ATTEMPTS = 4
 
 
+class LandedSource(Source, Protocol):
+    """A feed of what is landed."""
+
+    def all_landed(self) -> Listing:
+        """Return all that is landed, with what stands above the fence."""
+
+    def named(self, landed: Landed) -> Landed:
+        """Return what was landed under the tables' own names."""
+
+
 @dataclass(slots=True)
 class LandedRows:
-    """Where rows of keys stand in the landing. `lost` says through which position tables have other rows there, too."""
+    """Where rows of keys stand in the landing. `lost` says through which position tables have other rows there, too.
+
+    `unapplied` are messages with rows that a window is still to bring in.
+    """
 
     tables: set[TableId] = field(default_factory=set)
     places: set[tuple[Partition, int]] = field(default_factory=set)
     lost: dict[TableId, Tso] = field(default_factory=dict)
+    unapplied: set[str] = field(default_factory=set)
+
+    def refuse_unapplied(self) -> None:
+        """Raise ForgetRefused where rows would be gone that a window is still to bring in."""
+        if self.unapplied:
+            raise ForgetRefused(
+                f"nothing was forgotten: {first_of(sorted(self.unapplied), 'message')} of the landing has rows of the "
+                "keys that are not applied yet, and that may be wanted. Apply the changefeed first, or keep the keys "
+                "out of them, too (--until)."
+            )
 
 
-def find_landed(pipeline: Pipeline, sources: Mapping[Life, pa.Table]) -> LandedRows:
+@dataclass(frozen=True, slots=True)
+class SoughtKeys:
+    """The keys of each table of the source; `anywhere` looks for their values in bytes that cannot be read.
+
+    Rows at positions through `until` are never brought in, and rows through `applied` are, by table.
+    """
+
+    sources: Mapping[Life, pa.Table]
+    anywhere: Callable[[bytes], bool]
+    applied: Mapping[Life, Tso]
+    until: Tso = -1
+
+
+def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
     """Decode what is landed of these tables of the source, and find the messages with rows of their keys.
 
-    Raises ForgetRefused for what cannot be decoded.
+    That is all that is landed, with what is held, and what stands above the fence. Raises ForgetRefused for what cannot
+    be decoded.
     """
     found = LandedRows()
     if pipeline.landing is None:
         return found
-    listing, planned = pipeline.plan(whole=True)
-    bases = {life: state.base for life, state in planned.applied.items()}
+    applied = pipeline.plan(whole=True)[1].applied
+    source = cast("LandedSource", pipeline.source)
+    listing = source.all_landed()
+    bases = {life: state.base for life, state in applied.items()}
     nothing = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False, forgotten=False)
-    read = set[str]()
-    for step in nothing.steps:
-        keys = sources.get(step.life.source)
-        if keys is None or not isinstance(step, ApplyRows):
-            continue
-        found.tables |= {name for name, _, _ in step.names}
+    lives = nothing.sources
+    named = {life: lives[life].names for life in sought.sources if life in lives}
+    found.tables |= {name for names in named.values() for name, _, _ in names}
+    _refuse_columnless(source.named(pipeline.landing.landed()), listing, found.tables)
+    reading = [step for step in nothing.steps if isinstance(step, ApplyRows) and step.life.source in named]
+    read = {file.path for step in reading for file in step.files}
+    reading += _passed_over(nothing, [file for file in listing.data_files if file.path not in read], named)
+    seen = set[tuple[Life, str]]()
+    for step in reading:
         for place, file in enumerate(step.files):
-            if file.messages is not None and file.path not in read:
-                read.add(file.path)
-                _find(pipeline, step, place, keys, found)
+            if file.messages is not None and (step.life.source, file.path) not in seen:
+                seen.add((step.life.source, file.path))
+                _find(pipeline, step, place, sought, found)
     return found
 
 
-def _find(pipeline: Pipeline, step: ApplyRows, place: int, keys: pa.Table, found: LandedRows) -> None:
-    file = step.files[place]
+Names = Sequence[tuple[TableId, Tso, Tso]]
+
+
+def _passed_over(planned: Plan, files: Sequence[DataFile], named: Mapping[Life, Names]) -> Iterator[ApplyRows]:
+    """Yield windows of files that no step takes: of what is held, and of rows that are in a dump."""
+    for file in files:
+        where = file.root, file.version
+        known = planned.history.decoding.get(where, ())
+        for name, schema in known:
+            siblings = {where: tuple(one for one in known if one[0] != name)}
+            for life, names in named.items():
+                if any(one.folded == name.folded for one, _, _ in names):
+                    schemas = {where: (name, schema)}
+                    yield ApplyRows(
+                        life, 0, planned.checkpoint, (file,), schemas, schema, 0, tuple(names), siblings=siblings
+                    )
+
+
+def _refuse_columnless(landed: Landed, listing: Listing, tables: Collection[TableId]) -> None:
+    """Raise ForgetRefused for rows of these tables of which nothing says which columns they have."""
+    since: dict[tuple[Partition, int], Tso] = {}
+    for file in listing.data_files:
+        if file.messages is not None:
+            place = file.messages.partition, file.messages.start
+            since[place] = min(file.version, since.get(place, file.version))
+    for split in landed.splits:
+        if split.table in tables and split.low <= since.get((split.partition, split.first), split.high):
+            raise ForgetRefused(
+                f"nothing was forgotten: rows of {split.table} in {split.partition} from offset {split.first} on are "
+                "landed, and nothing says which columns they have, so it is not known which of them are meant. Give "
+                "its CREATE TABLE in the setting `schemas`."
+            )
+
+
+def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, found: LandedRows) -> None:
+    file, keys = step.files[place], sought.sources[step.life.source]
     assert file.messages is not None
     for split in read_splits(step, [place], pipeline.source.reader):
         if split.refused is not None:
@@ -74,23 +154,27 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, keys: pa.Table, found
                 file=file.path,
             )
         changes = split.changes
-        if not changes.num_rows:
-            continue
-        if len(split.schema.key) != keys.num_columns:
+        if changes.num_rows and len(split.schema.key) != keys.num_columns:
             raise ForgetRefused(
                 f"nothing was forgotten: rows of {file.path} have the key ({', '.join(split.schema.key)}), so it is "
                 "not known which of them are meant.",
                 file=file.path,
             )
-        wanted = keys.rename_columns(list(split.schema.key))
-        wanted = wanted.cast(pa.schema([changes.schema.field(name) for name in split.schema.key]))
-        lines = set(of_keys(changes, wanted, split.schema).column(LINE).to_pylist())
+        mine = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
+        bad = {one.line: one for one in split.decoded.rejects if one.raw and sought.anywhere(one.raw)}
+        lines = {*(mine.column(LINE).to_pylist() if mine.num_rows else ()), *bad}
         if not lines:
             continue
-        messages = record_places(split.wire, split.data, set(changes.column(LINE).to_pylist()))
-        mine = {messages[line] for line in lines}
-        found.places |= {(file.messages.partition, int(text.rpartition(" ")[2])) for text in mine}
-        if any(text in mine and line not in lines for line, text in messages.items()):
+        every = {*changes.column(LINE).to_pylist(), *bad}
+        messages = record_places(split.wire, split.data, every)
+        through = sought.applied.get(step.life.source, -1)
+        at = zip(mine.column(LINE).to_pylist(), mine.column(position_column(mine)).to_pylist(), strict=True)
+        ahead = {line for line, position in at if position > max(through, sought.until)}
+        ahead |= {line for line, one in bad.items() if one.commit_ts is None or one.commit_ts > through}
+        found.unapplied |= {messages[line] for line in ahead}
+        chosen = {messages[line] for line in lines}
+        found.places |= {(file.messages.partition, int(text.rpartition(" ")[2])) for text in chosen}
+        if any(text in chosen and line not in lines for line, text in messages.items()):
             high = file.bounds[1] if file.bounds is not None else step.hi
             found.lost[split.table] = max(high, found.lost.get(split.table, 0))
 
@@ -116,14 +200,12 @@ def forget_landed(landing: Landing, rows: LandedRows, has: Callable[[bytes], boo
     forget_messages(landing, rows.places, rows.tables, rows.lost, has)
 
 
-def search_landed(
-    pipeline: Pipeline, landing: Landing, sources: Mapping[Life, pa.Table], has: Callable[[bytes], bool]
-) -> SearchedFiles:
+def search_landed(pipeline: Pipeline, landing: Landing, sought: SoughtKeys) -> SearchedFiles:
     """Decode what is landed once more, look into all events, and tell which messages have the rows.
 
     Of files that no state refers to, which a landing that was killed left or one writes now, the bytes are searched.
     """
-    rows, files = find_landed(pipeline, sources), landing.store.stored_files()
+    rows, files, has = find_landed(pipeline, sought), landing.store.stored_files(), sought.anywhere
     having = {f"{partition} offset {offset}" for partition, offset in rows.places}
     for event in landing.landed().events:
         if may_have(event, rows.tables, has):

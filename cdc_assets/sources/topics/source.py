@@ -93,11 +93,23 @@ class TopicsSource:
 
     def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return all that is landed as of the fence; nothing of it is ever settled. Raises what `fence` raises."""
+        return self._listed(self._of)
+
+    def all_landed(self) -> Listing:
+        """Return all that is landed, with what stands above the fence: nobody may apply that yet."""
+
+        def behind_all(landed: Landed, _: list[SchemaFile]) -> Fence:
+            ends = (*(one.high for one in landed.splits), *(one.position for one in landed.events))
+            return Fence(1 + max(ends, default=0))
+
+        return self._listed(behind_all)
+
+    def _listed(self, fence_of: Callable[[Landed, list[SchemaFile]], Fence]) -> Listing:
         written = self._known()
         names = self._names(written)
         landed = self._of_topics(names.named(written))
         files = self._schema_files(landed)
-        fence = self._of(landed, files)
+        fence = fence_of(landed, files)
         waiting = () if self.options.messages.by_offset else tuple(_renaming_at(files, fence.tso))
         files = [file for file in files if file not in waiting]
         parts, unknown = _cut(landed.splits, files, fence.tso)

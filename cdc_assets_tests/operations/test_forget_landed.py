@@ -1,0 +1,116 @@
+"""Rows forgotten in a landing, whatever of it is applied, and what a landing knows of messages that are gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_assets.errors import ForgetRefused
+from cdc_assets.landing.maintenance import maintain_landing
+from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.offsets import OffsetRange
+from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import FOREVER
+from cdc_assets.operations.forget import forget
+from cdc_assets_tests.landing.test_landing import URI, Broker, broker, canal, ddl, mark, row, rows_of
+from cdc_assets_tests.memory_lake import MemoryForgetting
+from cdc_assets_tests.topic_feed import TopicFeed
+
+VALUES = (4711, 4712)
+"""Values of the forgotten key that are nowhere else."""
+
+
+@pytest.fixture
+def feed(monkeypatch: pytest.MonkeyPatch) -> TopicFeed:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    return TopicFeed.of(Broker(), sink_uri=URI, privacy_key={"env": "PRIVACY_KEY"})
+
+
+def altered(at: int, how: str) -> bytes:
+    query = f"ALTER TABLE `t` {how}"
+    return canal("ALTER", at, isDdl=True, sql=query, pkNames=None, sqlType=None, mysqlType=None)
+
+
+def forgotten(feed: TopicFeed, key: str = "7", **more: Any) -> ForgetReport:
+    return forget(feed.pipeline(), MemoryForgetting(feed.lake), "shop.t", [[key]], **more)
+
+
+def left(feed: TopicFeed) -> list[int]:
+    """Return which of the values some message of the landing has."""
+    messages = [group.column("value").to_pylist() for groups in feed.store.files.values() for group in groups]
+    return [one for one in VALUES if str(one).encode() in repr(messages).encode()]
+
+
+def test_rows_that_are_landed_above_the_fence_are_not_lost_and_not_left(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), row(121, 8, 1), mark(150), row(160, 7, 4712), row(161, 9, 2))
+    feed.apply()
+    with pytest.raises(ForgetRefused, match=r"cdc\[0\] offset 4 of the landing has rows of the keys that are not app"):
+        forgotten(feed)
+    with pytest.raises(ForgetRefused, match="not applied yet"):
+        forgotten(feed, until=155)
+    assert left(feed) == [*VALUES]
+    assert forgotten(feed, until=FOREVER).messages == 2
+    assert left(feed) == []
+    broker(feed).send(0, mark(170))
+    feed.apply()
+    assert rows_of(feed) == [(8, 1), (9, 2)]
+
+
+def test_a_key_that_is_given_again_after_the_moment_is_not_emptied_before_it_is_applied(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), mark(150))
+    feed.apply()
+    broker(feed).send(0, row(180, 7, 4712), mark(190))
+    with pytest.raises(ForgetRefused, match="offset 3 of the landing has rows"):
+        forgotten(feed, until=160)
+    feed.apply()
+    assert rows_of(feed) == [(7, 4712)]
+
+
+def test_rows_that_are_landed_behind_what_holds_their_table_are_not_left(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), mark(150))
+    feed.apply()
+    broker(feed).send(0, altered(170, "TURN `v`"), row(180, 7, 4712), mark(190))
+    assert [one.state for one in feed.apply().tables] == [State.HELD]
+    assert forgotten(feed, until=FOREVER).complete
+    assert left(feed) == []
+
+
+def test_messages_of_the_keys_are_found_by_the_type_that_the_key_had_then(feed: TopicFeed) -> None:
+    texts = {"sqlType": {"id": 12, "v": 4}, "mysqlType": {"id": "varchar(20)", "v": "int"}}
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), row(121, 8, 1), mark(130))
+    broker(feed).send(0, altered(140, "MODIFY COLUMN `id` VARCHAR(20)"))
+    broker(feed).send(0, canal("INSERT", 150, data=[{"id": "x", "v": "4712"}], **texts), mark(160))
+    outcome = feed.apply()
+    assert [one.state for one in outcome.tables] == [State.APPLIED]
+    assert forgotten(feed, "x").complete
+    assert left(feed) == [4711]
+    assert forgotten(feed, "7").complete
+    assert (left(feed), [str(key) for key, _ in rows_of(feed)]) == ([], ["8"])
+
+
+class Interrupted(Broker):
+    """A log of which something else comes between reading and committing."""
+
+    between: Callable[[], object] | None = None
+
+    def read(self, wanted: OffsetRange, batch_bytes: int = 1000) -> Iterator[pa.RecordBatch]:
+        yield from super().read(wanted, batch_bytes)
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+
+
+def test_a_landing_that_began_before_rows_went_does_not_say_that_they_are_there(feed: TopicFeed) -> None:
+    feed.log = log = Interrupted()
+    log.send(0, ddl(100), row(120, 7, 4711), mark(150))
+    feed.apply()
+    other = feed.landed_in()
+    log.send(0, row(160, 8, 1), mark(170))
+    log.between = lambda: maintain_landing(other, lambda _: 150, int(time.time() * 1000))
+    feed.apply()
+    assert (left(feed), feed.landing.landed().expired) == ([], {TableId("shop", "t"): 120})
