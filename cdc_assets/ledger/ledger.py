@@ -342,7 +342,10 @@ def _engine(url: str, patience_seconds: float) -> sa.Engine:
         if url == "sqlite://":  # in memory: all threads have the one connection, in turn
             return sa.create_engine(url, poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
         if kind in KINDS:
-            return sa.create_engine(url, connect_args={"timeout": patience_seconds} if kind == "sqlite" else {})
+            engine = sa.create_engine(url, connect_args={"timeout": patience_seconds} if kind == "sqlite" else {})
+            if kind == "sqlite":
+                sa.event.listen(engine, "connect", _overwrite_removed)
+            return engine
         reason = f"databases of kind {kind} are not known"
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         reason = str(error) if isinstance(error, ImportError) else "it is no URL of a database"
@@ -350,6 +353,11 @@ def _engine(url: str, patience_seconds: float) -> sa.Engine:
         f"the ledger cannot be opened: {reason}. Give lake.ledger as postgresql+psycopg2://USER:PASSWORD@HOST/NAME, "
         "with cdc-assets[postgres] installed, or as sqlite:///PATH."
     ) from None
+
+
+def _overwrite_removed(connection: Any, _: Any) -> None:
+    """Let SQLite overwrite what is removed: else its bytes stay in the file, of forgotten rows too."""
+    connection.execute("PRAGMA secure_delete = ON")
 
 
 class Ledger:
@@ -481,14 +489,6 @@ class Ledger:
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         return tuple(replace(FileStats(*row[:-1]), keys=_parse_key_ranges(row[-1])) for row in rows)
-
-    def forget_key_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
-        """Remove the ranges of keys of the files that were read for these tables: their ends are values."""
-        names = [str(life) for life in lives]
-        with self._database.write() as connection:
-            for table in (FILES, _SETTLED_FILES):
-                mine = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(names))
-                connection.execute(sa.update(table).where(mine).values(key_ranges="[]"))
 
     # --- fidelity ---
 
@@ -697,6 +697,24 @@ class Ledger:
         ]
         with self._database.write() as connection:
             replace_rows(connection, _TABLES, rows)
+
+    def forget_values(self, changefeed: str, lives: Iterable[Life], names: Iterable[TableId]) -> None:
+        """Remove what may have values of rows of these tables, which had these names, until it is found again.
+
+        That are comparisons and findings, reasons for which tables are held, and ranges of keys.
+        """
+        mine, called = [str(life) for life in lives], [str(name) for name in names]
+        self.forget_equal_ranges(changefeed, lives)
+        reason = "the reason is not kept, as it may have values of forgotten rows: the next run says it again"
+        with self._database.write() as connection:
+            for table in (FILES, _SETTLED_FILES):
+                some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(mine))
+                connection.execute(sa.update(table).where(some).values(key_ranges="[]"))
+            for table in (_COMPARISONS, _FINDINGS):
+                some = sa.and_(table.c.changefeed == changefeed, table.c.table.in_([*called, *mine]))
+                connection.execute(sa.delete(table).where(some))
+            held = sa.and_(_TABLES.c.changefeed == changefeed, _TABLES.c.life.in_(mine), _TABLES.c.reason != "")
+            connection.execute(sa.update(_TABLES).where(held).values(reason=reason, ways="[]"))
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""

@@ -180,6 +180,7 @@ class _KeyPlaces:
 
     life: Life
     name: TableId
+    names: Collection[TableId]
     alone: bool
     asked: Collection[tuple[Life, bool]]
     count: int
@@ -235,7 +236,10 @@ def _found(
         targets = {one: _keys_in(keys, columns, one) for one, columns in there}
     called = history.last_name or history.life.born_as
     asked = {(one, how) for one in sources for how in {True, alone}}
-    return _KeyPlaces(history.life, called, alone, asked, wanted.num_rows, patterns, targets, landed, sought, kept_out)
+    names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
+    return _KeyPlaces(
+        history.life, called, names, alone, asked, wanted.num_rows, patterns, targets, landed, sought, kept_out
+    )
 
 
 def _forgotten(
@@ -259,9 +263,8 @@ def _forgotten(
     records, left = tuple(lake.forget_records(has)), remove_left()
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, found.landed, found.sought.anywhere)
-    pipeline.ledger.forget_comparison(pipeline.settings.name, found.name)
-    pipeline.ledger.forget_key_ranges(pipeline.settings.name, found.sources)
-    pipeline.ledger.forget_equal_ranges(pipeline.settings.name, found.sources)
+    lives = {*found.targets, *found.sources}
+    pipeline.ledger.forget_values(pipeline.settings.name, lives, found.names)
     say("reading what is left")
     landing = pipeline.landing
     searched = (

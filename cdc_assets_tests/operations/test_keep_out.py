@@ -15,7 +15,8 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io.sealing import is_sealed
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED
+from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED, TableComparison
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
@@ -182,6 +183,20 @@ def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(sho
     assert is_sealed(kept.raw)
     assert (kept.column, kept.reason.partition(";")[0]) == ("id", 'a value of column "id" does not fit')
     assert "1x" not in f"{kept.reason} {outcome}"
+
+
+def test_the_ledger_keeps_no_value_for_which_a_table_was_held_or_compared(shop: Shop) -> None:
+    shop.feed.ddl("shop.u", FIRST + 10, "RENAME TABLE `t` TO `u`", 14)
+    token = "a-value-that-is-too-long-for-its-column-of-forty"
+    shop.write(("I", FIRST + 11, 3, token), table="shop.u", version=FIRST + 10)
+    outcome = shop.apply(FIRST + 19)
+    assert (of(outcome, "shop.u").state, token in repr(shop.ledger.states())) == (State.HELD, True)
+    shop.ledger.record_comparison("little", TableComparison(table=TableId("shop", "t"), state=EQUAL, chosen="id = 3"))
+    shop.ledger.record_findings("little", [Finding("rule", Severity.WARNING, "shop.u", "found", token)], "run")
+    assert shop.forget("3", table="shop.u").complete
+    assert token not in repr((shop.ledger.states(), shop.ledger.findings("little")))
+    assert shop.ledger.comparisons("little") == {}
+    assert of(shop.apply(FIRST + 20), "shop.u").state is State.APPLIED
 
 
 def test_a_record_that_was_set_aside_before_brings_no_row_when_it_is_replayed(
