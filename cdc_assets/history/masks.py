@@ -43,12 +43,14 @@ def with_masks(history: History, policy: MaskPolicy) -> History:
     lives = {life: _with_masks(table, policy) for life, table in history.lives.items()}
     unneeded = {life: _with_masks(table, policy) for life, table in history.unneeded.items()}
     by_name = _by_name([*lives.values(), *unneeded.values()])
+    private = {name.folded for table in lives.values() if _is_private(table, policy) for name, _, _ in table.names}
 
     def read(name: TableId, schema: TableSchema) -> TableSchema:
         masks = by_name.get(name.folded, {})
         found = {column.name: masks.get(column.name) for column in schema.columns}
         found = {column: mask or policy.of(name.schema, name.table, column) for column, mask in found.items()}
-        return _masked(schema, {column: mask for column, mask in found.items() if mask is not None})
+        known = {column: mask for column, mask in found.items() if mask is not None}
+        return _masked(schema, known, name.folded in private or policy.concerns(name.schema, name.table))
 
     decoding = {
         where: tuple((name, read(name, schema)) for name, schema in tables)
@@ -106,13 +108,19 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
     def of(names: Names) -> dict[str, Mask]:
         return {name: masks[origin] for name, origin in names.items() if origin in masks}
 
-    events = tuple(
-        _without_values(
-            replace(event, before=_masked(event.before, of(before)), after=_masked(event.after, of(after))), policy
+    private = _is_private(table, policy)
+    masked = (
+        replace(
+            event, before=_masked(event.before, of(before), private), after=_masked(event.after, of(after), private)
         )
         for event, before, after in traced
     )
-    return replace(table, events=events, brought=_brought(table.brought, of(traced[0][2])))
+    events = tuple(_without_values(event, policy) for event in masked)
+    return replace(table, events=events, brought=_brought(table.brought, of(traced[0][2]), private))
+
+
+def _is_private(table: TableHistory, policy: MaskPolicy) -> bool:
+    return any(policy.concerns(name.schema, name.table) for name, _, _ in table.names)
 
 
 def _types(
@@ -166,13 +174,15 @@ def _comes_back(types: Sequence[Sequence[Column]]) -> bool:
     )
 
 
-def _brought(table: Import | None, masks: Mapping[str, Mask]) -> Import | None:
+def _brought(table: Import | None, masks: Mapping[str, Mask], private: bool) -> Import | None:
     """Return the table of a dump with its masks; the text that the lake keeps of it has no values of these columns."""
-    if table is None or not masks:
+    if table is None or not private:
         return table
     query, _ = concealed(table.base.query, {fold_name(name) for name in masks}.__contains__)
-    promised = None if table.promised is None else _masked(table.promised, masks)
-    return replace(table, base=replace(table.base, query=query), schema=_masked(table.schema, masks), promised=promised)
+    promised = None if table.promised is None else _masked(table.promised, masks, private)
+    return replace(
+        table, base=replace(table.base, query=query), schema=_masked(table.schema, masks, private), promised=promised
+    )
 
 
 def _without_values(event: Event, policy: MaskPolicy) -> Event:
@@ -197,21 +207,22 @@ def _without_values(event: Event, policy: MaskPolicy) -> Event:
     columns = [c for c in (*event.file.columns, *event.after.columns) if is_masked(fold_name(c.name))]
     stated = {str(c.default) for c in columns if c.default is not None}
     members = {member for column in columns for member in column.elems or ()}
-    before, text, problem = shown.reason.rpartition(event.file.query)
+    head, *rest = shown.reason.split(event.file.query)
+    problem = query.join(rest) if rest else head
     for value in sorted({*values, *stated, *members} - {""}, key=len, reverse=True):
         forms = (re.escape(form) for form in (value, value.encode().hex()))
         problem = re.sub(rf"(?i)(?<!\w)(?:{'|'.join(forms)})(?!\w)", "***", problem)
-    return replace(shown, reason=f"{before}{query if text else ''}{problem}")
+    return replace(shown, reason=f"{head}{query}{problem}" if rest else problem)
 
 
-def _masked(schema: TableSchema, masks: Mapping[str, Mask]) -> TableSchema:
+def _masked(schema: TableSchema, masks: Mapping[str, Mask], private: bool) -> TableSchema:
     """Return the columns with their masks; what virtual ones are made of shows no value that a masked one may have."""
     if not masks:
-        return schema
+        return replace(schema, private=private) if private else schema
     is_masked = {fold_name(name) for name in masks}.__contains__
     columns = (replace(column, mask=masks.get(column.name)) for column in schema.columns)
     bare = (replace(c, generated=concealed(c.generated, is_masked)[0]) if c.virtual else c for c in columns)
-    return replace(schema, columns=tuple(bare))
+    return replace(schema, columns=tuple(bare), private=True)
 
 
 def _by_name(tables: Sequence[TableHistory]) -> dict[TableId, dict[str, Mask]]:

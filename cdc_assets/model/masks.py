@@ -92,6 +92,10 @@ class MaskLine:
         """Return whether it speaks of a schema, table and column; names that differ in letter case are the same."""
         return all(fnmatchcase(fold_name(name), part) for name, part in zip(names, self.parts, strict=True))
 
+    def concerns(self, schema: str, table: str) -> bool:
+        """Return whether it speaks of columns of a table."""
+        return all(fnmatchcase(fold_name(name), part) for name, part in zip((schema, table), self.parts, strict=False))
+
 
 @dataclass(frozen=True, slots=True)
 class SealKey:
@@ -123,6 +127,10 @@ class MaskPolicy:
         fitting = [line for line in self.lines if line.matches(schema, table, column)]
         best = next((one for one in fitting if not any(_is_more_exact(other, one) for other in fitting)), None)
         return None if best is None else best.mask
+
+    def concerns(self, schema: str, table: str) -> bool:
+        """Return whether a line is about columns of a table, if it has them or not."""
+        return any(line.concerns(schema, table) for line in self.lines)
 
     def contradiction(self) -> str:
         """Return the sentence on two lines that say different things of the same columns, "" where none do."""

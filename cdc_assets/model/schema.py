@@ -179,7 +179,8 @@ class TableSchema:
     """Columns in table order, with the facts that only DDL texts have.
 
     `key` names the columns that identify a row; () means that none is known and the table is a multiset. `clustered`
-    says whether TiDB stores rows by their primary key, None where no text has it.
+    says whether TiDB stores rows by their primary key, None where no text has it. `private` says that columns of the
+    table are to be masked, if it is known to have them or not: what cannot be decoded may have their values.
     """
 
     columns: tuple[Column, ...]
@@ -189,6 +190,7 @@ class TableSchema:
     collation: str | None = None
     comment: str = field(default="", compare=False)
     clustered: bool | None = field(default=None, compare=False)
+    private: bool = field(default=False, compare=False)
 
     def column(self, name: str) -> Column:
         """Return the column of that name; raises KeyError."""
@@ -199,8 +201,8 @@ class TableSchema:
 
     @property
     def masked(self) -> bool:
-        """Return whether values of a column are masked."""
-        return any(column.mask is not None for column in self.columns)
+        """Return whether values of a column are masked, or may be in what cannot be decoded."""
+        return self.private or any(column.mask is not None for column in self.columns)
 
     @property
     def in_lake(self) -> TableSchema:

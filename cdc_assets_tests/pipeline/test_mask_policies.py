@@ -23,11 +23,12 @@ from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
 from cdc_assets.operations.replay import replay as replay_records
 from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.types.masks import masked_array, same_masked
-from cdc_assets_tests.little_feed import FIRST
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_value_settings import Site
 from cdc_assets_tests.schema_documents import document, write_schema
@@ -267,6 +268,7 @@ def test_the_default_of_a_new_masked_column_is_masked_wherever_it_is_shown(site:
         ("ALTER TABLE `t` ADD COLUMN `hid` VARCHAR(40) DEFAULT 'telltale'", 5, None),  # which the file does not have
         ("ALTER TABLE `t` ADD COLUMN `hid` VARCHAR(40) DEFAULT 'telltale", 5, None),
         ("ALTER TABLE `t` ADD COLUMN `hid` DATE DEFAULT 'x'", 5, "telltale"),
+        ("ALTER TIBLE `t` ADD COLUMN `hid` VARCHAR(40) DEFAULT 'telltale'", 5, None),
         ("ALTER TABLE `t` FROBNICATE `a` WITH 'x', 'telltale'", 999, None),
         ("ALTER TABLE `t` PARTITION BY LIST COLUMNS(a) "
          "(PARTITION p VALUES IN ('x'), PARTITION q VALUES IN ('telltale'))", 71, None),
@@ -439,6 +441,22 @@ def test_a_record_that_does_not_fit_is_kept_sealed_or_by_its_place(site: Site, s
     (kept,) = site.lake.quarantined()
     assert ("secret" in kept.reason, b"secret" in kept.raw, bool(kept.raw)) == (False, False, sealed)
     assert not sealed or b"no number" in unseal(kept.raw, SealKey(b"seal"))
+
+
+@pytest.mark.parametrize("pattern", ["shop.t.h[ij]d", "*.*.hid"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_record_with_a_masked_column_that_its_table_is_not_known_to_have_is_kept_sealed_or_by_its_place(
+    tmp_path: Path, pattern: str, sealed: bool
+) -> None:
+    feed, lake = LittleFeed(tmp_path, "canal-json"), MemoryLake()
+    feed.create("shop.t")
+    file = feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 2, 2, "y")])
+    file.write_bytes(file.read_bytes().replace(b'"v":"y"', b'"v":"y","hid":"telltale"'))
+    feed.publish(FIRST + 5)
+    settings = feed.settings(privacy={pattern: None}, quarantine=True, **(SEALED if sealed else {}))
+    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply()
+    (kept,) = lake.quarantined()
+    assert (kept.line, bool(kept.raw), "telltale" in repr((outcome.tables, kept))) == (2, sealed, False)
 
 
 def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(site: Site) -> None:
