@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from cdc_assets.ddl.kept_columns import bare, lasting, placed
 from cdc_assets.decoding.kinds import history_kind, keeps_states
 from cdc_assets.errors import BadSettings
+from cdc_assets.history.masks import origins
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, own_name
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Gap, Life
@@ -90,6 +91,23 @@ def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str
             if base != name and rule_of(rules, base) == rule:
                 return base, kind
     return None
+
+
+def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
+    """Return a rule with the names that the columns which it tracks, or does not, had after a DDL of version `at`.
+
+    It names them as they are called now.
+    """
+    if not (rule.track or rule.track_except):
+        return rule
+    traced, named = origins(table), {name.lower() for name in (*rule.track, *rule.track_except)}
+    now = traced[-1][2]
+    meant = {now[column.name] for column in table.schema.columns if column.source_name.lower() in named}
+    event, _, then = next(one for one in reversed(traced) if one[0].at <= at)
+    names = tuple(column.source_name for column in event.after.live if then[column.name] in meant)
+    if rule.track:
+        return replace(rule, track=names or ("",))  # none of them was there: no column is called so
+    return replace(rule, track_except=names)
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -57,7 +57,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.forgotten import keeping_out
 from cdc_assets.planning.held_back import held_back
-from cdc_assets.planning.kinds import KindsOfTables, with_kinds
+from cdc_assets.planning.kinds import KindsOfTables, tracking, with_kinds
 from cdc_assets.planning.masking import in_lake
 from cdc_assets.planning.value_settings import ValueSettings, masks_before, masks_of
 
@@ -517,7 +517,7 @@ class _Chain:
             {} if self.settings is None else self.settings.of(self.table.life.source, schema, hi, had),
             {} if self.settings is None else self.settings.former(self.table.life.source, hi),
             -1 if self.table.base is None else self.table.base.at,
-            self.rule,
+            self.rule and tracking(self.rule, self.table, current[-1].at),
         )
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:

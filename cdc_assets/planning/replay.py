@@ -20,6 +20,7 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, Ho
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
+from cdc_assets.planning.kinds import rule_of
 from cdc_assets.planning.plan import Plan, number_sequence, plan
 from cdc_assets.planning.value_settings import ValueSettings
 
@@ -69,7 +70,8 @@ def plan_replay(
             raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
     steps = _carried(planned, table, applied)
     targets, positions = _targets(rows), applied.positions if not commit_ts else None
-    rule = next((one.history for one in steps if isinstance(one, ApplyRows)), None)
+    source = planned.sources[life.source]
+    rule = rule_of(rules, source.last_name or life.born_as) if life.kind else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), positions, history=rule)
     return Replay(frame, steps, targets, _changed_since(targets, before, listing))
 

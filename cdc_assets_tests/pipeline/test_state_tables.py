@@ -17,6 +17,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
+from cdc_assets_tests.schema_documents import document, write_schema
 
 SECOND = 1000 << 18
 """A second, as a TSO."""
@@ -91,6 +92,27 @@ def test_only_changes_of_tracked_columns_begin_a_state(tmp_path: Path) -> None:
     assert states(lake) == [(1, "a", 10, 12), (1, "b", 12, 32), (1, "c", 32, None)]
     applied(feed, other, {"kinds": ["scd2"], "track_except": ["v"]})
     assert states(other) == [(1, "c", 10, None)]
+
+
+@pytest.mark.parametrize("rule", [{"track": ["u"]}, {"track_except": ["w"]}], ids=repr)
+def test_a_column_that_was_renamed_is_tracked_under_its_names_of_then(tmp_path: Path, rule: dict[str, Any]) -> None:
+    feed, lake = LittleFeed(tmp_path), MemoryLake()
+    id_, v, w = ({"ColumnName": name, "ColumnType": "VARCHAR", "ColumnPrecision": "9"} for name in ("id", "v", "w"))
+    said = [("CREATE TABLE `orders` (`id` VARCHAR(9) PRIMARY KEY,`v` VARCHAR(9),`w` VARCHAR(9))", ("v", "w"))]
+    said += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `u`", ("u", "w"))]
+    said += [("ALTER TABLE `orders` RENAME COLUMN `w` TO `v`", ("u", "v"))]
+    said += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `w`", ("u", "w"))]
+    for at, (query, names) in enumerate(said):
+        columns = [id_ | {"ColumnIsPk": "true"}, v | {"ColumnName": names[0]}, w | {"ColumnName": names[1]}]
+        version = FIRST + 10 * at
+        write_schema(feed.bucket, document("shop", "orders", version, Query=query, Type=82, TableColumns=columns))
+        rows = [f'{a}","{at if a == "a" else 0}{b}' for a, b in (("a", 1), ("a", 2), ("b", 1))]
+        feed.rows("shop.orders", version, [("U", version + n, '"1"', row) for n, row in enumerate(rows, 1)])
+    feed.publish(FIRST + 50)
+    applied(feed, lake, {"kinds": ["scd2"], **rule})
+    assert [(value, start) for _, value, start, _ in states(lake, "u")] == [
+        (value, 10 * at + n) for at in range(4) for value, n in (("a", 1), ("b", 3))
+    ]
 
 
 def test_a_column_to_track_that_is_not_there_holds_the_states_alone(orders: LittleFeed) -> None:
