@@ -37,7 +37,7 @@ from cdc_assets.planning.value_settings import ValueSettings
 from cdc_assets.preflight.conformance import conformance, conformance_holds, expired_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources import KnownFiles, Source
+from cdc_assets.sources import KnownFiles, Source, renewed
 
 __all__ = ["KnownLake", "Planner", "refuse_unordered"]
 
@@ -222,7 +222,7 @@ class Planner:
                     schema, _, table = place.root.partition("/")
                     self.ledger.record_unread(name, Life(TableId(schema, table), place.version), path, "")
         self._keep_schema_files(listing.fresh)
-        self._known = {**self._known, **listing.fresh}
+        self._known = renewed(self._known, listing.fresh)
         return listing
 
     def _keep_schema_files(self, fresh: Mapping[tuple[str, int, str], bytes]) -> None:

@@ -52,6 +52,7 @@ __all__ = [
     "join",
     "parse_options",
     "registry_options",
+    "renewed",
     "storage_options",
 ]
 
@@ -60,6 +61,12 @@ Generators = Mapping[str, Predicate | str]
 
 KnownFiles = Mapping[tuple[str, int, str], bytes]
 """Contents of files by (path, bytes, etag), as an earlier process has read them."""
+
+
+def renewed(known: KnownFiles, fresh: KnownFiles) -> KnownFiles:
+    """Return contents with fresh ones in place of those of the same path, as an index is written all the time."""
+    paths = {path for path, _, _ in fresh}
+    return {**{file: data for file, data in known.items() if file[0] not in paths}, **fresh}
 
 
 class SourceOptions(Protocol):

@@ -23,8 +23,10 @@ from cdc_assets.errors import (
 )
 from cdc_assets.io import storage
 from cdc_assets.io.storage import Opener
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.storage_sink.paths import (
@@ -35,6 +37,8 @@ from cdc_assets.sources.storage_sink.paths import (
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file, schema_checksum
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.changefeed import open_changefeed
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.schema_documents import V, document, write_schema
 from cdc_assets_tests.sources.test_storage_paths import NAMES
 
@@ -344,3 +348,18 @@ def test_unknown_storage_options_are_bad_settings() -> None:
 def test_names_of_hypothesis_are_names_of_files(name: str) -> None:
     assume(name.strip("."))
     assert parse_schema_path(f"{name}/t/meta/schema_{V}_0000000001.json") == SchemaPath(f"{name}/t", V, 1)
+
+
+def test_of_an_index_that_is_written_all_the_time_only_the_newest_contents_are_kept(tmp_path: Path) -> None:
+    little = LittleFeed(tmp_path)
+    little.create("s.t")
+    settings = little.settings()
+    pipeline = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"))
+    kept = []
+    for number in range(4):
+        name = little.rows("s.t", FIRST, [("I", FIRST + number + 1, number, "a")]).name
+        put(little.bucket, f"s/t/{FIRST}/meta/CDC.index", f"{name}\n" + "\n" * number)
+        little.publish(FIRST + number + 2)
+        pipeline.apply("run")
+        kept.append((len(pipeline._known), len(pipeline.source._recalled)))  # type: ignore[attr-defined]
+    assert kept[-1] == (2, 2), "the schema file and the index"

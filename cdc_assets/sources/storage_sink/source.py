@@ -23,7 +23,7 @@ from cdc_assets.io.storage import Entry, NotPassedOver, Opener
 from cdc_assets.io.storage_uri import storage
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import FeedInputs, KnownFiles
+from cdc_assets.sources import FeedInputs, KnownFiles, renewed
 from cdc_assets.sources.storage_sink.options import sink_options
 from cdc_assets.sources.storage_sink.paths import (
     parse_data_name,
@@ -55,7 +55,7 @@ class StorageSink:
         self._wire = options.wire
         self._extension = extension(self._wire)
         self.opener = Opener(protocol, prefix.rstrip("/"), options.uri.rstrip("/"), storage)
-        self._recalled: dict[tuple[str, int, str], bytes] = {}
+        self._recalled: KnownFiles = {}
         self._fresh: dict[tuple[str, int, str], bytes] = {}
         self._parsed: dict[tuple[str, int, str], tuple[SchemaFile, bool] | MalformedSchemaFile] = {}
 
@@ -101,7 +101,7 @@ class StorageSink:
         BadSettings when all data files are of another protocol.
         """
         checkpoint = self.fence()
-        self._recalled = {**(known or {}), **self._recalled, **self._fresh}
+        self._recalled = renewed({**(known or {}), **self._recalled}, self._fresh)
         self._fresh = {}
         sorted_out, unchanged, reopened = self._sorted_out(settled, checkpoint)
         if not sorted_out.whole:  # a local one may have been replaced that very moment
