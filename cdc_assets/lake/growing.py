@@ -179,7 +179,7 @@ class GrowingTable:
         `still` is called with the newest commit's properties before each attempt. Raises TableMoved if it returns
         False; `unsettled` if it is not known whether the commit took effect, so that the files have to stay.
         """
-        self._commit(files, (), said, still)
+        self.replace(files, (), said, still)
 
     def add(self, part: str, groups: Iterable[pa.Table]) -> None:
         """Append rows as a file, whatever others append meanwhile; no file is left where that fails.
@@ -202,15 +202,6 @@ class GrowingTable:
         still: Callable[[Mapping[str, str]], bool],
     ) -> None:
         """Replace files by others in one commit; raises what `append` raises, and TableMoved where one is not there."""
-        self._commit(files, old, said, still)
-
-    def _commit(
-        self,
-        files: Sequence[Written],
-        old: Sequence[str],
-        said: Mapping[str, str],
-        still: Callable[[Mapping[str, str]], bool],
-    ) -> None:
         for attempt in range(_ATTEMPTS):
             table = self._table()
             if attempt and self._has(table, files):  # a client whose answer was lost asks again, and is refused then

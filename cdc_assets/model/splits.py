@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ __all__ = [
     "SchemaFile",
     "SettledFiles",
     "fingerprint",
+    "in_shares",
 ]
 
 DIGEST_MASK = (1 << 62) - 1
@@ -249,3 +250,18 @@ class Listing:
     def file_count(self) -> int:
         """How many data files there are, settled ones included."""
         return len(self.data_files) + sum(one.files for one in self.settled)
+
+
+def in_shares(
+    files: Sequence[DataFile], numbers: Iterable[int], most_files: int, most_bytes: int
+) -> Iterator[Sequence[int]]:
+    """Yield numbers of files some at a time: at most so many files, and no more once they have so many bytes."""
+    share, size = list[int](), 0
+    for number in numbers:
+        share.append(number)
+        size += files[number].size
+        if len(share) == most_files or size >= most_bytes:
+            yield share
+            share, size = [], 0
+    if share:
+        yield share

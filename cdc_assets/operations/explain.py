@@ -34,6 +34,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, RenameColumn, RetypeColumn
+from cdc_assets.model.splits import in_shares
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
@@ -357,23 +358,19 @@ def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Ta
 
 def _shares(
     step: ApplyRows, stats: Mapping[str, FileStats], wanted: pa.Table | None, since: Tso, last: Tso
-) -> Iterator[list[int]]:
-    """Yield the files of a window that may have the key in (since, last], by their numbers, some at a time.
+) -> Iterator[Sequence[int]]:
+    """Return the files of a window that may have the key in (since, last], by their numbers, some at a time.
 
     Without a key any file may.
     """
-    share, size = list[int](), 0
     numbers = {of: () if wanted is None else key_ranges(wanted, schema) for of, (_, schema) in step.schemas.items()}
-    for place, file in enumerate(step.files):
-        known = stats.get(file.path)
-        if file.may_hold(known, since, last) and _may_have_key(step, file, known, numbers[file.root, file.version]):
-            share.append(place)
-            size += file.size
-        if len(share) == _SHARE_FILES or size >= _SHARE_BYTES:
-            yield share
-            share, size = [], 0
-    if share:
-        yield share
+    places = (
+        place
+        for place, file in enumerate(step.files)
+        if file.may_hold(known := stats.get(file.path), since, last)
+        and _may_have_key(step, file, known, numbers[file.root, file.version])
+    )
+    return in_shares(step.files, places, _SHARE_FILES, _SHARE_BYTES)
 
 
 def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:

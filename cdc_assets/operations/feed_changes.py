@@ -30,6 +30,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate
+from cdc_assets.model.splits import in_shares
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -322,20 +323,9 @@ def _refuse_missing(
 
 
 def _shares(step: ApplyRows) -> Iterator[Sequence[int]]:
-    """Yield the files that are decoded at once, by their numbers."""
+    """Return the files that are decoded at once, by their numbers."""
     every = range(len(step.files))
-    if not step.schema.key:
-        yield every
-        return
-    share, size = list[int](), 0
-    for number in every:
-        share.append(number)
-        size += step.files[number].size
-        if len(share) == _SHARE_FILES or size >= _SHARE_BYTES:
-            yield share
-            share, size = [], 0
-    if share:
-        yield share
+    return in_shares(step.files, every, _SHARE_FILES, _SHARE_BYTES) if step.schema.key else iter([every])
 
 
 # --- rows that go and come by a DDL -----------------------------------------------------------------------------------

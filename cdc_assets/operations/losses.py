@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
-from cdc_assets.formats.values import DEFAULTED, ROUNDED
-from cdc_assets.formats.values.connect import MAYBE_ZERO_DATE
+from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.fidelity import Guess

@@ -17,8 +17,8 @@ from cdc_assets.formats.debezium_json.connectors import (
     decode,
     schemas,
 )
-from cdc_assets.formats.values import ROUNDED
-from cdc_assets.formats.values.connect import MAYBE_ZERO_DATE, OUT_OF_RANGE
+from cdc_assets.formats.values import MAYBE_ZERO_DATE, ROUNDED
+from cdc_assets.formats.values.connect import OUT_OF_RANGE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.mysql_types import ZERO_DATE
 from cdc_assets_tests.topics import messages_of, rows_of

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from cdc_assets.formats import COMMIT_TS, OP, Decoded, MessageOptions, Op
 from cdc_assets.formats.debezium_json.messages import classify, decode, schemas
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.values import DEFAULTED, ROUNDED
+from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.mysql_types import ZERO_DATE
 from cdc_assets_tests.topics import messages_of, rows_of, topics
 
 OPTIONS = MessageOptions(protocol="debezium", enable_tidb_extension=True)
@@ -66,6 +67,12 @@ def test_operations_are_images() -> None:
         (Column("v", "BLOB", False, 65535), '"AP8="', r"b'\x00\xff'", set()),
         (Column("v", "DATE"), "-719162", "0001-01-01", set()),
         (Column("v", "DATETIME", scale=3), "-1", "1969-12-31 23:59:59.999000", set()),
+        (Column("v", "DATE", nullable=False), "0", "1970-01-01", {MAYBE_ZERO_DATE}),
+        (Column("v", "DATE"), "0", "1970-01-01", set()),
+        (Column("v", "DATETIME", nullable=False), "0", "1970-01-01 00:00:00", {MAYBE_ZERO_DATE}),
+        (Column("v", "TIMESTAMP"), '"1970-01-01T00:00:00Z"', "None", {ZERO_DATE}),
+        (Column("v", "TIMESTAMP", nullable=False), '"1970-01-01T00:00:00Z"', "None", {ZERO_DATE}),
+        (Column("v", "TIMESTAMP"), '"1970-01-01T00:00:01Z"', "1970-01-01 00:00:01+00:00", set()),
         (Column("v", "DATETIME", scale=6), "1", "1970-01-01 00:00:00.000001", set()),
         (Column("v", "TIMESTAMP", scale=1), '"2020-01-01T00:00:00.5Z"', "2020-01-01 00:00:00.500000+00:00", set()),
         (Column("v", "TIME"), "-3020399000000", "-838:59:59", set()),

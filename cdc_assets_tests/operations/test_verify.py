@@ -23,8 +23,8 @@ from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError, 
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
-from cdc_assets.formats.values import DEFAULTED, ROUNDED
-from cdc_assets.formats.values.connect import MAYBE_ZERO_DATE, OUT_OF_RANGE
+from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
+from cdc_assets.formats.values.connect import OUT_OF_RANGE
 from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.landing.landing import Executors
 from cdc_assets.ledger import Ledger

@@ -51,11 +51,10 @@ from cdc_assets.formats.messages import (
     truncating,
 )
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits, explained
-from cdc_assets.formats.values import DEFAULTED, ROUNDED, are_rounded
+from cdc_assets.formats.values import DEFAULTED, EPOCH, MAYBE_ZERO_DATE, ROUNDED, are_rounded
 from cdc_assets.formats.values.connect import (
     CLOCKS,
     COUNTS,
-    MAYBE_ZERO_DATE,
     OUT_OF_RANGE,
     Field,
     is_binary,
@@ -687,10 +686,10 @@ def _image_column(
     of_mysql, zero = changes.connector in _MYSQL, np.zeros(count, bool)
     if of_mysql and field.meaning in _DATES:
         if column.type in _INSTANTS:
-            zero = cells.equal(_EPOCH)
+            zero = cells.equal(EPOCH)
             cells = cells.without(zero)
         elif not in_key and not (field.optional if block else column.nullable):
-            known = [_EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
+            known = [EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
             zero = cells.given & bits(pc.is_in(cells.texts, pa.array(known)))
     cells = cells.without(unchanged)
     is_whole = bool(block) or not of_mysql
@@ -713,7 +712,6 @@ _TIME = "io.debezium.time"
 _MOMENTS = frozenset((*COUNTS, *CLOCKS, f"{_TIME}.IsoDate", f"{_TIME}.IsoTimestamp"))
 _DATES = frozenset((*COUNTS, *(f"{_TIME}.{name}" for name in ("IsoDate", "IsoTimestamp", "ZonedTimestamp"))))
 _INSTANTS = ("TIMESTAMP", f"{_TIME}.ZonedTimestamp")
-_EPOCH = "1970-01-01T00:00:00Z"
 _SPANS = (f"{_TIME}.Interval", f"{_TIME}.MicroDuration")
 _BINARY, _STAND_IN = "binary.handling.mode", "unavailable.value.placeholder"
 

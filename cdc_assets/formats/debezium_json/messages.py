@@ -5,7 +5,7 @@
 
 `op` is c, u, d, or m for a mark; a DDL has none, but `ddl`. The schema block may be left out
 (`debezium-disable-schema`). With the extension its fields have `tidb_type`, without it bytes and texts look alike.
-A NULL in a column with a default comes as that default, and a zero date as NULL: no reader can see that.
+A NULL in a column with a default comes as that default, and a zero date as NULL, or as 1970-01-01 where that cannot be.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Faults, RowSides, changes_of
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
 from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import allowed_members
@@ -122,7 +122,11 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             _require_columns(records, side, schema)
         faults.add_refused(records, "it is not a row of Debezium")
         sides.add(records, commit_ts, _AFTER, _BEFORE)
-    return changes_of(sides.images, lambda column: cells_of(sides.column(column.name), column), schema, options, faults)
+
+    def cells(column: Column) -> Cells:
+        return cells_of(sides.column(column.name), column, column.name in schema.exact)
+
+    return changes_of(sides.images, cells, schema, options, faults)
 
 
 def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:

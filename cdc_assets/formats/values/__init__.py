@@ -23,9 +23,11 @@ from cdc_assets.types.conversions.moments import DAY_MICROS, Moment
 __all__ = [
     "DEFAULTED",
     "DOUBLE_DIGITS",
+    "EPOCH",
     "FIRST_MICROS",
     "GREATEST_FLOAT",
     "LAST_MICROS",
+    "MAYBE_ZERO_DATE",
     "ROUNDED",
     "ColumnValues",
     "OutOfRange",
@@ -47,6 +49,9 @@ DOUBLE_DIGITS = 15
 
 ROUNDED = "a DECIMAL of more than 15 digits, which was sent as a double and is rounded"
 DEFAULTED = "the default of its column, as which NULL is sent too"
+MAYBE_ZERO_DATE = "1970-01-01 or the default of its column that is NOT NULL, as which a zero date is sent too"
+EPOCH = "1970-01-01T00:00:00Z"
+"""As which zero dates of TIMESTAMP are sent: nothing else is, for MySQL has none before 1970-01-01 00:00:01 in UTC."""
 ReadCell = Callable[[str], "str | bytes"]
 """What reads the text of a cell; raises OutOfRange, or what Python does for one that is none."""
 

@@ -42,10 +42,9 @@ from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, NO_WIDTH, 
 from cdc_assets.types.conversions.moments import DAY_MICROS, time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
-__all__ = ["CLOCKS", "COUNTS", "MAYBE_ZERO_DATE", "OUT_OF_RANGE", "Field", "is_binary", "read_bytes", "read_column"]
+__all__ = ["CLOCKS", "COUNTS", "OUT_OF_RANGE", "Field", "is_binary", "read_bytes", "read_column"]
 
 OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
-MAYBE_ZERO_DATE = "1970-01-01 or the default of its column that is NOT NULL, as which a zero date is sent too"
 
 Readers = Mapping[CellKind, ReadCell]
 """What reads cells, by their kinds; what is of none of these is no value of its field."""

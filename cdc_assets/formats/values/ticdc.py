@@ -1,9 +1,10 @@
 """The values of a column as TiCDC puts them into Debezium's types.
 
 Dates are days, times of day microseconds, a DATETIME milliseconds up to three fraction digits and microseconds
-beyond, as if in UTC; a TIMESTAMP is a text in UTC. BIT is base64, the lowest byte first. BIGINT UNSIGNED wraps. NULL in
-a column with a default is that default. A DECIMAL is a double: what a double does not hold is rounded, and NULL where
-it does not fit the type any more.
+beyond, as if in UTC; a TIMESTAMP is a text in UTC. Zero and partial dates are NULL, in columns that are NOT NULL 0, and
+of TIMESTAMP 1970-01-01 in any. BIT is base64, the lowest byte first. BIGINT UNSIGNED wraps. NULL in a column with a
+default is that default. A DECIMAL is a double: what a double does not hold is rounded, and NULL where it does not fit
+the type any more.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from cdc_assets.formats.changes import Cells
 from cdc_assets.formats.records import CellKind, RecordColumn, bits
 from cdc_assets.formats.values import (
     DEFAULTED,
+    EPOCH,
+    MAYBE_ZERO_DATE,
     ROUNDED,
     ColumnValues,
     OutOfRange,
@@ -31,6 +34,7 @@ from cdc_assets.formats.values import (
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import DAY_MICROS, Moment, time_text
 from cdc_assets.types.families import BINARY
+from cdc_assets.types.mysql_types import ZERO_DATE
 
 __all__ = ["TOO_LARGE", "cells_of"]
 
@@ -46,12 +50,17 @@ _MS = 1000
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
 
 
-def cells_of(cells: RecordColumn, column: Column) -> Cells:
+def cells_of(cells: RecordColumn, column: Column, in_key: bool) -> Cells:
     """Return the cells of a column; what is not a value of its type in this protocol is a fault."""
+    notes = {}
+    if column.type == "TIMESTAMP":
+        notes[ZERO_DATE] = cells.equal(EPOCH)
+        cells = cells.without(notes[ZERO_DATE])
+    elif column.type in ("DATE", "DATETIME") and not column.nullable and not in_key:
+        notes[MAYBE_ZERO_DATE] = cells.are(CellKind.NUMBER) & bits(pc.equal(cells.texts, "0"))
     found = _READERS.get(column.type, _texts)(cells, column)
     wrong = cells.given & ~found.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
-    notes = {}
     if found.beyond is not None:
         notes[TOO_LARGE] = found.beyond
     if column.type == "DECIMAL":
