@@ -84,7 +84,7 @@ def _sized(name: str, kind: str, digits: list[int], modes: Mapping[str, str]) ->
     if kind in ("bit", "bit varying", "varbit"):
         width = digits[0] if digits else 1 if kind == "bit" else NO_WIDTH
         return Column(name, "boolean") if kind == "bit" and width == 1 else Column(name, BITS, precision=width)
-    if kind == "interval":
+    if kind.partition(" ")[0] == "interval":  # or `interval day to second`
         in_text = modes.get("interval.handling.mode") == "string"
         return Column(name, f"{_TIME}.Interval" if in_text else f"{_TIME}.MicroDuration")
     if kind == "date" or kind in _TIMES or kind in _TIMESTAMPS:

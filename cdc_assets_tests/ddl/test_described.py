@@ -57,6 +57,10 @@ POSTGRES = {
             "public.Orders": {"id": "int32"},
         },
     ),
+    "intervals with what they hold": (
+        "CREATE TABLE t (a interval, b interval year, c INTERVAL DAY TO SECOND (3), d interval(2)[]);",
+        {"public.t": {"a": "MicroDuration", "b": "MicroDuration", "c": "MicroDuration", "d": "array"}},
+    ),
     "types of their own": (
         "CREATE TYPE public.mood AS ENUM ('a', 'b');\nCREATE DOMAIN public.price AS numeric(12,2) CHECK (VALUE > 0);\n"
         "CREATE TABLE t (m mood DEFAULT 'a'::mood, p public.price, l mood[]);",

@@ -133,13 +133,20 @@ _NUMERIC = {f"__debezium.source.column.{name}": text for name, text in (("type",
             Decimal(300),
         ),
         (
+            {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "2046", "connect.decimal.precision": "5"}},
+            base64.b64encode((300 * 10**2046).to_bytes(852, "big")).decode(),
+            Decimal(300),
+        ),
+        ({"type": "int64", "name": "io.debezium.time.NanoTimestamp"}, (1 << 63) - 1, None),
+        ({"type": "int64", "name": "io.debezium.time.NanoTimestamp"}, -1 << 63, None),
+        (
             {"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": str((1 << 31) - 1)}},
             "/wM=",
             b"\x03\xff",
         ),
         ({"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "65"}}, "BQ==", b"\0" * 8 + b"\5"),
     ],
-    ids=["not a number", "infinity", "negative scale", "no width", "wide"],
+    ids=["not a number", "infinity", "negative scale", "its bits", "latest", "earliest", "no width", "wide"],
 )
 def test_values_at_the_edge_of_their_type_are_kept_or_null(field: Row, sent: Any, kept: Any) -> None:
     stream = Stream(ID, {**field, "optional": True, "field": "v"})

@@ -93,7 +93,7 @@ _SOURCE_TYPE, _SOURCE_LENGTH, _SOURCE_SCALE = (
 )
 _SOURCE_BYTES = ("BYTEA", *BINARY)
 _SOURCE_DECIMALS = ("NUMERIC", "DECIMAL")
-_MOST_DIGITS, _ANY_LENGTH = 1000, 131_089
+_MOST_DIGITS, _SCALE_WRAPS, _ANY_LENGTH = 1000, 1 << 11, 131_089
 """What a numeric of PostgreSQL can be declared with, and the length that its connector gives one without any."""
 
 
@@ -130,7 +130,9 @@ def _decimal_column(name: str, digits: int | None, scale: int) -> Column:
     """Return a column of decimals. Raises ValueError for one that no database has.
 
     With a scale below zero there are zeros in front of the point beside its digits, with one beyond them behind it.
+    PostgreSQL's connector writes such a scale as the eleven bits that its driver reads: -2 is 2046.
     """
+    scale -= _SCALE_WRAPS if _MOST_DIGITS < scale < _SCALE_WRAPS else 0
     if (digits is not None and not 1 <= digits <= _MOST_DIGITS) or abs(scale) > _MOST_DIGITS:
         raise ValueError(f"there is no decimal of {digits} digits with the scale {scale}")
     precision = None if digits is None else max(digits + max(0, -scale), scale)

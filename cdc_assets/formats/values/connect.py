@@ -113,7 +113,7 @@ def _readers(field: Field, column: Column, binary: str) -> Readers:
         return {json: lambda value: _number_text(_variable(value), column)}
     if meaning in COUNTS:
         times, over = COUNTS[meaning]
-        return {number: lambda value: _moment(whole(value) * times // over, column)}
+        return {number: lambda value: _moment(_count(value) * times // over, column)}
     if meaning in CLOCKS:
         kind, micros = CLOCKS[meaning]
         return {kind: lambda value: _clock(micros(value), column)}
@@ -252,6 +252,17 @@ def _number_text(number: Decimal, column: Column, *, rounds: bool = False) -> st
     if found != number and not (rounds and len(number.as_tuple().digits) > DOUBLE_DIGITS):
         raise ValueError(number)
     return format(found or found.copy_abs(), "f")
+
+
+_ENDLESS = (1 << 63) - 1
+
+
+def _count(value: str) -> int:
+    """Return a count since 1970; infinity is the greatest or least number, also of nanoseconds, which end in 2262."""
+    found = whole(value)
+    if abs(found) >= _ENDLESS:
+        raise OutOfRange
+    return found
 
 
 def _moment(micros: int, column: Column) -> str:
@@ -425,6 +436,7 @@ def _moments(cells: RecordColumn, meaning: str, column: Column) -> tuple[pa.Arra
     _, found, known = _numbers(cells)
     known &= bits(pc.is_valid(found))
     counts, (times, over) = found.fill_null(0).to_numpy(), COUNTS[meaning]
+    known &= (counts > -_ENDLESS) & (counts < _ENDLESS)
     counts = counts // over if over > 1 else counts
     known &= (counts >= FIRST_MICROS // times) & (counts <= LAST_MICROS // times)
     moments = pa.array(np.where(known, counts, 0) * times, pa.int64(), mask=~known).cast(pa.timestamp("us"))
