@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
-from cdc_assets.ddl.text import Cursor, Unreadable, tokens
+from cdc_assets.ddl.text import Cursor, Token, Unreadable, quote, render, split, tokens
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
@@ -28,6 +29,7 @@ __all__ = [
     "Unknown",
     "View",
     "alter_head",
+    "alter_without_rename",
     "create_head",
     "created_name",
     "database_of",
@@ -319,6 +321,31 @@ def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:
     except Unreadable:
         return ()
     return tuple((TableId(old[0] or schema, old[1]), TableId(new[0] or schema, new[1])) for old, new in pairs)
+
+
+def alter_without_rename(sql: str) -> tuple[str, str] | None:
+    """Return an ALTER TABLE without the clause that renames its table, and the RENAME TABLE for that.
+
+    None where it does not rename, or does nothing else. TiDB knows no such statement, MySQL and MariaDB do.
+    """
+    try:
+        at = Cursor(tokens(sql))
+        name, new, rest = alter_head(at), None, list[Sequence[Token]]()
+        head = at.parts[: at.at]
+        for piece in split(at.rest()):
+            clause = Cursor(piece)
+            if not clause.accept("RENAME") or clause.sees("COLUMN|INDEX|KEY"):
+                rest.append(piece)
+                continue
+            clause.accept("TO|AS|=")
+            new = clause.qualified()
+            rest += [clause.rest()] if clause.parts[clause.at :] else []
+    except Unreadable:
+        return None
+    if new is None or not rest:
+        return None
+    old, wanted = (".".join(quote(part) for part in one if part) for one in (name, new))
+    return f"{render(head)} {', '.join(map(render, rest))}", f"RENAME TABLE {old} TO {wanted}"
 
 
 def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:

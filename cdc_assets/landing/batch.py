@@ -16,6 +16,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,7 +24,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import Unreadable, database_of, is_statement, quote, rename_pairs
+from cdc_assets.ddl import (
+    Unreadable,
+    alter_without_rename,
+    created_name,
+    database_of,
+    is_statement,
+    quote,
+    rename_pairs,
+)
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind, dialect_of
 from cdc_assets.landing.files import REPEAT, LandingStore, NewFiles, Spool, digest_of, event_rows
@@ -111,7 +120,7 @@ class LandingBatch:
         self.take(registered)
         if self.by_offset:
             lines = self._dialects.parted(batch, lines)
-        return _by_renamed_table(lines) if self.reader.options.in_source_order else lines
+        return _by_tables_of_text(lines) if self.reader.options.in_source_order else lines
 
     # --- what is new ---
 
@@ -202,27 +211,38 @@ class LandingBatch:
         reader.go_on(result.wanted, result.state)
 
 
-def _by_renamed_table(spoken: pa.RecordBatch) -> pa.RecordBatch:
-    """Return lines in which the DDL of a rename is that of the table that gets the name, as its text says.
+def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
+    """Return lines in which each DDL is that of one table, where only its text says of which and what.
 
     Of a statement that renames several tables a connector for MySQL sends a record for each; all of them name all
-    tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`).
+    tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`). One
+    that alters a table and renames it too is parted. MariaDB's connector does not name what is created OR REPLACEd.
     """
     kinds, queries = spoken.column("kind"), spoken.column("query")
-    renames = pc.and_(pc.equal(kinds, Kind.DDL.value), pc.match_substring(queries, "RENAME", ignore_case=True))
-    if not pc.any(renames).as_py():
+    texts = pc.and_(pc.equal(kinds, Kind.DDL.value), pc.match_substring_regex(queries, "(?i)RENAME|OR +REPLACE"))
+    if not pc.any(texts).as_py():
         return spoken
     lines = list[dict[str, Any]]()
     for line in spoken.to_pylist():
         is_ddl = line["kind"] == Kind.DDL.value and line["query"] is not None
-        pairs = rename_pairs(line["query"], line["schema"] or "") if is_ddl else ()
-        table = TableId(line["schema"] or "", line["table"] or "").folded
-        if not pairs or (len(pairs) == 1 and table in (pairs[0][0].folded, pairs[0][1].folded)):
+        if not is_ddl:
             lines.append(line)
             continue
+        if not line["table"] and is_statement(line["query"], "CREATE", "OR"):
+            with suppress(Unreadable):  # an index or a view
+                schema, table = created_name(line["query"])
+                line.update(schema=schema or line["schema"], table=table)
+        altered, text = alter_without_rename(line["query"]) or ("", line["query"])
+        pairs = rename_pairs(text, line["schema"] or "")
+        if altered:
+            lines.append({**line, "schema": pairs[0][0].schema, "table": pairs[0][0].table, "query": altered})
+        table = TableId(line["schema"] or "", line["table"] or "").folded
+        if not pairs or (len(pairs) == 1 and table in (pairs[0][0].folded, pairs[0][1].folded)):
+            lines.append({**line, "query": text})
+            continue
         for old, new in pairs:
-            text = line["query"] if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
-            lines.append({**line, "schema": new.schema, "table": new.table, "query": text})
+            query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
+            lines.append({**line, "schema": new.schema, "table": new.table, "query": query})
     return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
 
 

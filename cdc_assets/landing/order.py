@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import is_statement
 from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
+from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -286,7 +286,7 @@ class Snapshots:
         yield word
 
 
-_AFTER_DDL = 2
+_DDL, _AFTER_DDL = 1, 2
 _WHOLE_SECONDS = 2_000 << 18
 """By how much the time of a change may be too small: MySQL's log has whole seconds, and its clock is not another's."""
 _PARTED = (
@@ -318,6 +318,8 @@ _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "
 _MARKS = (SnapshotRow.FIRST, SnapshotRow.LAST, SnapshotRow.END)
 _ROW_PLACES = ("mysql", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
+_STATEMENT_PLACES = ("mysql",)
+"""Kinds of databases in whose logs a place names one statement: of a CREATE TABLE … SELECT its rows have it too."""
 _RUN = "__debezium.context.runId"
 """Header of newer connectors: another one after each start."""
 _RESTART_MS = 1000
@@ -419,6 +421,7 @@ class SourceOrder:
     _floors: dict[object, str] = field(default_factory=dict)
     _first_places: dict[Partition, str] = field(default_factory=dict)
     _ddl_made: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
+    _statements: set[str] = field(default_factory=set)
     _ddl_places: dict[TableId, str] = field(default_factory=dict)
     _row_places: dict[TableId, str] = field(default_factory=dict)
     _snapshot_marks: dict[tuple[TableId, str, str, bool], Partition] = field(default_factory=dict)
@@ -452,6 +455,8 @@ class SourceOrder:
             for at, kind, schema, table, ts in zip(self.backlog.places(piece), *columns, strict=True):
                 if at:
                     self._first_places.setdefault(piece.partition, at)
+                if at and kind == Kind.DDL.value:
+                    self._statements.add(at)
                 if at and kind == Kind.DDL.value and table:
                     self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
 
@@ -509,6 +514,8 @@ class SourceOrder:
             end = self._behind(row, end, repeated)
         if at and not (repeated or late or end.anew):
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
+        if at in self._statements and dialect_of(stream.source) in _STATEMENT_PLACES:
+            rank = _AFTER_DDL
         if end.newest:
             at = f"{self.sources.index(stream.source):06d}/{end.newest}"
         ddl = floors.get((partition, Kind.DDL), "") if row.stated == "" else ""
@@ -736,9 +743,14 @@ def _is_through(end: StreamEnd) -> bool:
     return not 0 <= end.again_at < end.at
 
 
-def same_statement(before: Line | None, line: Line) -> bool:
-    """Return whether a DDL happens at once with the line before it, as the renames of one statement do."""
-    return before is not None and before.rank > 0 and line.placed and before.placed and before.at == line.at
+def same_statement(before: Line | None, line: Line, options: MessageOptions) -> bool:
+    """Return whether a DDL happens at once with the line before it, as the renames of one statement do.
+
+    Connectors send a record for each table of a statement in the order in which they are carried out.
+    """
+    if before is None or not before.rank == line.rank == _DDL or not (line.placed and before.placed):
+        return False
+    return before.at == line.at and not (options.in_source_order and line.at[INDEX:] != SNAPSHOT_DDL)
 
 
 def _in_log(place: str) -> str:

@@ -237,7 +237,7 @@ class OffsetBatch:
         position, before = first - _STEP, None
         snapshots = Snapshots(self.before)
         for line in lines:
-            position += 0 if same_statement(before, line) else _STEP
+            position += 0 if same_statement(before, line, self.options) else _STEP
             if line.scan is not None:
                 if line.scan.is_ordered and snapshots.begins(line.scan):
                     line, position = self._at_snapshot(line.scan, line, pieces[line.piece], position)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 NAMES = {"a": "Kurzlebig", "b": "Nachz\u00fcgler", "tmp": "swap_tmp"}
@@ -99,3 +100,71 @@ def test_tables_that_exchange_their_names_in_one_statement_keep_their_rows(names
                 feed.apply()
         assert [one.reason for one in feed.apply().tables if one.reason] == [], cut
         assert tables(feed) == expected, cut
+
+
+def applied(*parts: Sequence[tuple[str, Mapping[str, Any]]]) -> TopicFeed:
+    """Return a feed to which messages were applied part by part, with no table held."""
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    for part in parts:
+        send(log, part)
+        assert [one.reason for one in feed.apply().tables if one.reason] == []
+    return feed
+
+
+@pytest.mark.parametrize("cut", [3, 4, 5])
+def test_a_table_that_moves_in_hops_of_one_statement_ends_under_its_last_name(cut: int) -> None:
+    messages = [
+        ddl(1, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]),
+        row(2, "a", "c", 1, 10),
+        ddl(5, "RENAME TABLE `a` TO `tmp`", "a,b,tmp", []),
+        ddl(5, "RENAME TABLE `tmp` TO `b`", "a,b,tmp", ["b"]),
+        row(6, "b", "c", 2, 20),
+    ]
+    assert tables(applied(messages[:cut], messages[cut:])) == {"d.b": [(1, 10), (2, 20)]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE a RENAME AS b, ADD q INT DEFAULT 3",
+        "ALTER TABLE a ADD COLUMN q INT DEFAULT 3, RENAME TO d.b",
+        "ALTER TABLE `a` RENAME `b`, ADD (q INT DEFAULT 3), COMMENT 'x, y'",
+    ],
+)
+def test_a_statement_that_renames_a_table_and_alters_it_does_both(text: str) -> None:
+    after = row(6, "b", "c", 2, 20)
+    after[1]["after"]["q"] = 4
+    feed = applied(
+        [
+            ddl(1, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]),
+            row(2, "a", "c", 1, 10),
+            ddl(5, text, "a,b", ["b"]),
+            after,
+        ]
+    )
+    assert tables(feed) == {"d.b": [(1, 10), (2, 20)]}
+    assert sorted(one["q"] for one in feed.lake.read(TableId("d", "b")).to_pylist()) == [3, 4]
+
+
+def test_rows_of_create_table_as_select_stand_where_their_statement_does_and_follow_it() -> None:
+    feed = applied(
+        [
+            ddl(5, "CREATE TABLE `a` (\n  `n` int(11) NOT NULL,\n  `v` int,\n  PRIMARY KEY (`n`)\n)", "a", ["a"]),
+            row(5, "a", "c", 1, 10),
+            row(6, "a", "c", 2, 20),
+        ]
+    )
+    assert tables(feed) == {"d.a": [(1, 10), (2, 20)]}
+
+
+def test_create_or_replace_is_a_ddl_of_the_table_in_its_text_which_the_connector_does_not_name() -> None:
+    feed = applied(
+        [
+            ddl(1, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]),
+            row(2, "a", "c", 1, 10),
+            ddl(5, "create or replace table a (n INT PRIMARY KEY, v INT)", "", []),
+            row(6, "a", "c", 2, 20),
+        ]
+    )
+    assert tables(feed) == {"d.a": [(2, 20)]}
