@@ -219,8 +219,9 @@ def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
     that alters a table and renames it too is parted. MariaDB's connector does not name what is created OR REPLACEd.
     """
     kinds, queries = spoken.column("kind"), spoken.column("query")
-    texts = pc.and_(pc.equal(kinds, Kind.DDL.value), pc.match_substring_regex(queries, "(?i)RENAME|OR +REPLACE"))
-    if not pc.any(texts).as_py():
+    nameless = pc.equal(spoken.column("table").fill_null(""), "")
+    texts = pc.or_(nameless, pc.match_substring(queries, "RENAME", ignore_case=True))
+    if not pc.any(pc.and_(pc.equal(kinds, Kind.DDL.value), texts)).as_py():
         return spoken
     lines = list[dict[str, Any]]()
     for line in spoken.to_pylist():
@@ -230,8 +231,8 @@ def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
             continue
         if not line["table"] and is_statement(line["query"], "CREATE", "OR"):
             with suppress(Unreadable):  # an index or a view
-                schema, table = created_name(line["query"])
-                line.update(schema=schema or line["schema"], table=table)
+                schema, name = created_name(line["query"])
+                line.update(schema=schema or line["schema"], table=name)
         altered, text = alter_without_rename(line["query"]) or ("", line["query"])
         pairs = rename_pairs(text, line["schema"] or "")
         if altered:

@@ -155,6 +155,36 @@ def test_values_at_the_edge_of_their_type_are_kept_or_null(field: Row, sent: Any
     assert stream.rows == {1: {"v": kept}}
 
 
+def _digits(scale: int, precision: int) -> Row:
+    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    return {"type": "bytes", "name": _DECIMAL, "parameters": parameters, "optional": True, "field": "v"}
+
+
+_ANY_DIGITS = {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal", "optional": True, "field": "v"}
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "after", "second", "kept"),
+    [
+        (_digits(2, 5), "fQ==", _ANY_DIGITS, {"scale": 5, "value": "AeII"}, ["1.25", "1.23400"]),
+        (V, 7, _ANY_DIGITS, {"scale": 1, "value": "DQ=="}, ["7", "1.3"]),
+        (V, -7, _digits(2, 12), "fQ==", [Decimal("-7.00"), Decimal("1.25")]),
+        ({**V, "type": "int64"}, 1 << 62, _digits(1, 40), "DQ==", ["4611686018427387904.0", "1.3"]),
+    ],
+    ids=["numeric(5,2) to numeric", "integer to numeric", "integer to numeric(12,2)", "bigint to numeric(40,1)"],
+)
+def test_a_number_s_type_that_grows_to_a_numeric_keeps_the_values_of_old_rows(
+    before: Row, first: Any, after: Row, second: Any, kept: list[Any]
+) -> None:
+    stream = Stream(ID, before)
+    stream.send("c", 1, id=1, v=first)
+    assert stream.applied() == []
+    stream.fields = ID, after
+    stream.send("c", 2, id=2, v=second)
+    assert stream.applied() == []
+    assert [stream.rows[number]["v"] for number in (1, 2)] == kept
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """Columns whose types rows describe (Connect, Debezium, YDB): which change of a type keeps all values.
 
-What such a source did to its values is not known: an integer that is wider, a float, a decimal with
-more digits before and behind the point hold what the old one held. Any other change leaves the values open.
+What such a source did to its values is not known: an integer that is wider, a float, a decimal with more digits before
+and behind the point, or with as many as a value has, hold what the old one held. Any other change leaves the values
+open.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from decimal import Decimal
 import pyarrow as pa
 
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL
+from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL
 from cdc_assets.types.mysql_types import arrow_type, widens
 from cdc_assets.types.ydb_types import YDB_TYPES
 
 __all__ = ["convert_described", "grows", "is_described", "needs_rewrite"]
 
 _DECIMALS = (DECIMAL, "Decimal")
+_INTEGER_DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
 
 
 def is_described(*columns: Column) -> bool:
@@ -36,12 +38,16 @@ def needs_rewrite(old: Column, new: Column) -> bool:
 
 
 def _decimal_grows(old: Column, new: Column) -> bool:
-    if old.type not in _DECIMALS or new.type not in _DECIMALS:
+    if new.type == VARIABLE_DECIMAL:
+        return old.type == DECIMAL or old.type in _INTEGER_DIGITS
+    if new.type not in _DECIMALS or old.type not in (*_DECIMALS, *_INTEGER_DIGITS):
         return False
     return (new.scale or 0) >= (old.scale or 0) and _whole(new) >= _whole(old)
 
 
 def _whole(column: Column) -> int:
+    if column.type in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[column.type]
     return (38 if column.precision is None else column.precision) - (column.scale or 0)
 
 
@@ -54,6 +60,6 @@ def convert_described(array: pa.Array, old: Column, new: Column) -> pa.Array:
         raise ValueError(f"{old.type} does not widen to {new.type}")
     if pa.types.is_decimal(kind):
         return array.cast(kind)
-    digits = new.scale or 0
-    texts = [None if one is None else f"{Decimal(one):.{digits}f}" for one in array.to_pylist()]
+    digits = "" if new.type == VARIABLE_DECIMAL else f".{new.scale or 0}"
+    texts = [None if one is None else format(Decimal(one), f"{digits}f") for one in array.to_pylist()]
     return pa.array(texts, kind)
