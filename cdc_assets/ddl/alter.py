@@ -295,6 +295,7 @@ def _column_spec(at: Cursor) -> list[Spec] | None:
         text = column(at.rest())
         return [ChangeColumnSpec(old, text.name, text)]
     if at.accept("RENAME", "COLUMN"):
+        at.accept("IF", "EXISTS")
         old = at.column()
         at.expect("TO")
         return [ChangeColumnSpec(old, at.column())]

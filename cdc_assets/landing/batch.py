@@ -211,12 +211,16 @@ class LandingBatch:
         reader.go_on(result.wanted, result.state)
 
 
+_MADE_NOTHING = "a CREATE TABLE of a table that was there before (IF NOT EXISTS), or is temporary"
+
+
 def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
     """Return lines in which each DDL is that of one table, where only its text says of which and what.
 
     Of a statement that renames several tables a connector for MySQL sends a record for each; all of them name all
     tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`). One
-    that alters a table and renames it too is parted. MariaDB's connector does not name what is created OR REPLACEd.
+    that alters a table and renames it too is parted. What is created where it is known already has no name: MariaDB's
+    OR REPLACE makes it anew, IF NOT EXISTS leaves it.
     """
     kinds, queries = spoken.column("kind"), spoken.column("query")
     nameless = pc.equal(spoken.column("table").fill_null(""), "")
@@ -228,6 +232,10 @@ def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
         is_ddl = line["kind"] == Kind.DDL.value and line["query"] is not None
         if not is_ddl:
             lines.append(line)
+            continue
+        if not line["table"] and any(is_statement(line["query"], "CREATE", noun) for noun in ("TABLE", "TEMPORARY")):
+            ignored = {"message": line["message"], "kind": Kind.IGNORED.value, "reason": _MADE_NOTHING}
+            lines.append({**dict.fromkeys(line), **ignored})
             continue
         if not line["table"] and is_statement(line["query"], "CREATE", "OR"):
             with suppress(Unreadable):  # an index or a view

@@ -168,3 +168,18 @@ def test_create_or_replace_is_a_ddl_of_the_table_in_its_text_which_the_connector
         ]
     )
     assert tables(feed) == {"d.a": [(2, 20)]}
+
+
+@pytest.mark.parametrize(
+    "text", ["CREATE TABLE IF NOT EXISTS a (n INT PRIMARY KEY)", "create temporary table x (y int)"]
+)
+def test_a_create_table_that_makes_nothing_changes_nothing(text: str) -> None:
+    feed = applied(
+        [
+            ddl(1, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]),
+            row(2, "a", "c", 1, 10),
+            ddl(5, text, "", []),
+            row(6, "a", "c", 2, 20),
+        ]
+    )
+    assert tables(feed) == {"d.a": [(1, 10), (2, 20)]}
