@@ -25,7 +25,9 @@ _EARLIER_SECONDS = 5.0
 def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) -> set[str]:
     """Report runs as failed whose process is gone, and return their ids."""
     lost = set[str]()
-    if not isinstance(instance.run_launcher, dg.DefaultRunLauncher):
+    # Not asked of the launcher itself: code servers need not have what another one imports.
+    launcher = instance.get_ref().run_launcher_data if instance.is_persistent else None
+    if launcher is not None and launcher.class_name != dg.DefaultRunLauncher.__name__:
         return lost
     for run in runs:
         if run.status is dg.DagsterRunStatus.STARTED and (process := _process_of(instance, run.run_id)) is not None:

@@ -198,6 +198,14 @@ def test_a_run_whose_process_is_gone_is_failed_and_what_it_left_is_asked_for_aga
     assert f"({process.pid}) is gone" in run_reasons(watched.instance, run.run_id)[0]
 
 
+def test_runs_of_another_launcher_are_left_to_it_and_it_is_not_loaded() -> None:
+    elsewhere = {"run_launcher": {"module": "a_package.that_is_not_here", "class": "Elsewhere"}}
+    with dg.instance_for_test(overrides=elsewhere) as instance:
+        run = create_run_for_test(instance, job_name=JOB, status=dg.DagsterRunStatus.STARTED)
+        instance.report_engine_event("Started process for run", run, EngineEventData.in_process(2**22 + 1))
+        assert lost_runs.fail_lost_runs(instance, [run]) == set()
+
+
 def test_a_process_that_began_after_a_run_told_its_own_is_another_one() -> None:
     assert lost_runs._lives(os.getpid(), time.time())
     assert not lost_runs._lives(os.getpid(), time.time() - 10 * 24 * 3600)
