@@ -815,8 +815,12 @@ class MemoryForgetting:
         left = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
         return SearchedFiles("stages", len(self.lake.staged), 0, tuple(left))
 
-    def forget_records(self, has: Callable[[Life, bytes], bool]) -> Sequence[str]:
-        gone = [place for place, row in self.lake.kept.items() if row.raw and has(row.life, row.raw)]
+    def forget_records(
+        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
+    ) -> Sequence[str]:
+        kept = self.lake.kept.items()
+        sure = {place: has if row.state == OPEN else may_have for place, row in kept}
+        gone = [place for place, row in kept if row.raw and sure[place](row.life, row.raw)]
         for place in gone:
             del self.lake.kept[place]
         return [f"{file} line {line}" for _, file, line in gone]

@@ -82,6 +82,7 @@ __all__ = [
     "extension",
     "file_expansion",
     "has_patches",
+    "has_text",
     "masked_blocks",
     "position_column",
     "raw_records",
@@ -393,7 +394,7 @@ class MessageProtocol:
     value is JSON on one line; DDL is in partition 0 alone where `ddl_in_first`. Members of ENUM and SET are numbers
     where `numbered_members`, with `named_by_compatible` unless `content-compatible` is set; without `tells_inserts` a
     new row looks like a changed one. `keys_of_deletes` and `changed_columns` name the options with which deletes have
-    their key only, and rows before an update what changed.
+    their key only, and rows before an update what changed. Values of `binary` messages are no text.
     """
 
     module: str
@@ -411,6 +412,7 @@ class MessageProtocol:
     named_by_compatible: bool = False
     keys_of_deletes: tuple[str, ...] = ()
     changed_columns: tuple[str, ...] = ()
+    binary: bool = False
 
 
 _KEYS_OF_DELETES = ("delete-only-output-handle-key-columns",)
@@ -418,7 +420,7 @@ _CHANGED_COLUMNS = ("only-output-updated-columns",)
 
 PROTOCOLS: Mapping[str, MessageProtocol] = {
     "avro": MessageProtocol(
-        module="cdc_assets.formats.avro", order=Order.OFFSET, bare_deletes=True, tells_inserts=False
+        module="cdc_assets.formats.avro", order=Order.OFFSET, bare_deletes=True, tells_inserts=False, binary=True
     ),
     "canal-json": MessageProtocol(
         module="cdc_assets.formats.canal_json.messages",
@@ -432,7 +434,10 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         changed_columns=(*_CHANGED_COLUMNS, "content-compatible"),
     ),
     "craft": MessageProtocol(
-        module="cdc_assets.formats.craft.messages", numbered_members=True, keys_of_deletes=_KEYS_OF_DELETES
+        module="cdc_assets.formats.craft.messages",
+        numbered_members=True,
+        keys_of_deletes=_KEYS_OF_DELETES,
+        binary=True,
     ),
     "debezium": MessageProtocol(module="cdc_assets.formats.debezium_json.messages", order=Order.EXTENSION),
     "debezium-json": MessageProtocol(
@@ -745,6 +750,11 @@ def decode_among(
                 first = first or error
         assert first is not None
         raise first
+
+
+def has_text(wire: Wire) -> bool:
+    """Return whether values stand in records as texts, so that they can be looked for in their bytes."""
+    return not isinstance(wire, MessageOptions) or not (wire.kind.binary or wire.encoding_format != "json")
 
 
 def raw_records(wire: Wire, data: Content, lines: Collection[int] | None) -> dict[int, bytes]:

@@ -157,11 +157,17 @@ class LakeForgetting:
         having = tuple(f"{stage.path}/{name}" for stage in stages for name in stage.having(targets, has, unread=True))
         return SearchedFiles("stages", len(files), sum(info.size for info in files), having)
 
-    def forget_records(self, has: Callable[[Life, bytes], bool]) -> tuple[str, ...]:
-        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand."""
+    def forget_records(
+        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
+    ) -> tuple[str, ...]:
+        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand.
+
+        Of those that are not open any more, also such as may have it.
+        """
         for attempt in range(_ATTEMPTS):
             with suppress(TableMoved):
-                return tuple(f"{file} line {line}" for file, line in Quarantine(self.lake.state).forget(has))
+                gone = Quarantine(self.lake.state).forget(has, may_have)
+                return tuple(f"{file} line {line}" for file, line in gone)
             time.sleep(0.2 * 2**attempt)
         raise TableMoved("other runs replace the files of the quarantine all the time. Try again.")
 

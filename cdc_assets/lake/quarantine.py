@@ -217,12 +217,18 @@ class Quarantine:
         """Record that records were replayed."""
         self._append([self._made(_REPLAYED, life, _places(lines), {})])
 
-    def forget(self, has: Callable[[Life, bytes], bool]) -> tuple[tuple[str, int], ...]:
+    def forget(
+        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
+    ) -> tuple[tuple[str, int], ...]:
         """Remove the records whose bytes have what is to be forgotten, open or not, and return their files and lines.
 
-        Events say of a record what it is by file and line, so all of one go. Raises TableMoved in a race.
+        Those that are not open any more, and may have it, go too: nobody needs them. Events say of a record what it is
+        by file and line, so all of one go. Raises TableMoved in a race.
         """
-        chosen = sorted({(life, place) for life, place in self._having(has)})
+        purged = self._state.tombstones()
+        records = self._records(_PLACE).items()
+        closed = {key for key, record in records if record.replayed or key[0] in purged}
+        chosen = sorted({*self._having(has), *closed.intersection(self._having(may_have))})
         gone = {(format_identity(life), *place) for life, place in chosen}
 
         def kept(rows: pa.Table) -> pa.Array:

@@ -14,6 +14,7 @@ forget         rows of keys taken out of everything that the lake has
 forget_landed  the same of what is landed of topics
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 keep_out       forgotten keys that stay out of what is applied later
+key_bytes      values of keys in records that cannot be decoded
 keys           keys as people give them
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 lake_rows      rows of the lake as of one snapshot

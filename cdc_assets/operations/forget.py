@@ -16,14 +16,12 @@ are named. Every part may be repeated, so a run that was killed is finished by t
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -32,7 +30,6 @@ from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
-from cdc_assets.io.sealing import unseal
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Phase
@@ -52,6 +49,7 @@ from cdc_assets.operations.forget_landed import (
     search_landed,
 )
 from cdc_assets.operations.keep_out import keep_out
+from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import is_called, table_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
@@ -59,7 +57,6 @@ from cdc_assets.planning.kinds import beside
 from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
-    from cdc_assets.model.masks import SealKey
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
@@ -92,8 +89,13 @@ class ForgettingLake(Tickets, Protocol):
     ) -> SearchedFiles:
         """Read all that such windows have staged, and tell where rows of the keys are, or may be."""
 
-    def forget_records(self, has: Callable[[Life, bytes], bool]) -> Sequence[str]:
-        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand."""
+    def forget_records(
+        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
+    ) -> Sequence[str]:
+        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand.
+
+        Of those that are not open any more, also such as may have it.
+        """
 
     def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
         """Read all that the quarantine has, and tell where such records are."""
@@ -184,7 +186,7 @@ class _KeyPlaces:
     alone: bool
     asked: Collection[tuple[Life, bool]]
     count: int
-    patterns: Sequence[Sequence[re.Pattern[bytes]]]
+    values: KeyBytes
     targets: Mapping[Life, tuple[pa.Table, TableSchema]]
     landed: LandedRows
     sought: SoughtKeys
@@ -217,14 +219,13 @@ def _found(
     sources, alone = _sources(planned, history, table)
     targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
     _refuse(pipeline, lake, planned, targets, rows_too=until is None)
-    patterns = _patterns(plain, keys)
-    anywhere = partial(_has_values, patterns, pipeline.masks.seal)
+    values = key_bytes(plain, keys, schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
     keys_of_sources = {one.source: mine for one, (mine, _) in targets.items()}
-    sought = SoughtKeys(keys_of_sources, anywhere, _through(planned, targets), -1 if until is None else until)
+    sought = SoughtKeys(keys_of_sources, values, _through(planned, targets), -1 if until is None else until)
     landed = find_landed(pipeline, sought)
     landed.refuse_unapplied()
     if pipeline.landing is not None:
-        refuse_unread(pipeline.landing, landed, anywhere)
+        refuse_unread(pipeline.landing, landed, values.may_be_in)
     if until is not None and landed.lost:  # rows that others need stand beside them
         _refuse(pipeline, lake, planned, targets)
     kept_out = None
@@ -238,7 +239,7 @@ def _found(
     asked = {(one, how) for one in sources for how in {True, alone}}
     names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
     return _KeyPlaces(
-        history.life, called, names, alone, asked, wanted.num_rows, patterns, targets, landed, sought, kept_out
+        history.life, called, names, alone, asked, wanted.num_rows, values, targets, landed, sought, kept_out
     )
 
 
@@ -258,19 +259,25 @@ def _forgotten(
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
         removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
     remade = lake.follow_tags()
-    has = partial(_has_key, found.patterns, found.sources.keys(), pipeline.masks.seal)
-    stages = lake.forget_stages(found.targets, has)
-    records, left = tuple(lake.forget_records(has)), remove_left()
+
+    def has(life: Life, raw: bytes) -> bool:
+        return life.source in found.sources and found.values.are_in(raw)
+
+    def may_have(life: Life, raw: bytes) -> bool:
+        return life.source in found.sources and found.values.may_be_in(raw)
+
+    stages = lake.forget_stages(found.targets, may_have)
+    records, left = tuple(lake.forget_records(has, may_have)), remove_left()
     if pipeline.landing is not None:
-        forget_landed(pipeline.landing, found.landed, found.sought.anywhere)
+        forget_landed(pipeline.landing, found.landed, found.values.may_be_in)
     lives = {*found.targets, *found.sources}
     pipeline.ledger.forget_values(pipeline.settings.name, lives, found.names)
     say("reading what is left")
     landing = pipeline.landing
     searched = (
         *(lake.search(one, mine, schema) for one, (mine, schema) in found.targets.items()),
-        lake.search_stages(found.targets, has),
-        lake.search_records(has),
+        lake.search_stages(found.targets, may_have),
+        lake.search_records(may_have),
         *([search_landed(pipeline, landing, found.sought)] if landing is not None else []),
     )
     report = ForgetReport(
@@ -305,40 +312,6 @@ def _repeated(pipeline: Pipeline, action: Callable[[], RemovedRows]) -> RemovedR
             time.sleep(0.2 * 2**attempt)
             pipeline.lake.applied()
     return action()
-
-
-# --- records in quarantine --------------------------------------------------------------------------------------------
-
-
-def _patterns(keys: pa.Table, texts: Sequence[Sequence[str]]) -> list[list[re.Pattern[bytes]]]:
-    """Return for each key what finds its values in the bytes of a record that cannot be read, each as a whole word."""
-    return [
-        [
-            re.compile(rb"(?<![0-9A-Za-z_])(?:%s)(?![0-9A-Za-z_])" % b"|".join(map(re.escape, forms)), re.IGNORECASE)
-            for text, value in zip(given, row.values(), strict=True)
-            for forms in [{text.encode(), value if isinstance(value, bytes) else str(value).encode()}]
-        ]
-        for given, row in zip(texts, keys.to_pylist(), strict=True)
-    ]
-
-
-def _has_key(
-    patterns: Sequence[Sequence[re.Pattern[bytes]]],
-    sources: Collection[Life],
-    seal: SealKey | None,
-    life: Life,
-    raw: bytes,
-) -> bool:
-    """Return whether a record of one of the tables has all values of a key; raises BadSettings for a sealed one."""
-    if life.source not in sources:
-        return False
-    return _has_values(patterns, seal, raw)
-
-
-def _has_values(patterns: Sequence[Sequence[re.Pattern[bytes]]], seal: SealKey | None, raw: bytes) -> bool:
-    """Return whether bytes have all values of a key; raises BadSettings for sealed ones without their key."""
-    data = unseal(raw, seal)
-    return any(all(one.search(data) for one in key) for key in patterns)
 
 
 # --- which tables -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cdc_assets.decoding.split import keys_like, of_keys, read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
-from cdc_assets.formats import LINE, position_column, record_places
+from cdc_assets.formats import LINE, position_column, raw_records, record_places
 from cdc_assets.landing.forget import forget_messages, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
@@ -21,6 +21,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
+from cdc_assets.operations.key_bytes import KeyBytes
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.sources import Source
 
@@ -48,13 +49,15 @@ class LandedSource(Source, Protocol):
 class LandedRows:
     """Where rows of keys stand in the landing. `lost` says through which position tables have other rows there, too.
 
-    `unapplied` are messages with rows that a window is still to bring in.
+    `unapplied` are messages with rows that a window is still to bring in, `unsearched` such of which nobody can tell
+    whether they have rows of the keys.
     """
 
     tables: set[TableId] = field(default_factory=set)
     places: set[tuple[Partition, int]] = field(default_factory=set)
     lost: dict[TableId, Tso] = field(default_factory=dict)
     unapplied: set[str] = field(default_factory=set)
+    unsearched: set[str] = field(default_factory=set)
 
     def refuse_unapplied(self) -> None:
         """Raise ForgetRefused where rows would be gone that a window is still to bring in."""
@@ -68,13 +71,13 @@ class LandedRows:
 
 @dataclass(frozen=True, slots=True)
 class SoughtKeys:
-    """The keys of each table of the source; `anywhere` looks for their values in bytes that cannot be read.
+    """The keys of each table of the source; `values` looks for them in bytes that cannot be read.
 
     Rows at positions through `until` are never brought in, and rows through `applied` are, by table.
     """
 
     sources: Mapping[Life, pa.Table]
-    anywhere: Callable[[bytes], bool]
+    values: KeyBytes
     applied: Mapping[Life, Tso]
     until: Tso = -1
 
@@ -161,12 +164,16 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, f
                 file=file.path,
             )
         mine = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
-        bad = {one.line: one for one in split.decoded.rejects if one.raw and sought.anywhere(one.raw)}
+        rejects = {one.line: one for one in split.decoded.rejects}
+        raw = {**raw_records(split.wire, split.data, rejects.keys()), **{n: r.raw for n, r in rejects.items() if r.raw}}
+        bad = {line: rejects[line] for line, data in raw.items() if sought.values.are_in(data)}
+        unknown = {line for line, data in raw.items() if sought.values.may_be_in(data)}.difference(bad)
         lines = {*(mine.column(LINE).to_pylist() if mine.num_rows else ()), *bad}
-        if not lines:
+        if not lines | unknown:
             continue
-        every = {*changes.column(LINE).to_pylist(), *bad}
+        every = {*changes.column(LINE).to_pylist(), *bad, *unknown}
         messages = record_places(split.wire, split.data, every)
+        found.unsearched |= {f"{messages[line]}, which cannot be read" for line in unknown - lines}
         through = sought.applied.get(step.life.source, -1)
         at = zip(mine.column(LINE).to_pylist(), mine.column(position_column(mine)).to_pylist(), strict=True)
         ahead = {line for line, position in at if position > max(through, sought.until)}
@@ -205,8 +212,8 @@ def search_landed(pipeline: Pipeline, landing: Landing, sought: SoughtKeys) -> S
 
     Of files that no state refers to, which a landing that was killed left or one writes now, the bytes are searched.
     """
-    rows, files, has = find_landed(pipeline, sought), landing.store.stored_files(), sought.anywhere
-    having = {f"{partition} offset {offset}" for partition, offset in rows.places}
+    rows, files, has = find_landed(pipeline, sought), landing.store.stored_files(), sought.values.may_be_in
+    having = {*rows.unsearched, *(f"{partition} offset {offset}" for partition, offset in rows.places)}
     for event in landing.landed().events:
         if may_have(event, rows.tables, has):
             having.add(event.place)

@@ -185,6 +185,22 @@ def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(sho
     assert "1x" not in f"{kept.reason} {outcome}"
 
 
+def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) -> None:
+    shop.forget("1")
+    shop.more |= {"quarantine": True}
+    shop.apply(FIRST + 19, ("I", FIRST + 11, "3x", "three"))
+    assert len(shop.lake.kept) == 1
+    let_in(shop.pipeline(), "shop.t", *(one.name for one in shop.lake.forgotten_keys()))
+    shop.more["privacy_key"] = {"env": "OTHER_KEY"}
+    report = shop.forget("2")
+    having = [(place.place, len(place.having)) for place in report.searched if place.having]
+    assert (rows(shop.lake), having, report.complete) == ([], [("quarantine", 1)], False)
+    assert len(shop.lake.kept) == 1
+    shop.lake.bring_in(next(iter(shop.lake.tables)), -1, FIRST + 19)
+    assert shop.forget("2").complete
+    assert shop.lake.kept == {}
+
+
 def test_the_ledger_keeps_no_value_for_which_a_table_was_held_or_compared(shop: Shop) -> None:
     shop.feed.ddl("shop.u", FIRST + 10, "RENAME TABLE `t` TO `u`", 14)
     token = "a-value-that-is-too-long-for-its-column-of-forty"
