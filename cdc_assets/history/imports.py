@@ -160,7 +160,8 @@ def bring(
     if reason:
         event = Held(file, schema, schema, base.table, f"{reason}.", _ways(life, base, one))
     before = None if holder is None else lives.tables[holder]
-    lives.import_table(life, TableHistory(life, (event,), (), brought=one.table))
+    earlier = () if before is None else (*before.earlier, *before.events)
+    lives.import_table(life, TableHistory(life, (event,), (), brought=one.table, earlier=earlier))
     if one.table.root:
         decoding[one.table.root, base.at] = ByName({base.table: schema})
     if before is not None:

@@ -65,7 +65,10 @@ def with_masks(history: History, policy: MaskPolicy) -> History:
 
 
 def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
-    """Return for each event the origins of the columns before it and after it: a column's first name, made unique."""
+    """Return for each event the origins of the columns before it and after it: a column's first name, made unique.
+
+    Those in the feed from before a dump come first.
+    """
     found: list[tuple[Event, Names, Names]] = []
     known: dict[str, str] = {}
     given: set[str] = set()
@@ -75,7 +78,7 @@ def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
         given.add(origin)
         return origin
 
-    for event in table.events:
+    for event in (*table.earlier, *table.events):
         for column in event.before.columns:
             known.setdefault(column.name, "")
         before = {name: origin or begun(name, event.at) for name, origin in known.items()}
@@ -101,6 +104,7 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
             if mask is not None and origin not in masks:
                 masks[origin] = replace(mask, origin=origin)
 
+    traced = traced[len(table.earlier) :]
     types = _types(traced, {origin for origin, mask in masks.items() if mask.leaves_types})
     for origin, had in types.items():
         masks[origin] = replace(masks[origin], types=had, as_type=type_text(had[-1][0]))

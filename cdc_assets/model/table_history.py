@@ -171,6 +171,8 @@ class TableHistory:
     """From which version on which rows are missing, or what made it complete, in order (see `completeness`)."""
     brought: Import | None = None
     """The table in the dump with which it begins."""
+    earlier: tuple[Event, ...] = ()
+    """What was of it in the feed up to that dump: it says which names its columns had before."""
     mixed: bool = False
     """Whether rows of a dump came by EXCHANGE PARTITION that have columns without their values."""
 

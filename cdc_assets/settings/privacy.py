@@ -37,11 +37,16 @@ class MaskSettings(Model):
 
 
 def key_of(variable: str, where: str) -> bytes:
-    """Return the key in an environment variable; raises BadSettings where it is not set, or empty."""
+    """Return the key in an environment variable; raises BadSettings where it is not set, empty, or no text."""
     key = str(resolved({"key": {"env": variable}}, where)["key"])
     if not key:
         raise BadSettings(f"{where}: the environment variable {variable} is empty. Set it to a key.")
-    return key.encode()
+    try:
+        return key.encode()
+    except UnicodeEncodeError:
+        raise BadSettings(
+            f"{where}: the environment variable {variable} is no UTF-8. Set it to a text, such as the bytes in hex."
+        ) from None
 
 
 def mask_of(pattern: object, given: Any) -> MaskSettings:

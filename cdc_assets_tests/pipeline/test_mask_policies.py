@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.sealing import unseal
 from cdc_assets.ledger import Ledger
@@ -28,6 +29,7 @@ from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.types.masks import masked_array, same_masked
+from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_value_settings import Site
@@ -163,17 +165,18 @@ def test_a_key_that_is_in_the_settings_is_refused_and_not_repeated(site: Site, g
     assert ".." not in str(refused.value)
 
 
-@pytest.mark.parametrize("given", [None, ""])
+@pytest.mark.parametrize("given", [None, "", "telltale\udcff"])
 def test_a_key_that_is_not_in_the_environment_is_told_before_anything_is_read(
     site: Site, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     monkeypatch.delenv("MASK_KEY") if given is None else monkeypatch.setenv("MASK_KEY", given)
     settings = site.feed.settings(privacy={"shop.t.a": KEY})
     (site.feed.bucket / "metadata").write_text("what is read would be an error")
-    with pytest.raises(BadSettings, match="MASK_KEY"):
+    with pytest.raises(BadSettings, match="MASK_KEY") as refused:
         site.pipeline(privacy={"shop.t.a": KEY}).plan()
     with pytest.raises(BadSettings, match="MASK_KEY"):
         inspect_changefeed(settings)
+    assert "telltale" not in str(refused.value)
 
 
 def test_a_key_column_can_be_hashed_alone(site: Site) -> None:
@@ -241,6 +244,30 @@ def test_a_mask_stays_with_its_column_and_its_table_under_their_new_names(site: 
     assert table_of(site, FIRST + 20, privacy=privacy).state is State.APPLIED
     mails = [one["mail"] for one in site.lake.read(T).to_pylist()]
     assert sorted(mails) == sorted([hashed("ann@example.org"), hashed("bob@example.org")])
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "table", "column"),
+    [
+        ("RENAME TABLE `t` TO `u`", 14, "u", "a"),
+        ("ALTER TABLE `t` RENAME COLUMN `a` TO `mail`", 5, "t", "mail"),
+    ],
+    ids=["table", "column"],
+)
+def test_a_mask_stays_with_its_column_in_a_dump_from_after_the_ddl_that_gave_it_another_name(
+    site: Site, tmp_path: Path, query: str, kind: int, table: str, column: str
+) -> None:
+    name = TableId("shop", table)
+    text = f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY,`{column}` VARCHAR(40),`b` VARCHAR(40))"
+    site.feed.table(str(name), [(column, "VARCHAR"), ("b", "VARCHAR")], FIRST + 10, query, kind)
+    site.feed.lines(str(name), [("I", FIRST + 25, ["2", '"bob@example.org"', '"x"'])], FIRST + 10)
+    tables = {name: (created(text), [(b"1", b"ann@example.org", b"x")])}
+    write_dump(tmp_path / "dump", tables, FIRST + 20, Writing(), "csv", texts={name: text})
+    outcome = site.apply(FIRST + 30, privacy={"shop.t.a": KEY}, initial={"dump": str(tmp_path / "dump")})
+    assert [one.state for one in outcome.tables] == [State.APPLIED]
+    assert "unmatched-mask" not in {finding.rule for finding in outcome.findings}
+    mails = {row[column] for row in site.lake.read(name).to_pylist()}
+    assert mails == {hashed("ann@example.org"), hashed("bob@example.org")}
 
 
 @pytest.mark.parametrize("applied_before", [False, True])
