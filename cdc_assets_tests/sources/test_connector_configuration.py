@@ -83,6 +83,10 @@ LOSSES: dict[str, tuple[dict[str, object], str]] = {
     "names": ({"field.name.adjustment.mode": "avro"}, "field.name.adjustment.mode = avro"),
     "what a transformation drops": ({"transforms": "filter"}, "transforms = filter"),
     "what a converter changes": ({"converters": "own"}, "converters = own"),
+    "long bytea": (
+        {"connector.class": "PostgresConnector", "binary.handling.mode": "base64-url-safe"},
+        "binary.handling.mode = base64-url-safe",
+    ),
     "changes while it stands": ({"slot.drop.on.stop": "true"}, "slot.drop.on.stop = true"),
 }
 
@@ -106,6 +110,7 @@ def test_a_configuration_that_leaves_nothing_out_is_no_loss(tmp_path: Path) -> N
     }
     assert options(tmp_path, json.dumps({**CONFIG, **safe})).losses == ()
     assert options(tmp_path, json.dumps({"topic.prefix": "shop"})).losses == ()
+    assert options(tmp_path, json.dumps({**CONFIG, **safe, "binary.handling.mode": "base64"})).losses == ()
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=str)

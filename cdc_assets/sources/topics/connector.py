@@ -34,7 +34,7 @@ _WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_rec
 _CONVERTERS = ("key.converter", "value.converter")
 _JSON_CONVERTERS = ("JsonConverter", "Json")
 """Names of Kafka Connect's own converter to JSON, whose package may be left out."""
-_SKIPPED = "skipped.operations"
+_SKIPPED, _BINARY = "skipped.operations", "binary.handling.mode"
 _HIDDEN = ("column.include.list", "column.exclude.list")
 _CHANGED = ("column.mask.", "column.truncate.")
 """How names begin of settings that change values; what follows may be a salt, and is shown to nobody."""
@@ -109,6 +109,7 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
 
 
 def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    kind = members.get("connector.class", "").lower()
     skipped = members.get(_SKIPPED, "t" if "connector.class" in members else "none").lower()
     if set(_listed(skipped)) & {"c", "u", "d"}:
         yield (
@@ -151,6 +152,14 @@ def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             f"converters = {members['converters']}",
             "converters of its own write some of the connector's values: the tables have what these make of them. "
             "Compare such columns with the source.",
+        )
+    if members.get(_BINARY, "").startswith("base64") and "mysql" not in kind and "mariadb" not in kind:
+        yield (
+            f"{_BINARY} = {members[_BINARY]}",
+            "PostgreSQL's connector sends NULL for a long bytea that a change of its row left as it was, where REPLICA "
+            "IDENTITY is not FULL: the table has NULL then, as nothing tells it from a NULL of the source. Set it to "
+            "bytes or hex, and let a new connector send a snapshot to new topics; or set REPLICA IDENTITY FULL for "
+            "tables with such columns.",
         )
     if members.get("slot.drop.on.stop", "false").lower() == "true":
         yield (
