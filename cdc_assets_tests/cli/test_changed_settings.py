@@ -14,7 +14,7 @@ from cdc_assets_tests.command_line import Commands, Said
 from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.pipeline.test_value_settings import NOON, TOKYO, ZonedFeed
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_zone_is_changed_set_back_released_and_the_table_rebuilt(run: Commands, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def by_partition(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) 
 
 
 @pytest.fixture(params=["caught_up", "by_partition"])
-def location(request: pytest.FixtureRequest) -> Seen:
+def location(request: pytest.FixtureRequest, spark: SparkSession) -> Seen:
     found: Seen = request.getfixturevalue(request.param)
     return found
 
