@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 
 from cdc_assets.ddl import concealed, names_in
 from cdc_assets.errors import MalformedData
+from cdc_assets.history.releases import ways_out
 from cdc_assets.model.masks import Mask, MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -250,6 +251,9 @@ def mask_holds(history: History) -> Iterator[HoldTable]:
             if reason:
                 yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy",))
                 break
+            if reason := _may_be_renamed(event):
+                ways = ways_out(table.last_name or life, event.at, ("as written",))
+                yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy", *ways), releasable=True)
 
 
 def _refused(schema: TableSchema) -> str:
@@ -278,6 +282,21 @@ def _refused(schema: TableSchema) -> str:
                     f'column "{column.name}" is generated from it and is not: mask both, or neither'
                 )
     return ""
+
+
+def _may_be_renamed(event: Event) -> str:
+    """Return why a column that came as a masked one went may be the same, in a feed that only shows its columns."""
+    if not event.file.grows or event.release is not None:
+        return ""
+    old, new = ({c.name: c for c in schema.columns if not c.kept} for schema in (event.before, event.after))
+    gone = [name for name, column in old.items() if column.mask is not None and name not in new]
+    come = [name for name, column in new.items() if column.mask is None and name not in old]
+    if not gone or not come:
+        return ""
+    return (
+        f'the masked column "{gone[0]}" is gone, and "{come[0]}" has come with the same row: the feed does not tell '
+        f'whether it is that column under another name. If it is, or may be, give a line for "{come[0]}" too'
+    )
 
 
 def _pattern(column: Column) -> str:

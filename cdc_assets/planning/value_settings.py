@@ -159,6 +159,8 @@ class ValueSettings:
         """Yield the tables whose next rows would be read otherwise than those they have, or cannot be masked."""
         for hold in mask_holds(history) if self.masks else ():
             state = applied.get(hold.life)
+            if hold.releasable and state is not None and hold.at <= state.ddl:
+                continue  # its rows were masked without a doubt of then
             yield hold if state is None else replace(hold, at=max(hold.at, _first_due(state)))
         for life, state in applied.items():
             table = history.lives.get(life)

@@ -29,11 +29,13 @@ from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.types.masks import masked_array, same_masked
+from cdc_assets_tests.connector_writer import URI, Source
 from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_value_settings import Site
 from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 T = TableId("shop", "t")
 KEY = {"hash": {"key": {"env": "MASK_KEY"}}}
@@ -268,6 +270,32 @@ def test_a_mask_stays_with_its_column_in_a_dump_from_after_the_ddl_that_gave_it_
     assert "unmatched-mask" not in {finding.rule for finding in outcome.findings}
     mails = {row[column] for row in site.lake.read(name).to_pylist()}
     assert mails == {hashed("ann@example.org"), hashed("bob@example.org")}
+
+
+@pytest.mark.parametrize("decided", ["line", "released"])
+def test_a_column_that_comes_as_a_masked_one_goes_without_a_ddl_is_not_shown_before_a_person_decides(
+    decided: str,
+) -> None:
+    log, source = MemoryLog(), Source(1)
+    given: dict[str, Any] = {"sink_uri": URI, "plain_landing": True}
+    feed = TopicFeed.of(log, privacy={"public.t.mail": None}, **given)
+    for name in ("mail", "post"):
+        source.columns, source.rows = {name: "int32"}, {1: {name: 76543}}
+        source.lsn += 1
+        source._say("u", 1, source.rows[1], read_again=(name,))
+        source.send(log)
+        outcome = feed.apply()
+    (table,) = outcome.tables
+    shown = repr([one.rows.to_pylist() for one in feed.lake.tables.values()])
+    assert (table.state, "76543" in shown) == (State.HELD, False)
+    assert '"mail" is gone, and "post" has come' in table.reason
+    if decided == "line":
+        feed = TopicFeed.of(log, privacy={"public.t.mail": None, "public.t.post": None}, **given)
+    else:
+        release(feed.pipeline(), "public.t", table.stopped_at or 0, "apply")
+    assert [one.state for one in feed.apply().tables] == [State.APPLIED]
+    (rows,) = (table.rows for table in feed.lake.tables.values())
+    assert ("76543" in repr(rows.to_pylist())) == (decided == "released")
 
 
 @pytest.mark.parametrize("applied_before", [False, True])
