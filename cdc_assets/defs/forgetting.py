@@ -19,10 +19,12 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import opener
 from cdc_assets.model.forgetting import ForgetReport
-from cdc_assets.operations.forget import forget
+from cdc_assets.operations.forget import ForgettingLake, forget
+from cdc_assets.operations.forget import abandon as end_abandoned
 from cdc_assets.operations.keep_out import let_in, parse_until
 from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.report.forgetting import NOT_SEARCHED
 
 __all__ = ["ForgetConfig", "forget_job"]
 
@@ -46,13 +48,18 @@ class ForgetConfig(dg.Config):
     )
     decision: str = Field(default="", description="Name of what keeps them out, for undo and more keys.")
     undo: str = Field(default="", description="Let keys in again that the decision of this name keeps out.")
+    abandon: bool = Field(
+        default=False,
+        description="End runs that were killed with keys that nobody has any more: rows of them may be left.",
+    )
 
     def check(self) -> None:
-        """Raise BadSettings unless exactly one of the three says which keys are meant."""
-        if bool(self.keys_file) + bool(self.keys_variable) + bool(self.undo) != 1:
-            raise BadSettings("Give keys_file, keys_variable or undo: one of the three.")
-        if self.undo and (self.until or self.decision) or (self.decision and not self.until):
-            raise BadSettings("decision names what until makes. Give both, until alone, or undo alone.")
+        """Raise BadSettings unless exactly one of the four says which keys are meant."""
+        if bool(self.keys_file) + bool(self.keys_variable) + bool(self.undo) + self.abandon != 1:
+            raise BadSettings("Give keys_file, keys_variable, undo or abandon: one of the four.")
+        alone = self.undo or self.abandon
+        if alone and (self.until or self.decision) or (self.decision and not self.until):
+            raise BadSettings("decision names what until makes. Give both, until alone, or undo or abandon alone.")
 
 
 def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
@@ -69,6 +76,10 @@ def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
                 if config.undo:
                     found = let_in(pipeline, config.table, config.undo, context.run_id)
                     context.add_output_metadata({"let_in": len(found.digests), "table": str(found.table)})
+                    return
+                if config.abandon:
+                    left = end_abandoned(pipeline, _lake_of(pipeline), config.table, context.run_id)
+                    context.add_output_metadata({"abandoned": len(left), "keys": sum(one.keys for one in left)})
                     return
                 report = _forgotten(context, config, pipeline, _keys(config, source.with_credentials(s3).storage()))
         metadata = _figures(report)
@@ -104,11 +115,15 @@ def _keys(config: ForgetConfig, options: dict[str, Any]) -> Sequence[Sequence[st
 def _forgotten(
     context: dg.OpExecutionContext, config: ForgetConfig, pipeline: LakePipeline, keys: Sequence[Sequence[str]]
 ) -> ForgetReport:
+    until = parse_until(pipeline, config.until) if config.until else None
+    lake, say = _lake_of(pipeline), context.log.info
+    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision)
+
+
+def _lake_of(pipeline: LakePipeline) -> ForgettingLake:
     from cdc_assets.lake.forget import LakeForgetting  # it loads PyIceberg's readers, which no code location needs
 
-    until = parse_until(pipeline, config.until) if config.until else None
-    lake, say = LakeForgetting(pipeline.lake), context.log.info
-    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision)
+    return LakeForgetting(pipeline.lake)
 
 
 def _figures(report: ForgetReport) -> dict[str, Any]:
@@ -134,6 +149,7 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "cuts_made_anew": list(report.cuts),
         "tables_with_lost_messages": list(report.lost),
         "searched": dg.MetadataValue.table(places, schema=dg.TableSchema(columns=columns)),
+        "not_searched": NOT_SEARCHED,
         "not_ours": report.feed,
         **({"kept_out_by": report.kept_out, "until": report.until} if report.kept_out else {}),
     }

@@ -132,11 +132,12 @@ def _fitting(
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
         return fitting
     by = f"({'; '.join(form) or 'no key'})"
+    again = f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}"
     raise UnknownKeys(
         f"{_kept_out(whole)} by ({'; '.join(whole.form)}), and rows of version {version} are told apart by {by}"
         + (": nobody can tell which of them are meant" if fitting is None else f", by which {_count(fitting)} came"),
         whole,
-        f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}",
+        again if form else "name its key in the setting keys, and forget all of them by that, too",
     )
 
 

@@ -10,7 +10,12 @@ from cdc_assets.io.scratch import SCRATCH
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.wording import counted
 
-__all__ = ["forget_json", "forget_lines"]
+__all__ = ["NOT_SEARCHED", "forget_json", "forget_lines"]
+
+NOT_SEARCHED = (
+    f"what killed runs left on other machines ({SCRATCH}* in their directory for temporary files), and Spark's own "
+    "files everywhere (blockmgr-* and spark-* in spark.local.dir)"
+)
 
 
 def forget_lines(report: ForgetReport) -> Iterator[str]:
@@ -40,10 +45,7 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  moved     a row of these keys had the key ({', '.join(key)}) as well, which is not forgotten"
     if report.kept_out:
         yield f"  kept out  {report.until}, by {report.kept_out}: what is read of the keys is left out and counted"
-    yield (
-        f"  not searched  what killed runs left on other machines ({SCRATCH}* in their directory for temporary files), "
-        "and Spark's own files everywhere (blockmgr-* and spark-* in spark.local.dir)"
-    )
+    yield f"  not searched  {NOT_SEARCHED}"
     yield f"  not ours  {report.feed}"
     yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
 
@@ -55,4 +57,5 @@ def _found(having: tuple[str, ...]) -> str:
 def forget_json(report: ForgetReport) -> dict[str, Any]:
     """Return a report for programs."""
     removed = [{**asdict(one), "life": str(one.life)} for one in report.removed]
-    return {**asdict(report), "table": str(report.table), "removed": removed, "complete": report.complete}
+    figures = {**asdict(report), "table": str(report.table), "removed": removed, "complete": report.complete}
+    return {**figures, "not_searched": NOT_SEARCHED}

@@ -242,7 +242,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
 ) -> None:
     name, token = TableId("test", "update_pk"), "no-number-4711"
 
-    def forgotten(**config: str) -> dg.ExecuteInProcessResult:
+    def forgotten(**config: Any) -> dg.ExecuteInProcessResult:
         given = {"ops": {f"{NAME}_forget_rows": {"config": {"table": str(name), **config}}}}
         defined = location.defs.resolve_job_def(f"{NAME}_forget")
         return defined.execute_in_process(run_config=given, instance=location.instance, raise_on_error=False)
@@ -255,7 +255,8 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     monkeypatch.setenv("FORGET_THESE", token)
     given = location.settings.model_copy(update={"privacy_key": {"env": "SEAL_KEY"}})
     location.defs = build_changefeed_defs(given, location.lake)
-    assert "one of the three" in failure_of(forgotten())
+    assert "one of the four" in failure_of(forgotten())
+    assert "no run that forgets rows" in failure_of(forgotten(abandon=True))
     refused = forgotten(keys_variable="FORGET_THESE")
     assert "is no value of the key column" in failure_of(refused)
     assert not any(token in str(one) for one in location.instance.all_logs(refused.run_id))
@@ -265,6 +266,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     assert result.success
     (seen,) = [one for one in map(observation_of, result.all_events) if one]
     figures = {key: value.value for key, value in seen.metadata.items()}
+    assert "spark.local.dir" in figures["not_searched"]
     assert (figures["keys"], figures["complete"], figures["kept_out_by"], left()) == (1, True, "asked-for", others)
     if rebuilt:
         assert run(location, "rebuild", tables=[str(name)]).success

@@ -281,6 +281,16 @@ def test_a_table_that_stands_is_held_before_it_gets_the_name(shop: Shop) -> None
     assert (rows(shop.lake, "shop.fresh"), rows(shop.lake)) == ([], [(2, "two")])
 
 
+def test_a_table_that_is_made_anew_without_a_key_is_held_with_a_way_that_can_be_gone(shop: Shop) -> None:
+    shop.forget("1")
+    shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
+    shop.feed.create("shop.t", FIRST + 30, keyed=False)
+    shop.write(("I", FIRST + 31, 1, "one"), version=FIRST + 30)
+    held = next(one for one in shop.apply(FIRST + 40).tables if one.state is State.HELD)
+    assert "told apart by (no key)" in held.reason
+    assert held.ways[0] == "name its key in the setting keys, and forget all of them by that, too"
+
+
 def test_a_key_of_another_type_holds_until_it_is_forgotten_by_that(shop: Shop) -> None:
     shop.forget("1")
     with_text_key(shop.feed, "t", FIRST + 20, "ALTER TABLE `t` MODIFY COLUMN `id` VARCHAR(20)", 12)
