@@ -26,11 +26,13 @@ to a table brings no row back:
 from __future__ import annotations
 
 import json
+import struct
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import InvalidOperation
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +47,10 @@ from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import StaticTable
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.types import PrimitiveType
 
 from cdc_assets.decoding import PLACE
-from cdc_assets.decoding.split import with_key
+from cdc_assets.decoding.split import keys_like, with_key
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import OP, POSITION
 from cdc_assets.lake.commit import CommitTarget, data_file, refuse_moved
@@ -262,17 +265,29 @@ class WantedKeys:
         assert isinstance(frame, pl.DataFrame)
         assert isinstance(like, pl.DataFrame)
         cast = pl.DataFrame([frame.get_column(name).cast(kind, strict=False) for name, kind in like.schema.items()])
-        mine, by = with_key(cast.to_arrow().cast(self.keys.schema), self.schema, ())
-        found = mine.with_row_index("_cdc_row").join(self._compared, on=by, how="semi")
+        rows = self._alike(cast.to_arrow().cast(self.keys.schema), self._compared)
+        if frame.schema == cast.schema:
+            return rows
+        # Values of before a DDL are those that they became, or become those that are meant.
+        then = keys_like(self.keys, table, self.schema)
+        return np.union1d(rows, self._alike(table, with_key(then, self.schema, ())[0]))
+
+    def _alike(self, table: pa.Table, keys: pl.DataFrame) -> Rows:
+        mine, by = with_key(table, self.schema, ())
+        found = mine.with_row_index("_cdc_row").join(keys, on=by, how="semi")
         rows: Rows = found.get_column("_cdc_row").to_numpy().astype(np.int64)
         return rows
 
 
 @dataclass(frozen=True)
 class KeyRows(WantedKeys):
-    """Finds the rows of keys in files of a table, by the field ids of the key's columns."""
+    """Finds the rows of keys in files of a table, by the field ids of the key's columns.
+
+    `columns` are those of now, `types` those that fields have or had, by their ids: files may have values of each.
+    """
 
     columns: Schema
+    types: Mapping[int, Sequence[PrimitiveType]]
 
     @cached_property
     def tokens(self) -> tuple[bytes, ...]:
@@ -291,7 +306,9 @@ class KeyRows(WantedKeys):
             low, high = ((bounds or {}).get(kept.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
             column = self.schema.column(name)
             compared = pa.types.is_integer(arrow_type(column)) or is_plain(column.compares_by or "")
-            if low is None or high is None or not compared or str(kept.field_type) not in _BOUNDED:
+            if len(self.types[kept.field_id]) > 1 or low is None or high is None or not compared:
+                continue
+            if str(kept.field_type) not in _BOUNDED:
                 continue
             ends = from_bytes(kept.field_type, low), from_bytes(kept.field_type, high)
             if not any(ends[0] <= value <= ends[1] for value in self.keys.column(name).to_pylist()):
@@ -303,9 +320,17 @@ class KeyRows(WantedKeys):
         shown = []
         for name, kept in self._fields.items():
             bounds = ((some or {}).get(kept.field_id) for some in (file.lower_bounds, file.upper_bounds))
-            found = {from_bytes(kept.field_type, one) for one in bounds if one is not None}
-            shown.append({row for row, value in enumerate(self.keys.column(name).to_pylist()) if value in found})
+            found = {value for one in bounds if one is not None for value in self._values(kept.field_id, one)}
+            found |= {str(value) for value in found}
+            values = enumerate(self.keys.column(name).to_pylist())
+            shown.append({row for row, value in values if not found.isdisjoint({value, str(value)})})
         return bool(set.intersection(*shown))
+
+    def _values(self, field_id: int, bound: bytes) -> Iterator[Any]:
+        """Yield what a bound may be: a value of one of the types that the column had."""
+        for kind in self.types.get(field_id, ()):
+            with suppress(ValueError, struct.error, InvalidOperation):
+                yield from_bytes(kind, bound)
 
     def in_file(self, system: Any, path: str) -> Rows:
         """Return the numbers of a Parquet file's rows that are of one of the keys."""
@@ -374,7 +399,13 @@ class _SearchedTable:
     def at(cls, place: str, io: Mapping[str, str], keys: pa.Table, schema: TableSchema) -> _SearchedTable:
         with answering():
             table = StaticTable.from_metadata(place, dict(io))
-        return cls(table, io, KeyRows(keys, schema, table.schema()))
+        types: dict[int, dict[str, PrimitiveType]] = {}
+        for known in table.schemas().values():
+            for one in known.fields:
+                if isinstance(one.field_type, PrimitiveType):
+                    types.setdefault(one.field_id, {})[str(one.field_type)] = one.field_type
+        kinds = {field_id: tuple(one.values()) for field_id, one in types.items()}
+        return cls(table, io, KeyRows(keys, schema, table.schema(), kinds))
 
     def look(self) -> None:
         """Find the rows of the keys in every data file that any snapshot has."""
@@ -514,6 +545,7 @@ class _Remaking:
         """Commit, and return the new snapshots by those whose place they take."""
         work = self.target.session.iceberg.transaction(self.target.table)
         refuse_moved(self.target, work.table())
+        self._refuse_other_tags(work.table())
         work.updateSchema().commit()  # whatever is committed after the state that was looked at is a lost race
         made: dict[int, int] = {}
         for snapshot_id, names in tagged.items():
@@ -530,6 +562,14 @@ class _Remaking:
         work.updateProperties().set(FORGOTTEN, self.mark).commit()
         work.commitTransaction()
         return made
+
+    def _refuse_other_tags(self, table: Any) -> None:
+        """Raise TableMoved where a cut or another run that forgets rows has set a tag since the table was looked at."""
+        now, known = dict(table.refs()), self.found.table.metadata.refs
+        if {name: int(ref.snapshotId()) for name, ref in now.items()} != {
+            name: ref.snapshot_id for name, ref in known.items()
+        }:
+            raise TableMoved(f"{self.lake_table.life}: a tag was set meanwhile. Look again.")
 
     def _remade(self, work: Any, snapshot_id: int, label: Label) -> int:
         """Make a snapshot anew without the rows, with the columns that it has, and make it that of main."""

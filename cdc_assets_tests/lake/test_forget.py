@@ -5,19 +5,25 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField, StringType
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
-from cdc_assets.lake.forget import LakeForgetting
+from cdc_assets.lake.forget import KeyRows, LakeForgetting
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.progress import Life
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.cuts import make_cut
@@ -202,6 +208,36 @@ def test_dropped_tables_of_the_name_forget_the_row_too(shop: Shop) -> None:
     assert shop.left(1) == []
     assert shop.left(2)
     assert TableId("shop", "t") in shop.lake.names()
+
+
+def test_bounds_and_values_of_a_type_that_a_key_had_hide_no_row() -> None:
+    schema = TableSchema((Column("id", "VARCHAR", is_pk=True),), ("id",))
+    columns, kinds = Schema(NestedField(1, "id", StringType())), {1: (IntegerType(), StringType())}
+    rows = KeyRows(pa.table({"id": ["1"]}), schema, columns, kinds)
+    file: Any = SimpleNamespace(lower_bounds={1: to_bytes(IntegerType(), 1)}, upper_bounds={})
+    file.upper_bounds = file.lower_bounds
+    assert (rows.may_be_in(file), rows.is_shown(file)) == (True, True)
+    assert rows.numbers(pa.table({"id": pa.array([2, 1], pa.int32())})).tolist() == [1]
+    moments = pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)], pa.timestamp("us"))
+    rows = KeyRows(pa.table({"id": ["2026-01-02 00:00:00", "no moment"]}), schema, columns, kinds)
+    assert rows.numbers(pa.table({"id": moments})).tolist() == [1]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["VARCHAR(20)", "BIGINT", "DECIMAL(20)"])
+def test_snapshots_from_before_a_key_had_its_type_forget_the_row_too(shop: Shop, kind: str) -> None:
+    shop.window("I", 1, 2)
+    shop.window("U", 2)
+    name, _, size = kind.rstrip(")").partition("(")
+    shop.version = shop.at + 1
+    said = {"ColumnType": name, "ColumnPrecision": size or "20"}
+    shop.ddl("shop.t", shop.version, f"ALTER TABLE `t` MODIFY COLUMN `id` {kind}", 12, key=said, wide=True)
+    shop.publish(shop.at + 2)
+    assert shop.pipeline().apply("run").complete
+    shop.at += 10
+    shop.window("U", 2)
+    assert shop.forget(1).complete
+    assert (shop.left(1), bool(shop.left(2))) == ([], True)
 
 
 @pytest.mark.soak
