@@ -55,6 +55,7 @@ from cdc_assets.formats import (
 from cdc_assets.io.sealing import seal
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.reports import AlikeKeys, FileStats, KeyRange, Reject, Report
+from cdc_assets.model.splits import in_shares
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import with_column
@@ -118,7 +119,8 @@ def decode_windows(
     # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
     leaving_too = quarantine and not first.schema.key
     windows: list[list[Window]] = [[] for _ in steps]
-    for splits in _batches(read_splits(first, range(len(first.files)) if share is None else share, reader)):
+    read = read_splits(first, range(len(first.files)) if share is None else share, reader)
+    for splits in in_shares(read, lambda split: split.changes.nbytes, _BATCH_FILES, _BATCH_BYTES):
         if numbering is not None:
             splits = [split.through(numbering.number) for split in splits]
         splits = [split.through(partial(due, first)) for split in splits]
@@ -170,17 +172,6 @@ def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitRe
         return Report()
     found = decode_window(replace(step, files=tuple(files), beside=(), evolutions=()), reader)
     return replace(found.report, rows=0, newest=None, joints=())
-
-
-def _batches(splits: Iterable[Split]) -> Iterator[list[Split]]:
-    batch, size = list[Split](), 0
-    for split in splits:
-        batch.append(split)
-        size += split.changes.nbytes
-        if len(batch) == _BATCH_FILES or size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    yield batch
 
 
 def _shaped(step: ApplyRows, split: Split) -> Split:

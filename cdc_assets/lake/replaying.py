@@ -8,22 +8,19 @@ loaded for the commit too: another run may replay the same records at the same t
 from __future__ import annotations
 
 import dataclasses
-import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.window import rejected
-from cdc_assets.errors import CdcError, TableMoved
+from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit_stage import commit_stage
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.staging import stage
-from cdc_assets.lake.staging.installation import alike
+from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.windows import discard_window
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.reports import Report, StagedWindow
@@ -46,7 +43,7 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Rec
         quarantine.close(life, done)
         left = {path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()}
         replay = dataclasses.replace(replay, targets={path: lines for path, lines in left.items() if lines})
-    found = _find(spark, replay, reader)
+    (found,) = run_tasks(spark, 1, lambda _: find_keys(replay, reader))
     fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in found.bad]
     if not fitting:
         return found
@@ -79,26 +76,6 @@ def _done(bench: Workbench, quarantine: Quarantine, replay: Replay) -> set[tuple
     committed = {token for token in tokens if bench.state.snapshot_with(life, REPLAY, token) is not None}
     places = {(path, n) for path, lines in replay.targets.items() for n in lines}
     return {place for place in places if place not in waiting or waiting[place] & committed}
-
-
-def _find(spark: SparkSession, replay: Replay, reader: SplitReader) -> RecordLookup:
-    """Find the keys of quarantined records on an executor."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for _ in range(batch.num_rows):
-                found: RecordLookup | CdcError
-                try:
-                    found = find_keys(replay, reader)
-                except CdcError as error:  # Spark would turn it into text
-                    found = error
-                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
-
-    rows = spark.range(0, 1, 1, 1).mapInArrow(alike(run), "found binary").collect()
-    found: RecordLookup | CdcError = pickle.loads(bytes(rows[0][0]))  # noqa: S301  # our own executor wrote it
-    if isinstance(found, CdcError):
-        raise found
-    return found
 
 
 def _stage(

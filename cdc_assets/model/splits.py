@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cdc_assets.model.dumps import DumpSplit
 from cdc_assets.model.gaps import MissedMessages
@@ -252,15 +252,16 @@ class Listing:
         return len(self.data_files) + sum(one.files for one in self.settled)
 
 
-def in_shares(
-    files: Sequence[DataFile], numbers: Iterable[int], most_files: int, most_bytes: int
-) -> Iterator[Sequence[int]]:
-    """Yield numbers of files some at a time: at most so many files, and no more once they have so many bytes."""
-    share, size = list[int](), 0
-    for number in numbers:
-        share.append(number)
-        size += files[number].size
-        if len(share) == most_files or size >= most_bytes:
+_T = TypeVar("_T")
+
+
+def in_shares(items: Iterable[_T], size_of: Callable[[_T], int], most: int, most_bytes: int) -> Iterator[list[_T]]:
+    """Yield items some at a time: at most so many, and no more once they have so many bytes."""
+    share, size = list[_T](), 0
+    for item in items:
+        share.append(item)
+        size += size_of(item)
+        if len(share) == most or size >= most_bytes:
             yield share
             share, size = [], 0
     if share:

@@ -370,7 +370,7 @@ def _shares(
         if file.may_hold(known := stats.get(file.path), since, last)
         and _may_have_key(step, file, known, numbers[file.root, file.version])
     )
-    return in_shares(step.files, places, _SHARE_FILES, _SHARE_BYTES)
+    return in_shares(places, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES)
 
 
 def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:

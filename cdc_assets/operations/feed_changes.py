@@ -325,7 +325,9 @@ def _refuse_missing(
 def _shares(step: ApplyRows) -> Iterator[Sequence[int]]:
     """Return the files that are decoded at once, by their numbers."""
     every = range(len(step.files))
-    return in_shares(step.files, every, _SHARE_FILES, _SHARE_BYTES) if step.schema.key else iter([every])
+    if not step.schema.key:
+        return iter([every])
+    return in_shares(every, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES)
 
 
 # --- rows that go and come by a DDL -----------------------------------------------------------------------------------
