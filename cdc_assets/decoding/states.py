@@ -57,7 +57,7 @@ def tracked(step: ApplyRows) -> tuple[str, ...] | None:
     A repair ends no state that has the source's values.
     """
     rule = step.history
-    if rule is None or not (rule.track or rule.track_except):
+    if rule is None or not rule.tracks_some:
         return tuple(column.name for column in step.schema.live) if step.is_repair else None
     named = {name.lower() for name in (rule.track or rule.track_except)}
     return tuple(

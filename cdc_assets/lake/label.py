@@ -2,6 +2,7 @@
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
                cdc.settings (those with which values were read, where they depend on any: JSON)
+               cdc.overwrites (of states that changes of some columns overwrite)
     table      the same, and cdc.applied-snapshot: the fallback for a table without any labelled ancestor
 
 The newest labelled ancestor of main counts. The fallback is written by maintenance, and counts only if it is known that
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.tso import Tso
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AT", "Label", "fallback", "kept_label"]
 
 _TS, _PHASE, _DDL = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts"
-_POSITIONS, _SETTINGS = "cdc.positions", "cdc.settings"
+_POSITIONS, _SETTINGS, _OVERWRITES = "cdc.positions", "cdc.settings", "cdc.overwrites"
 
 AT = "cdc.applied-snapshot"
 """Table property: main's snapshot when the fallback was written."""
@@ -34,12 +36,16 @@ AT = "cdc.applied-snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """How far a snapshot is applied, and the newest schema version that it includes."""
+    """How far a snapshot is applied, and the newest schema version that it includes.
+
+    `overwrites` says that states have values that came after they began, of columns that are not tracked.
+    """
 
     progress: Progress
     ddl: Tso
     positions: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    overwrites: bool = False
 
     def properties(self) -> dict[str, str]:
         """Return the snapshot properties of the label."""
@@ -48,7 +54,7 @@ class Label:
             _PHASE: self.progress.phase.name.lower(),
             _DDL: str(self.ddl),
         }
-        parts = {_POSITIONS: self.positions, _SETTINGS: self.settings}
+        parts = {_POSITIONS: self.positions, _SETTINGS: self.settings, _OVERWRITES: self.overwrites}
         return {**said, **{name: json.dumps(part, sort_keys=True) for name, part in parts.items() if part}}
 
     @classmethod
@@ -58,7 +64,7 @@ class Label:
             return None
         progress = Progress(int(properties[_TS]), Phase[properties[_PHASE].upper()])
         positions, settings = (json.loads(properties.get(name, "{}")) for name in (_POSITIONS, _SETTINGS))
-        return cls(progress, int(properties[_DDL]), positions, settings)
+        return cls(progress, int(properties[_DDL]), positions, settings, _OVERWRITES in properties)
 
     def through_ddl(
         self, at: Tso, ddl: Tso, settings: Mapping[str, str] = MappingProxyType({}), *, emptied: bool = False
@@ -75,7 +81,9 @@ class Label:
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
         """Return the label after a window, which was read with these of the step's settings."""
         ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
-        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, step.settings_after(self.settings, used))
+        some = step.history is not None and step.history.tracks_some and keeps_states(step.life.kind)
+        settings = step.settings_after(self.settings, used)
+        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, settings, self.overwrites or some)
 
     @property
     def rows_from(self) -> Tso:

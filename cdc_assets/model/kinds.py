@@ -30,6 +30,11 @@ class HistoryRule:
     suffixes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
+    def tracks_some(self) -> bool:
+        """Return whether changes of some columns overwrite a state."""
+        return bool(self.track or self.track_except)
+
+    @property
     def literal(self) -> int:
         """How exact the pattern is: the number of its characters that are no wildcard."""
         return sum(sign not in "*?" for sign in self.pattern)

@@ -224,7 +224,9 @@ def _table(
     if gone:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
     if table.life.kind == "scd2" and (found := _among_states(state, table, at, through)) is not None:
-        return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), True, "", *found)
+        later = table.label.overwrites
+        reason = "columns that are not tracked have the last values of each state, which may be later" if later else ""
+        return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), not later, reason, *found)
     if best is None:
         begins = min((one.position for one in standing), default=life.version)
         reason = f"its states begin at {begins} ({tso_time(begins)})"

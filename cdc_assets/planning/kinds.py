@@ -98,7 +98,7 @@ def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
 
     It names them as they are called now.
     """
-    if not (rule.track or rule.track_except):
+    if not rule.tracks_some:
         return rule
     traced, named = origins(table), {name.lower() for name in (*rule.track, *rule.track_except)}
     now = traced[-1][2]

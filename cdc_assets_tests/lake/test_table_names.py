@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +15,11 @@ from cdc_assets.errors import BadSettings, TableHeld
 from cdc_assets.lake import Lake, table_renames
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import format_identity, format_name, location, moves, parse_identity, parse_name
+from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life, Phase, Progress
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import (
+    ApplyRows,
     CreateTable,
     DropTable,
     RecoverTable,
@@ -189,7 +193,26 @@ def test_names_and_identities_are_read_as_they_were_written(schema: str, table: 
     assert len(Path(place).name) < 250
 
 
-@given(st.integers(0, 1 << 62), st.sampled_from(Phase), st.integers(0, 1 << 62), st.dictionaries(texts, st.integers()))
-def test_labels_are_read_as_they_were_written(tso: int, phase: Phase, ddl: int, positions: dict[str, int]) -> None:
-    label = Label(Progress(tso, phase), ddl, positions)
+@given(
+    st.integers(0, 1 << 62),
+    st.sampled_from(Phase),
+    st.integers(0, 1 << 62),
+    st.dictionaries(texts, st.integers()),
+    st.booleans(),
+)
+def test_labels_are_read_as_they_were_written(
+    tso: int, phase: Phase, ddl: int, positions: dict[str, int], overwrites: bool
+) -> None:
+    label = Label(Progress(tso, phase), ddl, positions, overwrites=overwrites)
     assert Label.parse(label.properties()) == label
+
+
+@pytest.mark.parametrize("kind", ["scd2", "log", ""])
+@pytest.mark.parametrize("rule", [{"track": ("a",)}, {"track_except": ("a",)}, {}], ids=repr)
+def test_states_of_which_some_columns_are_tracked_stay_known_as_overwritten(kind: str, rule: dict[str, Any]) -> None:
+    life = Life(TableId("shop", "t"), 1, kind)
+    window = ApplyRows(life, 1, 2, (), {}, TableSchema(()), 1, (), history=HistoryRule("*", ("scd2", "log"), **rule))
+    after = Label(Progress(1, Phase.ROWS), 1).through_rows(window, ())
+    assert after.overwrites == (kind == "scd2" and bool(rule))
+    later = replace(window, lo=2, hi=3, history=None)
+    assert after.through_ddl(2, 2).through_rows(later, ()).overwrites == after.overwrites
