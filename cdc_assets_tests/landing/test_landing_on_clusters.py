@@ -67,7 +67,7 @@ def test_a_backlog_is_landed_by_executors(broker: Broker, dies: bool, tmp_path: 
         spark_cluster(tmp_path / "cluster") as running,
         applying(running, "--settings", str(settings(broker, topic, tmp_path)), environ=variables) as process,
     ):
-        end = time.monotonic() + 120
+        end = time.monotonic() + 240
         while dies and not landed_by(running, 0):
             assert process.poll() is None
             assert time.monotonic() < end

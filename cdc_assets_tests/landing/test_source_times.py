@@ -148,7 +148,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(CHANGES, CHANGES)
 def test_the_last_row_counts_wherever_its_clock_stands(first: Sequence[Any], then: Sequence[Any]) -> None:
     """Two partitions, each with keys of its own, in one landing or in two."""
@@ -173,7 +173,7 @@ def test_the_last_row_counts_wherever_its_clock_stands(first: Sequence[Any], the
     assert [published(feeds[1]), *map(rebuilt, feeds)] == [shown] * 3
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.lists(st.tuples(st.sampled_from("ccd"), st.integers(1, 9)), min_size=1, max_size=12))
 def test_rows_without_key_have_the_time_of_their_own_change(changes: Sequence[tuple[str, int]]) -> None:
     sent, expected = list[dict[str, Any]](), dict[int, int]()

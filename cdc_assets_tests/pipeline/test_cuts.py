@@ -70,7 +70,7 @@ def check_cuts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: 
             assert held_by(feed.lake, name) == contents, name
 
 
-@settings(CHECKS, max_examples=15, derandomize=True, database=None)
+@settings(CHECKS, max_examples=8, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_a_cut_of_a_generated_history_holds_what_the_source_held_then(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes

@@ -143,7 +143,7 @@ def check_table(feed: Feed, source: Source, name: str, table: Table, middle: int
     return 1
 
 
-@settings(CHECKS, max_examples=6, derandomize=True, database=None)
+@settings(CHECKS, max_examples=3, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_the_changes_of_a_generated_history_lead_to_its_rows(
     tomls: Mapping[str, Path],

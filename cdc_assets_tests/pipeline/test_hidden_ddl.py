@@ -282,7 +282,7 @@ def check_partial(
         assert quiet_faults(once, publication, source, untold) == [], "in one go"
 
 
-@settings(CHECKS, max_examples=10, derandomize=True, database=None)
+@settings(CHECKS, max_examples=6, derandomize=True, database=None)
 @given(steps=STEPS, style=STATING, raw=PICKS, picked=st.binary(min_size=20, max_size=20))
 def test_a_history_of_which_some_is_hidden_is_right_or_held(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes, picked: bytes

@@ -197,7 +197,7 @@ def check_history(steps: list[tuple[str, bytes]], style: Style, raw: bytes, toml
         assert often.journal == once.journal
 
 
-@settings(CHECKS, max_examples=12, derandomize=True, database=None)
+@settings(CHECKS, max_examples=7, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_a_generated_history_ends_equal_to_the_source(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes

@@ -54,7 +54,7 @@ def check_logs(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: 
         assert [*stopped(once, publication), *fold_differences(once.lake)] == [], "in one go"
 
 
-@settings(CHECKS, max_examples=8, derandomize=True, database=None)
+@settings(CHECKS, max_examples=5, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS)
 def test_the_log_of_a_generated_history_leads_to_its_mirror(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes

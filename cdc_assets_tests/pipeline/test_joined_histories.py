@@ -82,7 +82,7 @@ CASES = st.fixed_dictionaries(
 )
 
 
-@settings(CHECKS, max_examples=10, derandomize=True, database=None)
+@settings(CHECKS, max_examples=6, derandomize=True, database=None)
 @given(case=CASES)
 def test_a_generated_history_with_a_dump_of_its_beginning_ends_equal_to_the_source(
     tomls: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory, case: dict[str, Any]

@@ -62,7 +62,7 @@ OFTEN = {
     "A_all_types/craft", "A_all_types/open-protocol", "A_all_types/canal-json", "D_keys/simple", "D_keys/simple-avro",
     "D_keys/debezium", "A_all_types/avro",
 }  # fmt: skip
-CUT_OFTEN = {str(one.configs[0]) for one in cases() if one.name in ("A_all_types", "B_ddl_columns")}
+CUT_OFTEN = {str(one.configs[0]) for one in cases() if one.name == "B_ddl_columns"}
 TOPICS = [
     pytest.param(topic, marks=() if str(topic) in OFTEN else pytest.mark.soak, id=str(topic))
     for topic in topics("craft", "open-protocol", "canal-json", "simple", "simple-avro", "debezium", "avro")

@@ -77,7 +77,7 @@ def assert_alike(pipeline: Pipeline) -> Listing:
 def test_a_generated_history_is_looked_at_alike(tomls: Mapping[str, Path], eager: dict[str, str]) -> None:
     left_out = 0
 
-    @settings(CHECKS, max_examples=10, derandomize=True, database=None)
+    @settings(CHECKS, max_examples=5, derandomize=True, database=None)
     @given(steps=STEPS, style=STYLES, raw=PICKS)
     def check(steps: list[tuple[str, bytes]], style: Style, raw: bytes) -> None:
         nonlocal left_out

@@ -46,7 +46,7 @@ def check_states(
         assert [*faults(once, source, publication)] == [], "in one go"
 
 
-@settings(CHECKS, max_examples=8, derandomize=True, database=None)
+@settings(CHECKS, max_examples=5, derandomize=True, database=None)
 @given(steps=STEPS, style=STYLES, raw=PICKS, rules=st.sampled_from([STATES, ALONE]))
 def test_the_states_of_a_generated_history_are_those_of_the_source(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes, rules: dict[str, object]
