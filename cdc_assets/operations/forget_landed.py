@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, cast
@@ -181,9 +182,15 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, f
         found.unapplied |= {messages[line] for line in ahead}
         chosen = {messages[line] for line in lines}
         found.places |= {(file.messages.partition, int(text.rpartition(" ")[2])) for text in chosen}
-        if any(text in chosen and line not in lines for line, text in messages.items()):
-            high = file.bounds[1] if file.bounds is not None else step.hi
-            found.lost[split.table] = max(high, found.lost.get(split.table, 0))
+        images, wanted = (Counter(rows.column(LINE).to_pylist()) for rows in (changes, mine))
+        # A change of a key is a row of two keys, and other rows may stand in the message beside it.
+        shared = {text for line, text in messages.items() if text in chosen and images[line] > wanted[line]}
+        positions = changes.column(position_column(changes)).to_pylist() if shared else ()
+        others = dict(zip(changes.column(LINE).to_pylist(), positions, strict=True)) if shared else {}
+        for line, position in others.items():
+            if messages[line] in shared:
+                found.lost[split.table] = max(position, found.lost.get(split.table, 0))
+                found.unapplied |= {messages[line]} if position > through else set()
 
 
 def refuse_unread(landing: Landing, rows: LandedRows, has: Callable[[bytes], bool]) -> None:

@@ -71,6 +71,20 @@ def test_a_key_that_is_given_again_after_the_moment_is_not_emptied_before_it_is_
     assert rows_of(feed) == [(7, 4712)]
 
 
+def test_a_message_that_gives_a_row_the_key_is_not_emptied_before_the_row_has_left_its_own(feed: TopicFeed) -> None:
+    rows = {"data": [{"id": "7", "v": "4712"}], "old": [{"id": "8", "v": "4711"}]}
+    broker(feed).send(0, ddl(100), row(120, 8, 4711), mark(130))
+    feed.apply()
+    broker(feed).send(0, canal("UPDATE", 140, **rows), mark(150))
+    with pytest.raises(ForgetRefused, match=r"offset 3 of the landing has rows of the keys that are not applied yet"):
+        forgotten(feed, until=FOREVER)
+    feed.apply()
+    assert forgotten(feed, until=FOREVER).lost == ("shop.t",)
+    assert (left(feed), rows_of(feed)) == ([4711], [])
+    again = TopicFeed(feed.settings, feed.log, store=feed.store)
+    assert [one.state for one in again.apply().tables] == [State.HELD]
+
+
 def test_rows_that_are_landed_behind_what_holds_their_table_are_not_left(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), row(120, 7, 4711), mark(150))
     feed.apply()
