@@ -3,7 +3,8 @@
 With Dagster's default launcher a run is a process that the code server starts, watches, and fails when it dies. After a
 restart of the machine, or of the code server's container, nobody does: the run stays in progress for ever
 (dagster-io/dagster#4319), keeps its place in the queue, and a sensor that waits for it waits for ever. A sensor is
-evaluated where these processes run, so it can look for them. Other launchers look after their runs themselves.
+evaluated where these processes run, so it can look for them. Other launchers look after their runs themselves, and a
+run that a person executes by Dagster's command line may be anywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 __all__ = ["fail_lost_runs"]
 
@@ -25,12 +27,9 @@ _EARLIER_SECONDS = 5.0
 def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) -> set[str]:
     """Report runs as failed whose process is gone, and return their ids."""
     lost = set[str]()
-    # Not asked of the launcher itself: code servers need not have what another one imports.
-    launcher = instance.get_ref().run_launcher_data if instance.is_persistent else None
-    if launcher is not None and launcher.class_name != dg.DefaultRunLauncher.__name__:
-        return lost
     for run in runs:
-        if run.status is dg.DagsterRunStatus.STARTED and (process := _process_of(instance, run.run_id)) is not None:
+        started = run.status is dg.DagsterRunStatus.STARTED and GRPC_INFO_TAG in run.tags  # by a code server
+        if started and (process := _process_of(instance, run.run_id)) is not None:
             pid, told_at = process
             if not _lives(pid, told_at):
                 instance.report_run_failed(

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
+from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 from dagster_shared.error import SerializableErrorInfo
 
@@ -184,6 +185,7 @@ def test_a_run_whose_process_is_gone_is_failed_and_what_it_left_is_asked_for_aga
     (config,) = watched.asked()
     run = watched.instance.get_run_by_id(watched.begin(config))
     assert run is not None
+    watched.instance.add_run_tags(run.run_id, {GRPC_INFO_TAG: "{}"})
     watched.feed.publish(FIRST + 20)
     assert watched.asked(15) == []
     watched.instance.report_engine_event("Started process for run", run, EngineEventData.in_process(os.getpid()))
@@ -198,12 +200,10 @@ def test_a_run_whose_process_is_gone_is_failed_and_what_it_left_is_asked_for_aga
     assert f"({process.pid}) is gone" in run_reasons(watched.instance, run.run_id)[0]
 
 
-def test_runs_of_another_launcher_are_left_to_it_and_it_is_not_loaded() -> None:
-    elsewhere = {"run_launcher": {"module": "a_package.that_is_not_here", "class": "Elsewhere"}}
-    with dg.instance_for_test(overrides=elsewhere) as instance:
-        run = create_run_for_test(instance, job_name=JOB, status=dg.DagsterRunStatus.STARTED)
-        instance.report_engine_event("Started process for run", run, EngineEventData.in_process(2**22 + 1))
-        assert lost_runs.fail_lost_runs(instance, [run]) == set()
+def test_a_run_that_no_code_server_started_may_be_anywhere(instance: dg.DagsterInstance) -> None:
+    run = create_run_for_test(instance, job_name=JOB, status=dg.DagsterRunStatus.STARTED)
+    instance.report_engine_event("Executing steps in process", run, EngineEventData.in_process(2**22 + 1))
+    assert lost_runs.fail_lost_runs(instance, [run]) == set()
 
 
 def test_a_process_that_began_after_a_run_told_its_own_is_another_one() -> None:
