@@ -251,6 +251,10 @@ def mask_holds(history: History) -> Iterator[HoldTable]:
             if reason:
                 yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy",))
                 break
+            if reason := _compared_otherwise(event):
+                base = f"base the table on a dump from after it: cdc-assets rebuild '{life.born_as}'"
+                yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy", base))
+                break
             if reason := _may_be_renamed(event):
                 ways = ways_out(table.last_name or life, event.at, ("as written",))
                 yield HoldTable(life, event.at, f"{reason}.", ("change the setting privacy", *ways), releasable=True)
@@ -281,6 +285,22 @@ def _refused(schema: TableSchema) -> str:
                     f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the stored '
                     f'column "{column.name}" is generated from it and is not: mask both, or neither'
                 )
+    return ""
+
+
+def _compared_otherwise(event: Event) -> str:
+    """Return which hashed column gets another collation, by which equal values of old rows would have other hashes."""
+    old = {c.mask.origin: c for c in event.before.columns if c.mask is not None}
+    for column in event.after.columns:
+        past = None if column.mask is None else old.get(column.mask.origin)
+        if past is None or column.mask is None or column.mask.way != "hash" or column.mask.types:
+            continue
+        if past.compares_by != column.compares_by and past.type == column.type and not same_masked(past, column):
+            return (
+                f'the column "{column.name}" has the collation {column.compares_by or "that nothing tells"} instead of '
+                f"{past.compares_by or 'one that nothing told'}, and is masked by hash: the hashes of rows that are "
+                "there would be others, which cannot be made of them"
+            )
     return ""
 
 

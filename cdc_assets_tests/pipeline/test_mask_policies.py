@@ -272,6 +272,24 @@ def test_a_mask_stays_with_its_column_in_a_dump_from_after_the_ddl_that_gave_it_
     assert mails == {hashed("ann@example.org"), hashed("bob@example.org")}
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ALTER TABLE `t` MODIFY COLUMN `a` VARCHAR(40) COLLATE utf8mb4_general_ci",
+        "ALTER TABLE `t` CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+    ],
+    ids=["modify", "convert"],
+)
+def test_another_collation_holds_the_table_of_a_hashed_column_and_of_no_other(site: Site, query: str) -> None:
+    site.feed.table("shop.t", [("a", "VARCHAR"), ("b", "VARCHAR")], FIRST + 10, query, 5)
+    site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"ANN@example.org"', '"x"'])], FIRST + 10)
+    table = table_of(site, FIRST + 20, privacy={"shop.t.a": KEY})
+    assert (table.state, "has the collation utf8mb4_general_ci" in table.reason) == (State.HELD, True)
+    assert row(site)["a"] == hashed("ann@example.org")
+    site.lake = MemoryLake()
+    assert table_of(site, FIRST + 20, privacy={"shop.t.a": {"redact": "domain"}}).state is State.APPLIED
+
+
 @pytest.mark.parametrize("decided", ["line", "released"])
 def test_a_column_that_comes_as_a_masked_one_goes_without_a_ddl_is_not_shown_before_a_person_decides(
     decided: str,
