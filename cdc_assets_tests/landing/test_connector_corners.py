@@ -185,6 +185,19 @@ def test_a_number_s_type_that_grows_to_a_numeric_keeps_the_values_of_old_rows(
     assert [stream.rows[number]["v"] for number in (1, 2)] == kept
 
 
+@pytest.mark.parametrize("more", [{}, {"timestamp": 1695817046353}], ids=["without time", "with time"])
+def test_notifications_of_a_connector_beside_its_tables_are_passed_over(more: Row) -> None:
+    data = {"connector_name": "px", "data_collections": "public.t"}
+    stream = Stream()
+    stream.send("c", 1, id=1, v=1)
+    said = {"id": "c5", "aggregate_type": "Initial Snapshot", "type": "IN_PROGRESS", "additional_data": data, **more}
+    stream.put(None, said, "px.notifications")
+    stream.send("c", 2, id=2, v=2)
+    outcome = stream.feed.apply()
+    assert outcome.problems == {}
+    assert stream.rows == {1: {"v": 1}, 2: {"v": 2}}
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 

@@ -71,9 +71,11 @@ __all__ = ["classify", "decode", "schemas"]
 Places = npt.NDArray[np.int64]
 
 _TOMBSTONE = "a tombstone, which repeats a delete"
+_NOTIFICATION = frozenset(("id", "aggregate_type", "type", "additional_data"))
 _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("ts_ms",)): "a heartbeat",
     frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
+    **dict.fromkeys((_NOTIFICATION, _NOTIFICATION | {"timestamp"}), "a notification of the connector"),
 }
 _MYSQL = ("mysql", "mariadb")
 _OPS = ("c", "u", "d", "r")
