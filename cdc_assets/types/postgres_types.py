@@ -31,7 +31,14 @@ _PLAIN: Mapping[str, str] = {
         ),
         "string",
     ),
-    "bytea": "bytes",
+    **dict.fromkeys(
+        (
+            *("bytea", "line", "lseg", "box", "path", "polygon", "circle", "jsonpath", "pg_lsn", "pg_snapshot"),
+            *("xid", "xid8", "cid", "tid", "txid_snapshot", "aclitem"),
+            *("int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange"),
+        ),
+        "bytes",  # all but the first: their texts, where `include.unknown.datatypes` is set
+    ),
     "uuid": f"{_DATA}.Uuid",
     "xml": f"{_DATA}.Xml",
     "ltree": f"{_DATA}.Ltree",
@@ -63,7 +70,7 @@ def postgres_column(name: str, text: str, modes: Mapping[str, str], own: Mapping
     if kind.endswith("]"):
         element = postgres_column(name, kind[: kind.index("[")], modes, own)
         return Column(name, "array", precision=element.precision, scale=element.scale, elems=(element.type,))
-    digits = [int(one) for one in re.findall(r"\d+", (re.search(r"\(([\d\s,]*)\)", kind) or ["", ""])[1])]
+    digits = [int(one) for one in re.findall(r"-?\d+", (re.search(r"\(([-\d\s,]*)\)", kind) or ["", ""])[1])]
     kind = re.sub(r"\s*\([^)]*\)", "", kind).strip()
     kind = kind.rpartition(".")[2] if kind.rpartition(".")[2] in own else kind
     if own.get(kind, "enum") != "enum":
@@ -78,7 +85,8 @@ def _sized(name: str, kind: str, digits: list[int], modes: Mapping[str, str]) ->
         scale = digits[1] if len(digits) > 1 else 0
         if not digits:
             return Column(name, VARIABLE_DECIMAL)
-        return Column(name, DECIMAL, precision=max(digits[0], scale), scale=scale)  # numeric(3,5) is below 0.01
+        whole = max(digits[0], scale) - min(0, scale)  # numeric(3,5) is below 0.01, numeric(3,-2) has hundreds
+        return Column(name, DECIMAL, precision=whole, scale=max(0, scale))
     if kind == "money":
         return Column(name, DECIMAL, scale=2)
     if kind in ("bit", "bit varying", "varbit"):

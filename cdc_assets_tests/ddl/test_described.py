@@ -57,6 +57,14 @@ POSTGRES = {
             "public.Orders": {"id": "int32"},
         },
     ),
+    "types that a connector sends as bytes": (
+        "CREATE TABLE t (a box, b int4multirange, c pg_lsn, d own);",
+        {"public.t": {"a": "bytes", "b": "bytes", "c": "bytes", "d": ""}},
+    ),
+    "a numeric of hundreds": (
+        "CREATE TABLE t (a numeric(5, -2), b numeric);",
+        {"public.t": {"a": "Decimal", "b": "VariableScaleDecimal"}},
+    ),
     "intervals with what they hold": (
         "CREATE TABLE t (a interval, b interval year, c INTERVAL DAY TO SECOND (3), d interval(2)[]);",
         {"public.t": {"a": "MicroDuration", "b": "MicroDuration", "c": "MicroDuration", "d": "array"}},
