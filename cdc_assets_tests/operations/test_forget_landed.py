@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cdc_assets.errors import ForgetRefused
+from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.landing.maintenance import maintain_landing
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.offsets import OffsetRange
@@ -128,3 +130,73 @@ def test_a_landing_that_began_before_rows_went_does_not_say_that_they_are_there(
     log.between = lambda: maintain_landing(other, lambda _: 150, int(time.time() * 1000))
     feed.apply()
     assert (left(feed), feed.landing.landed().expired) == ([], {TableId("shop", "t"): 120})
+
+
+class Orders:
+    """A seed's order of rows, marks, runs, upkeep and forgetting, some of which come between those of a run."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.log, self.ts, self.value = random.Random(seed), Interrupted(), 100, 40_000
+        self.feed = TopicFeed.of(self.log, sink_uri=URI, privacy_key={"env": "PRIVACY_KEY"})
+        self.rows: dict[int, int] = {}
+        self.values: dict[int, set[int]] = {key: set() for key in (1, 2, 3)}
+        self.kept_out: set[int] = set()
+        self.log.send(0, ddl(self.ts), mark(101))
+        self.feed.apply()
+
+    def put(self) -> None:
+        """Send a new row, or one that is changed, perhaps under another key."""
+        self.ts, self.value = self.ts + 10, self.value + 1
+        old, key = self.random.choice((None, *self.rows)), self.random.choice((1, 2, 3))
+        if old is None or (key != old and key in self.rows):
+            self.log.send(0, row(self.ts, key, self.value))
+        else:
+            was = self.rows.pop(old)
+            images = {"data": [{"id": str(key), "v": str(self.value)}], "old": [{"id": str(old), "v": str(was)}]}
+            self.log.send(0, canal("UPDATE", self.ts, **images))
+            self.values[old].add(self.value)  # it stands in a message of both keys
+        self.rows[key] = self.value
+        self.values[key].add(self.value)
+
+    def mark(self) -> None:
+        self.ts += 10
+        self.log.send(0, mark(self.ts))
+
+    def apply(self) -> None:
+        self.log.between = self.random.choice((None, None, self.maintain, self.forget))
+        self.feed.apply()
+
+    def maintain(self) -> None:
+        (table,) = self.feed.lake.tables.values()
+        with suppress(TableMoved):
+            maintain_landing(self.feed.landed_in(), lambda _: table.progress.tso, int(time.time() * 1000))
+
+    def forget(self) -> None:
+        """Forget a key; where that is said to be done, no byte of its values may be left."""
+        key, until = self.random.choice((1, 2, 3)), self.random.choice((None, FOREVER))
+        with suppress(ForgetRefused, TableMoved):
+            report = forgotten(self.feed, str(key), **({} if until is None else {"until": until, "name": f"of-{key}"}))
+            assert report.complete
+            left = repr([[group.to_pylist() for group in some] for some in self.feed.store.files.values()])
+            left += repr([table.rows.to_pylist() for table in self.feed.lake.tables.values()])
+            assert [value for value in self.values[key] if f'"{value}"' in left or f"'v': {value}" in left] == []
+            if self.rows.get(key) in self.values[key]:
+                del self.rows[key]
+            self.kept_out |= {key} if until is not None else set()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_in_any_order_nothing_is_left_of_forgotten_keys_and_no_other_row_is_lost(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    orders = Orders(seed)
+    for _ in range(14):
+        steps = (orders.put, orders.put, orders.mark, orders.apply, orders.apply, orders.forget, orders.maintain)
+        orders.random.choice(steps)()
+    orders.log.between = None
+    orders.mark()
+    orders.feed.apply()
+    wanted = {key: value for key, value in orders.rows.items() if key not in orders.kept_out}
+    assert dict(rows_of(orders.feed)) == wanted
