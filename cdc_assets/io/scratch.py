@@ -24,12 +24,17 @@ _LOCK = "lock"
 @contextmanager
 def scratch() -> Iterator[Path]:
     """Yield a new directory, which is removed afterwards with what is in it."""
-    with tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as directory:
-        place = Path(directory, "files")
-        with Path(directory, _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            place.mkdir()
-            yield place
+    while True:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as directory:
+            place = Path(directory, "files")
+            with Path(directory, _LOCK).open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                try:
+                    place.mkdir()
+                except FileNotFoundError:  # another process took it for one that was left, before it was locked
+                    continue
+                yield place
+                return
 
 
 def remove_left() -> int:
