@@ -4,9 +4,9 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(shell .ci/find-python)
-# One process for all tests with Spark, one for all with a broker, file by file for the others (conftest.py). Of three processes on two cores one
+# One process for all that uses Spark, one for all that uses a broker, file by file for the others (conftest.py). Of three processes on two cores one
 # has something to do while another waits.
-PARALLEL ?= -n 3 --dist loadgroup --no-loadscope-reorder
+PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 # Commands, daemons and executors start again and again: without bytecode each compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import socket
 import sys
@@ -12,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -84,32 +86,46 @@ def _memory() -> Path | None:
     return place if fits else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share files out to processes: all that use Spark to one, which has a JVM, and so those that use a broker."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    def group(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        path = config.rootpath / file
+        return "spark" if _uses_spark(path) else "broker" if _uses(path, r"broker: Broker\b") else file
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group
+    return scheduler
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Share tests out to processes, and begin with what takes longest.
-
-    All that use Spark go to one, which has a JVM, all that use a broker to one, and the others file by file.
-    """
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: 0 if _group(item) == "spark" else 1 if item.path.name in LONG else 2)
-
-
-def _group(item: pytest.Item) -> str:
-    fixtures = getattr(item, "fixturenames", ())
-    return next((name for name in ("spark", "broker") if name in fixtures), item.nodeid.partition("::")[0])
+    """Let the processes of a shared run begin with what takes longest: Spark, and what waits for other processes."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: 0 if _uses_spark(item.path) else 1 if item.path.name in LONG else 2)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave a core to what uses Spark, which takes longest: a process that has something else gives way to it."""
-    if hasattr(item.config, "workerinput") and _group(item) != "spark" and not os.nice(0):
+    if hasattr(item.config, "workerinput") and not _uses_spark(item.path) and not os.nice(0):
         os.nice(5)
 
 
 LONG = ("test_daemon.py",)
 """What waits for processes of its own."""
+
+
+def _uses_spark(file: Path) -> bool:
+    return _uses(file, r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b")
+
+
+@cache
+def _uses(file: Path, fixture: str) -> bool:
+    return re.search(fixture, file.read_text()) is not None
 
 
 @pytest.fixture(scope="session")
