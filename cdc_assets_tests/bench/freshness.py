@@ -178,7 +178,14 @@ class Site:
             return True
         if name == "rebuild":
             config = {"ops": {f"{NAME}_rebuild_tables": {"config": {"tables": [table]}}}}
-            job = ["-w", "workspace.yaml", "-j", f"{NAME}_rebuild", "--config-json", json.dumps(config)]
+            job = [
+                "-w",
+                str(self._directory / "workspace.yaml"),
+                "-j",
+                f"{NAME}_rebuild",
+                "--config-json",
+                json.dumps(config),
+            ]
             launch = [sys.executable, "-m", "dagster", "job", "launch", *job]
             subprocess.run(launch, env=self._environment, cwd=self._directory, check=True)
             return True
