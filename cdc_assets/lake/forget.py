@@ -19,6 +19,7 @@ to a table brings no row back:
     and DDL                     moved since it was loaded
     DDL that replaces a table   wins over other commits, so it asks for tickets, and is due to who begins to forget
     rebuilds                    each looks for the other's ticket, and a swap for the FORGOTTEN of when it was begun
+    records set aside           are taken back by who finds another FORGOTTEN once they are there
     compaction, manifests       Iceberg refuses to replace files that are not there any more
     tags of cuts                are of snapshots that are there
 """
@@ -81,8 +82,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.state import LakeState
 
 __all__ = ["LakeForgetting"]
-
-_ATTEMPTS = 4
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -167,12 +166,8 @@ class LakeForgetting:
 
         Of those that are not open any more, also such as may have it.
         """
-        for attempt in range(_ATTEMPTS):
-            with suppress(TableMoved):
-                gone = Quarantine(self.lake.state).forget(has, may_have)
-                return tuple(f"{file} line {line}" for file, line in gone)
-            time.sleep(0.2 * 2**attempt)
-        raise TableMoved("other runs replace the files of the quarantine all the time. Try again.")
+        gone = Quarantine(self.lake.state).forget(has, may_have)
+        return tuple(f"{file} line {line}" for file, line in gone)
 
     def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
         """Read every file of the quarantine, and tell which have such records."""

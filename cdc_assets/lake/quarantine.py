@@ -12,18 +12,21 @@ That a table was purged stands in the tombstones alone, so nothing can come betw
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.decoding.window import REJECTS
+from cdc_assets.errors import TableMoved
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.lake.row_groups import read_rows
 from cdc_assets.model.progress import Life
@@ -43,6 +46,7 @@ REPLAY = "cdc.replay"
 
 _QUARANTINED, _REPLAYING, _REPLAYED = "quarantined", "replaying", "replayed"
 _WHEN = pa.timestamp("us", tz="UTC")
+_ATTEMPTS = 4
 
 EVENTS = pa.schema(
     [
@@ -162,13 +166,24 @@ class Quarantine:
 
     # --- writing ---
 
-    def keep(self, step: ApplyRows, io: Mapping[str, str], files: Iterable[str], run: str) -> None:
+    def keep(
+        self,
+        step: ApplyRows,
+        io: Mapping[str, str],
+        files: Iterable[str],
+        run: str,
+        refuse_forgotten: Callable[[Life], None] = lambda _: None,
+    ) -> None:
         """Add the records of a window that do not fit: staged Parquet files with the columns of REJECTS.
 
-        Those that are known already are left out, so a window may be staged and kept again.
+        Those that are known already are left out, so a window may be staged and kept again. `refuse_forgotten` raises
+        TableMoved where rows of the table were forgotten since these were read. It is asked once more when they are
+        there, and they are taken back then: whoever forgets marks the table before searching for records.
         """
+        refuse_forgotten(step.life)
         known = self._records([*_PLACE, "reason"])
-        constants = {"lo": step.lo, "run": run}
+        token = uuid.uuid4().hex
+        constants = {"lo": step.lo, "run": run, "token": token}
 
         def groups() -> Iterator[pa.Table]:
             for file in files:
@@ -181,7 +196,12 @@ class Quarantine:
                 if any(new):
                     yield self._made(_QUARANTINED, step.life, rows.filter(pa.array(new)), constants)
 
-        self._append(groups())
+        try:
+            self._append(groups())
+            refuse_forgotten(step.life)
+        except TableMoved:
+            self._filter(lambda events: pc.fill_null(pc.not_equal(events.column("token"), token), True))
+            raise
 
     @contextmanager
     def bringing_in(self, life: Life, lines: Sequence[tuple[str, int]]) -> Iterator[dict[str, str]]:
@@ -223,7 +243,7 @@ class Quarantine:
         """Remove the records whose bytes have what is to be forgotten, open or not, and return their files and lines.
 
         Those that are not open any more, and may have it, go too: nobody needs them. Events say of a record what it is
-        by file and line, so all of one go. Raises TableMoved in a race.
+        by file and line, so all of one go. Raises TableMoved where others replace files all the time.
         """
         purged = self._state.tombstones()
         records = self._records(_PLACE).items()
@@ -240,8 +260,17 @@ class Quarantine:
             )
 
         if gone:
-            self.events.filter(self._state.changefeed, kept)
+            self._filter(kept)
         return tuple(place for _, place in chosen)
+
+    def _filter(self, kept: Callable[[pa.Table], pa.Array]) -> None:
+        """Remove the events that are not kept. Raises TableMoved where others replace files all the time."""
+        for attempt in range(_ATTEMPTS - 1):
+            with suppress(TableMoved):
+                self.events.filter(self._state.changefeed, kept)
+                return
+            time.sleep(0.2 * 2**attempt)
+        self.events.filter(self._state.changefeed, kept)
 
     def search(self, has: Callable[[Life, bytes], bool]) -> tuple[int, int, tuple[str, ...]]:
         """Read every file of the table, and return how many there are, their bytes, and those with such records."""

@@ -267,10 +267,14 @@ class Lake:
     # --- quarantine ---
 
     def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
-        """Quarantine the records of a staged window that do not fit, before the window itself is committed."""
+        """Quarantine the records of a staged window that do not fit, before the window itself is committed.
+
+        Raises TableMoved, with nothing kept, where rows of the table were forgotten since it was planned.
+        """
         if staged.report.quarantined:
-            io = self.workbench.io_at(staged.path)
-            Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run)
+            bench = self.workbench
+            io = bench.io_at(staged.path)
+            Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, bench.refuse_forgotten)
 
     def quarantined(self, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""

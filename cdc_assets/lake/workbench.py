@@ -127,8 +127,7 @@ class Workbench:
                     "its progress was read: another writer committed first. Plan again.",
                     table=str(life),
                 )
-            if expected is not None and expected[1] != lake_table.forgotten:
-                raise TableMoved(f"rows of {life} were forgotten meanwhile. Plan again.", table=str(life))
+            self._refuse_forgotten(lake_table)
             try:
                 yield Work(session, loaded, lake_table, lake_table.label)
             except AnalysisException as error:
@@ -138,6 +137,15 @@ class Workbench:
                 raise TableMoved(
                     f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
                 ) from error
+
+    def refuse_forgotten(self, life: Life) -> None:
+        """Raise TableMoved if rows of a table were forgotten since its progress was read."""
+        self._refuse_forgotten(self.state.find(life))
+
+    def _refuse_forgotten(self, lake_table: LakeTable) -> None:
+        life = lake_table.life
+        if life in self._expected and self._expected[life][1] != lake_table.forgotten:
+            raise TableMoved(f"rows of {life} were forgotten meanwhile. Plan again.", table=str(life))
 
     @contextmanager
     def lent(self, life: Life) -> Iterator[None]:

@@ -155,6 +155,22 @@ def test_of_two_runs_that_keep_the_same_records_at_once_each_record_is_there_onc
     assert [line for _, line, *_ in kept(rival, closed=True)] == [1, 2, 3]
 
 
+def test_records_of_a_table_whose_rows_are_forgotten_meanwhile_leave_no_byte_and_no_others_go(
+    tmp_path: Path, state: LakeState
+) -> None:
+    quarantine, files = Quarantine(state), staged(tmp_path, {1: "a", 2: "a"})
+    quarantine.keep(step(), {}, staged(tmp_path, {1: "a"}), "run-1")
+
+    def forgotten_meanwhile(life: Life) -> None:
+        if quarantine.read(raw=True)[-1].line == 2:  # a run that forgets rows has searched before
+            raise TableMoved(f"rows of {life} were forgotten meanwhile.")
+
+    with pytest.raises(TableMoved):
+        quarantine.keep(step(), {}, files, "run-2", forgotten_meanwhile)
+    assert [line for _, line, *_ in kept(another(state), closed=True)] == [1]
+    assert quarantine.search(lambda _, raw: raw == b"bytes 2")[2] == ()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("event", ["keep", "begin_replay", "close"])
 def test_a_run_that_is_killed_has_added_its_events_or_has_not_and_can_be_repeated(
