@@ -39,7 +39,7 @@ from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.run_batches import families
+from cdc_assets.planning.run_batches import families, steps_of
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
 
 __all__ = ["catch_up_job"]
@@ -112,8 +112,7 @@ def _outcomes(
         if partitions != (found := set(partition_keys(plan))):
             add_keys(context.instance, name, new_keys(context.instance, name, plan))
             partitions.update(found)
-        lives = _chosen(plan, config)[0]
-        return [step for step in plan.steps if step.life in lives]
+        return steps_of(plan, _chosen(plan, config)[0])
 
     while True:
         rounds.interrupts.listen()

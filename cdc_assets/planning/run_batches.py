@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, Step
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
@@ -32,6 +32,7 @@ __all__ = [
     "due",
     "families",
     "open_attempts",
+    "steps_of",
 ]
 
 MARK_SIGNS = 6
@@ -99,6 +100,22 @@ def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
     for life in history.lives:
         members.setdefault(found(life), []).append(life)
     return {life: tuple(sorted(members[found(life)])) for life in history.lives}
+
+
+def steps_of(planned: Plan, lives: Collection[Life]) -> list[Step]:
+    """Return the steps of some tables, in order.
+
+    One that exchanges rows with a table that is left out, and not as far yet, stops before that: it would get its rows
+    from before the windows that are due.
+    """
+    steps, left = list[Step](), dict[Life, Tso]()
+    for step in planned.steps:
+        waits = isinstance(step, ExchangePartition) and left.get(step.other, step.at) < step.at
+        if step.life in lives and step.life not in left and not waits:
+            steps.append(step)
+        else:
+            left.setdefault(step.life, step.at)
+    return steps
 
 
 def due(planned: Plan, salt: str = "", reported: Mapping[str, str] | None = None) -> tuple[Due, ...]:

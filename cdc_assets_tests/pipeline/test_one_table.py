@@ -13,7 +13,10 @@ from cdc_assets.errors import LakeUnavailable, StepFailed
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.steps import Step
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.run_batches import steps_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -59,10 +62,13 @@ class Exchanging:
         self.feed.ddl("s.p", FIRST + 5, "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `x`", 42)
         self.feed.ddl("s.x", FIRST + 5, "", 0)
 
-    def apply(self, checkpoint: int) -> dict[str, str]:
+    def apply(self, checkpoint: int, without: str = "") -> dict[str, str]:
+        def select(plan: Plan) -> list[Step]:
+            return steps_of(plan, [life for life in plan.history.lives if life.born_as.table != without])
+
         self.feed.publish(checkpoint)
         settings = self.feed.settings()
-        outcome = Pipeline(settings, settings.open_source(), self.lake, self.ledger).apply("test")
+        outcome = Pipeline(settings, settings.open_source(), self.lake, self.ledger).apply("test", select)
         self.reasons = {table.name.table: table.reason for table in outcome.tables}
         return {table.name.table: str(table.state) for table in outcome.tables}
 
@@ -78,6 +84,17 @@ def test_a_table_waits_for_the_rows_that_it_exchanges_with_a_table_that_stopped_
     assert site.reasons["p"].startswith(f"waits for s.x@{FIRST}, with which it exchanges rows at {FIRST + 5}: ")
     assert site.rows("p") == ["p"]
     site.late.write_bytes(whole)
+    assert site.apply(FIRST + 9) == {"p": "applied", "x": "applied"}
+    assert (site.rows("p"), site.rows("x")) == (["late", "x"], ["p"])
+
+
+@pytest.mark.parametrize("without", ["p", "x"])
+def test_no_rows_are_exchanged_with_a_table_that_a_run_leaves_out_before_its_windows(
+    tmp_path: Path, without: str
+) -> None:
+    site = Exchanging(tmp_path)
+    site.apply(FIRST + 9, without)
+    assert site.rows("p") == ["p"]
     assert site.apply(FIRST + 9) == {"p": "applied", "x": "applied"}
     assert (site.rows("p"), site.rows("x")) == (["late", "x"], ["p"])
 
