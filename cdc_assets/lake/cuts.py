@@ -99,9 +99,12 @@ class LakeCuts:
                     raise
         wanted = {one.life for one in cut.tables if one.snapshot_id is not None}
         still = {one.name: one for one in self.state.decisions.cut_requests()}.get(cut.name)
-        if (still is not None and still.withdrawn) or not wanted <= self.tagged(cut.name).keys():
+        tagged = self.tagged(cut.name)
+        if (still is not None and still.withdrawn) or not wanted <= tagged.keys():
             self._unlist(cut.name)
             return None
+        if any(tagged[one.life][0] != one.snapshot_id for one in cut.taken):
+            self.follow_tags()  # who forgets rows may have listed them before the cut was there
         self.state.decisions.remove(request)
         return next((one for one in self.read() if one.name == cut.name), None)
 
