@@ -102,7 +102,10 @@ def format_decision(changefeed: str, decision: KeptDecision) -> dict[str, str]:
     if isinstance(decision, Release | SnapshotPin):
         fields["life"] = format_identity(decision.life)
     if isinstance(decision, ForgottenKeys):
-        fields["lives"] = [format_identity(life) for life in decision.lives]
+        fields |= {
+            "lives": [format_identity(life) for life in decision.lives],
+            "others": [format_identity(life) for life in decision.others],
+        }
     key, text = _key(changefeed, decision), json.dumps(fields)
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     return {f"{key}#{number}": piece for number, piece in enumerate(pieces, 1)}
@@ -126,7 +129,7 @@ def parse_decisions(properties: Mapping[str, str], changefeed: str, kind: type[D
                 fields["without"] = tuple(fields["without"])
             if kind is ForgottenKeys:
                 fields["table"] = TableId(**fields["table"])
-                fields["lives"] = tuple(map(parse_identity, fields["lives"]))
+                fields |= {name: tuple(map(parse_identity, fields[name])) for name in ("lives", "others")}
                 fields |= {name: tuple(fields[name]) for name in ("form", "digests")}
             decisions.append(kind(**fields))
     return decisions

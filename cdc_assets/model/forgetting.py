@@ -23,7 +23,8 @@ class ForgottenKeys:
     `digests` are HMACs of the keys, told apart by the columns and collations in `form`; `seal` is the fingerprint of
     the key of these HMACs. The decision concerns the table of the source that was called `table` then, by its identity
     whatever it is called later, and every other one that has this name at some time. Of `lives` all rows from before
-    the decision were forgotten. `when` is ISO text in UTC. A name may have several, one for each `part`: the same keys
+    the decision were forgotten; `others` had the name and rows in the lake by then that nobody looked through. `when`
+    is ISO text in UTC. A name may have several, one for each `part`: the same keys
     as tables are told apart otherwise.
     """
 
@@ -36,6 +37,7 @@ class ForgottenKeys:
     until: Tso = FOREVER
     who: str = ""
     when: str = ""
+    others: tuple[Life, ...] = ()
 
     @property
     def part(self) -> tuple[TableId, tuple[str, ...]]:

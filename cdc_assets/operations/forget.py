@@ -216,7 +216,8 @@ def _found(
     schema = _schema(history, planned.applied.get(history.life))
     plain = keys_of(schema, keys, table)
     wanted = masked_keys(plain, schema)
-    sources, alone = _sources(planned, history, table)
+    sources, others = _sources(planned, history, table)
+    alone = bool(others)
     targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
     _refuse(pipeline, lake, planned, targets, rows_too=until is None)
     values = key_bytes(plain, keys, schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
@@ -231,7 +232,8 @@ def _found(
     kept_out = None
     if until is not None:
         through = max((planned.applied[one].progress.tso for one in targets), default=0)
-        kept_out = keep_out(pipeline, history, schema, wanted, sources, through, until, name)
+        standing = {one.source for one, _ in _targets(planned, others)}
+        kept_out = keep_out(pipeline, history, schema, wanted, sources, through, until, name, standing)
         # A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
         there = _targets(pipeline.plan(whole=True)[1], sources)
         targets = {one: _keys_in(keys, columns, one) for one, columns in there}
@@ -317,20 +319,20 @@ def _repeated(pipeline: Pipeline, action: Callable[[], RemovedRows]) -> RemovedR
 # --- which tables -----------------------------------------------------------------------------------------------------
 
 
-def _sources(planned: Plan, table: TableHistory, asked: str) -> tuple[set[Life], bool]:
-    """Return the tables of the source that are meant, and whether others had the same name.
+def _sources(planned: Plan, table: TableHistory, asked: str) -> tuple[set[Life], set[Life]]:
+    """Return the tables of the source that are meant, and the others that had the same name.
 
     By its identity that is one alone; by a name all that had it at some time. Raises ForgetRefused where the columns of
     one of these are not known.
     """
     name = table.last_name
     if name is None:
-        return {table.life}, False
+        return {table.life}, set()
     named = {
         life for life, one in planned.sources.items() if any(known.folded == name.folded for known, _, _ in one.names)
     }
     if is_called(asked, (table.life,)):
-        return {table.life}, named != {table.life}
+        return {table.life}, named - {table.life}
     unknown = (
         life
         for life, state in planned.applied.items()
@@ -345,7 +347,7 @@ def _sources(planned: Plan, table: TableHistory, asked: str) -> tuple[set[Life],
             f"its identity: {table.life}.",
             table=str(name),
         )
-    return {table.life, *named}, False
+    return {table.life, *named}, set()
 
 
 def _is_purged(state: AppliedState) -> bool:

@@ -52,12 +52,14 @@ def keep_out(
     through: Tso,
     until: Tso,
     name: str = "",
+    others: Collection[Life] = (),
 ) -> ForgottenKeys:
     """Record that rows of keys are kept out of a table through a position, and return the decision.
 
     `schema` has the columns by which the keys are meant, `keys` their values in the lake, `lives` are the tables of the
     source that are looked through, of which rows `through` a position are in the lake: these are forgotten whatever
-    `until` says. A decision of the same name keeps its keys. Raises BadSettings.
+    `until` says. `others` had its name, are in the lake and are not looked through. A decision of the same name keeps
+    its keys. Raises BadSettings.
     """
     seal, settings = pipeline.masks.seal, pipeline.settings
     if seal is None:
@@ -93,6 +95,7 @@ def keep_out(
         tuple(digests),
         until,
         when=iso_now(),
+        others=tuple(sorted(others)),
     )
     decision = _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
     pipeline.lake.keep_decision(decision)
@@ -121,12 +124,18 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"{decision.until_text}. Give the others another --decision."
             )
         digests, lives = {*same.digests, *decision.digests}, {*same.lives, *decision.lives}
-        return replace(decision, digests=tuple(sorted(digests)), lives=tuple(sorted(lives)))
+        return replace(
+            decision,
+            digests=tuple(sorted(digests)),
+            lives=tuple(sorted(lives)),
+            others=tuple(sorted({*same.others, *decision.others} - lives)),
+        )
     whole = max(known, key=lambda one: len(one.digests), default=decision)
     if len(decision.digests) < len(whole.digests):
         raise BadSettings(
-            f"{whole.name} keeps out {counted(len(whole.digests), 'key')} by ({'; '.join(whole.form)}), and "
-            f"{len(decision.digests):,} came to take their place. Give all of them, as they are now."
+            f"{whole.name} keeps out {counted(len(whole.digests), 'key')} of {whole.table} by "
+            f"({'; '.join(whole.form)}), and {len(decision.digests):,} came to take their place. Give all of them, as "
+            "they are now, or other keys under another --decision."
         )
     return decision
 

@@ -158,12 +158,17 @@ def _refuse_exchange(step: ExchangePartition, found: Sequence[ForgottenKeys]) ->
 
 
 def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys], table: TableHistory) -> None:
-    """Raise where a table that stands gets the name of a decision: what it has was not looked through."""
+    """Raise where a table that stands gets the name of a decision: what it has was not looked through.
+
+    One that was made with the name is free of the keys from its first row, unless it stood when they were forgotten.
+    """
     name = table.name_at(step.at)
-    if name is None or table.names[0][0].folded == name.folded:
+    if name is None:
         return
+    renamed = table.names[0][0].folded != name.folded
     for parts in by_name(one for one in mine if one.table.folded == name.folded).values():
-        if not any(table.life in one.lives for one in parts):
+        stood = renamed or any(table.life in one.others for one in parts)
+        if stood and not any(table.life in one.lives for one in parts):
             raise UnknownKeys(
                 f"it gets the name {name}, {_kept_out(parts[0])}, and it may have had such rows before",
                 parts[0],

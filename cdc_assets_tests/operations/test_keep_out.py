@@ -281,6 +281,26 @@ def test_a_table_that_stands_is_held_before_it_gets_the_name(shop: Shop) -> None
     assert (rows(shop.lake, "shop.fresh"), rows(shop.lake)) == ([], [(2, "two")])
 
 
+def test_a_table_that_was_not_looked_through_is_held_before_it_comes_back_under_the_name(shop: Shop) -> None:
+    shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
+    shop.feed.create("shop.t", FIRST + 30)
+    shop.write(("I", FIRST + 31, 1, "anew"), version=FIRST + 30)
+    shop.apply(FIRST + 39)
+    former, present = (Life(TableId("shop", "t"), at) for at in (FIRST, FIRST + 30))
+    shop.forget("1", table=str(present), name="asked")
+    shop.feed.ddl("shop.u", FIRST + 40, "RENAME TABLE `t` TO `u`", 14)
+    shop.feed.ddl("shop.t", FIRST + 50, "RECOVER TABLE `t`", 81)
+    outcome = shop.apply(FIRST + 59)
+    held = next(one for one in outcome.tables if one.life == former)
+    assert (held.state, "it gets the name shop.t" in held.reason) == (State.HELD, True)
+    shop.forget("1", table=command_in(held.ways, *shop.lake.forgotten_keys())[0], name="asked")
+    shop.apply(FIRST + 60)
+    assert [rows_of(shop.lake.tables[one].rows.to_pylist()) for one in (former, present)] == [[(2, "two")], []]
+    (decision,) = shop.lake.forgotten_keys()
+    assert (decision.lives, decision.others) == ((former, present), ())
+    assert parse_decisions(format_decision("little", decision), "little", ForgottenKeys) == [decision]
+
+
 def test_a_table_that_is_made_anew_without_a_key_is_held_with_a_way_that_can_be_gone(shop: Shop) -> None:
     shop.forget("1")
     shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
@@ -390,6 +410,20 @@ def test_a_decision_of_the_same_name_keeps_the_keys_that_it_has(shop: Shop) -> N
     shop.forget("2", name="asked")
     shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("I", FIRST + 13, 3, "three"))
     assert rows(shop.lake) == [(3, "three")]
+
+
+def test_a_key_more_of_a_table_that_was_renamed_is_kept_out_under_the_decision_that_the_refusal_asks_for(
+    shop: Shop,
+) -> None:
+    shop.forget("1", "7", name="asked")
+    shop.feed.ddl("shop.u", FIRST + 20, "RENAME TABLE `t` TO `u`", 14)
+    shop.apply(FIRST + 29)
+    with pytest.raises(BadSettings, match=r"2 keys of shop\.t by .* or other keys under another --decision"):
+        shop.forget("2", table="shop.u", name="asked")
+    shop.forget("2", table="shop.u", name="later")
+    shop.write(*(("I", FIRST + 30 + key, key, "again") for key in (1, 2, 3)), table="shop.u", version=FIRST + 20)
+    shop.apply(FIRST + 39)
+    assert rows(shop.lake) == [(3, "again")]
 
 
 def test_the_command_names_a_decision_by_its_keys_and_not_as_the_changefeed() -> None:
