@@ -304,6 +304,10 @@ def _created(at: Cursor, file: SchemaFile) -> Statement:
     return CreateTableStatement(TableId(schema or file.table.schema, name))
 
 
+_PARTS = "COLUMN|INDEX|KEY|CONSTRAINT"
+"""What ALTER TABLE renames besides the table."""
+
+
 def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:
     """Return (old, new) of each table that RENAME TABLE or ALTER TABLE … RENAME moves; () for any other text.
 
@@ -316,6 +320,8 @@ def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:
         else:
             name = alter_head(at)
             at.expect("RENAME")
+            if at.sees(_PARTS):
+                return ()
             at.accept("TO|AS|=")
             pairs = [(name, at.qualified())]
     except Unreadable:
@@ -334,7 +340,7 @@ def alter_without_rename(sql: str) -> tuple[str, str] | None:
         head = at.parts[: at.at]
         for piece in split(at.rest()):
             clause = Cursor(piece)
-            if not clause.accept("RENAME") or clause.sees("COLUMN|INDEX|KEY"):
+            if not clause.accept("RENAME") or clause.sees(_PARTS):
                 rest.append(piece)
                 continue
             clause.accept("TO|AS|=")
@@ -417,7 +423,7 @@ def _altered(at: Cursor, file: SchemaFile) -> Statement:
         clause = Cursor(at.parts[place:])
         if clause.accept("EXCHANGE", "PARTITION"):
             return _exchanged(clause, file)
-        if clause.accept("RENAME") and not clause.sees("COLUMN|INDEX|KEY"):
+        if clause.accept("RENAME") and not clause.sees(_PARTS):
             return Rename(TableId(*name))
     return Alter()
 

@@ -284,10 +284,10 @@ def first_words(sql: str) -> tuple[str, ...]:
     return tuple(token.text.upper() for token in tokens(sql)[:2])
 
 
-def is_statement(sql: str, verb: str, noun: str) -> bool:
-    """Return whether a text begins with two words in upper case, such as DROP and TABLE; not where it is unreadable."""
+def is_statement(sql: str, *words: str) -> bool:
+    """Return whether a text begins with words in upper case, such as DROP and TABLE; not where it is unreadable."""
     with suppress(Unreadable):
-        return first_words(sql) == (verb, noun)
+        return tuple(token.text.upper() for token in tokens(sql)[: len(words)]) == words
     return False
 
 

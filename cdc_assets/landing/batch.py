@@ -211,6 +211,7 @@ class LandingBatch:
         reader.go_on(result.wanted, result.state)
 
 
+_MAKES_NOTHING = (("CREATE", "TABLE"), ("CREATE", "TEMPORARY"), ("CREATE", "OR", "REPLACE", "TEMPORARY"))
 _MADE_NOTHING = "a CREATE TABLE of a table that was there before (IF NOT EXISTS), or is temporary"
 
 
@@ -233,7 +234,7 @@ def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
         if not is_ddl:
             lines.append(line)
             continue
-        if not line["table"] and any(is_statement(line["query"], "CREATE", noun) for noun in ("TABLE", "TEMPORARY")):
+        if not line["table"] and any(is_statement(line["query"], *words) for words in _MAKES_NOTHING):
             ignored = {"message": line["message"], "kind": Kind.IGNORED.value, "reason": _MADE_NOTHING}
             lines.append({**dict.fromkeys(line), **ignored})
             continue

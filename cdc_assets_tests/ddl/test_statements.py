@@ -14,6 +14,12 @@ from cdc_assets_tests.schema_files import ID, A, B, base, created, file
 # --- statement --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("part", ["COLUMN a TO b", "INDEX a TO b", "KEY a TO b"])
+def test_an_alter_that_renames_a_part_of_a_table_renames_no_table(part: str) -> None:
+    assert ddl.rename_pairs(f"ALTER TABLE t RENAME {part}", "s") == ()
+    assert ddl.rename_pairs("ALTER TABLE t RENAME `key`", "s") == ((TableId("s", "t"), TableId("s", "key")),)
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "expected"),
     [

@@ -171,7 +171,12 @@ def test_create_or_replace_is_a_ddl_of_the_table_in_its_text_which_the_connector
 
 
 @pytest.mark.parametrize(
-    "text", ["CREATE TABLE IF NOT EXISTS a (n INT PRIMARY KEY)", "create temporary table x (y int)"]
+    "text",
+    [
+        "CREATE TABLE IF NOT EXISTS a (n INT PRIMARY KEY)",
+        "create temporary table x (y int)",
+        "CREATE OR REPLACE TEMPORARY TABLE a (n INT PRIMARY KEY, v INT)",
+    ],
 )
 def test_a_create_table_that_makes_nothing_changes_nothing(text: str) -> None:
     feed = applied(
