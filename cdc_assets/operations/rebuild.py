@@ -18,11 +18,11 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from cdc_assets.errors import LakeUnavailable, RebuildRefused, TableHeld, TableMoved
+from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import AppliedState, Base, Life, State
@@ -437,6 +437,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
             work.rebuilder.hold_back(work.ticket.token, [life for life in work.targets if life not in done])
             time.sleep(0.1 * 2**attempt)
     finally:
+        with suppress(CdcError):  # a rebuild that is not continued would keep them waiting as if it ran
+            work.rebuilder.hold_back(work.ticket.token, ())
         notes.close()
         lake.close()
 

@@ -191,6 +191,7 @@ def test_a_writer_that_never_rests_stops_the_rebuild_with_its_own_rows_kept() ->
     with pytest.raises(TableMoved):
         rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), (), "again")
     assert {life: table.rows for life, table in lake.tables.items()} == rows
+    assert lake.held_back() == frozenset(), "no window waits for a rebuild that gave up"
 
 
 def test_a_writer_that_follows_the_feed_all_the_time_waits_for_the_swap_and_goes_on_after_it(tmp_path: Path) -> None:
