@@ -12,7 +12,7 @@ import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -106,11 +106,11 @@ def _forms(column: Column, text: str, value: object, zone: ZoneInfo) -> Iterator
         case int():
             yield f"-?0*{abs(value)}" if value < 0 else f"0*{value}"
         case Decimal():
-            plain = f"{abs(value):f}"
+            plain = f"{value.copy_abs():f}"
             whole, _, digits = plain.partition(".")
             digits = digits.rstrip("0")
             yield f"0*{int(whole)}" + (rf"\.{digits}0*" if digits else r"(?:\.0*)?")
-            unscaled = int(value.scaleb(column.scale or 0))
+            unscaled = int(value.scaleb(column.scale or 0, _ALL_DIGITS))
             size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
             yield re.escape(base64.b64encode(unscaled.to_bytes(size, "big", signed=True)).decode())
         case float():
@@ -128,6 +128,7 @@ def _forms(column: Column, text: str, value: object, zone: ZoneInfo) -> Iterator
             for unit in (1, 1_000, 1_000_000):
                 if micros % unit == 0:
                     yield str(micros // unit)
+            yield f"{micros}[0-9]{{3}}" if micros > 0 else str(1_000 * micros)  # of nanoseconds, the lake cuts
         case dt.date():
             yield re.escape(value.isoformat())
             yield str((value - _EPOCH.date()).days)
@@ -142,6 +143,7 @@ def _forms(column: Column, text: str, value: object, zone: ZoneInfo) -> Iterator
             yield re.escape(str(value))
 
 
+_ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 

@@ -16,6 +16,9 @@ from cdc_assets.operations.keys import keys_of
 
 UTF8 = {"collation": "utf8mb4_general_ci"}
 BIN = {"collation": "utf8mb4_bin"}
+LONG = "1234567890123456789012345678901234567.5"
+LONG_BYTES = base64.b64encode(int(LONG.replace(".", "")).to_bytes(16, "big"))
+"""A number with more digits than results of Python's decimals have, and its digits as connectors send them."""
 
 
 def sought(column: Column, text: str, protocol: str = "canal-json", key: SealKey | None = None) -> KeyBytes:
@@ -43,6 +46,10 @@ def sought(column: Column, text: str, protocol: str = "canal-json", key: SealKey
         ("DATE", {}, "2026-01-01", b'{"k":20454}', b'{"k":20455}'),
         ("DECIMAL", {"precision": 10, "scale": 2}, "1.5", b"1.50,x", b"11.5,x"),
         ("DECIMAL", {"precision": 10, "scale": 2}, "1.5", b'{"k":"AJY="}', b'{"k":"AJc="}'),
+        ("DECIMAL", {"precision": 38, "scale": 1}, LONG, f"{LONG}0".encode(), b"1.50,1234567890123456789012345678"),
+        ("DECIMAL", {"precision": 38, "scale": 1}, LONG, LONG_BYTES, b'{"k":"AJc="}'),
+        ("DATETIME", {"scale": 6}, "2026-01-01 20:00:00", b'{"k":1767297600000000100}', b'{"k":1767297600000001000}'),
+        ("DATETIME", {}, "1969-12-31 23:59:59", b'{"k":-1000000000}', b'{"k":-1000001000}'),
         ("ENUM", {"elems": ("a", "b"), **BIN}, "b", b'{"k":"2"}', b'{"k":"1"}'),
     ],
 )  # fmt: skip
