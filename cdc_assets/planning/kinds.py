@@ -43,12 +43,17 @@ class KindsOfTables:
 
 
 def with_kinds(
-    history: History, rules: Sequence[HistoryRule], applied: Mapping[Life, AppliedState], *, positions: bool
+    history: History,
+    rules: Sequence[HistoryRule],
+    applied: Mapping[Life, AppliedState],
+    late: Collection[Life],
+    *,
+    positions: bool,
 ) -> KindsOfTables:
     """Return a history with the tables that the rules name beside their mirrors, or in their place.
 
-    `positions` says whether windows can be cut by positions: without them no change has a place in time. Raises
-    BadSettings where two patterns are equally exact.
+    `late` are those that are to begin in the middle of their source's. `positions` says whether windows can be cut by
+    positions: without them no change has a place in time. Raises BadSettings where two patterns are equally exact.
     """
     lives, holds = dict[Life, TableHistory](), list[HoldTable]()
     stands = dict[Life, Tso]()
@@ -75,7 +80,8 @@ def with_kinds(
                 renames[twin.life] = at, TableId(name.schema, f"{name.table}_{life.version}")
                 holds.append(_without_name(twin, at, name, renames[twin.life][1]))
     lives = {life: _exchanging(table, lives) for life, table in lives.items()}
-    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, applied.get(table.life))]
+    late = {*late, *(life for life, state in applied.items() if state.since is not None)}
+    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, applied.get(table.life))]
     idle = tuple(life for life in applied if life not in lives and (life.source in lives or life in history.lives))
     names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
     unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
@@ -219,17 +225,24 @@ def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool) -> Iter
         )
 
 
-def _without_rows(table: TableHistory, lives: Collection[Life], state: AppliedState | None) -> Iterator[HoldTable]:
-    """Yield a hold where rows come of a table that the lake is to have neither as a mirror nor as states."""
+def _without_rows(
+    table: TableHistory, lives: Collection[Life], late: Collection[Life], state: AppliedState | None
+) -> Iterator[HoldTable]:
+    """Yield a hold where rows come of a table that the lake is to have neither as a mirror nor as states.
+
+    States that began `late` have not all rows of then; a table that began so itself lacks such rows anyway.
+    """
     for event in table.events:
-        if isinstance(event, Exchanged) and event.other not in lives and (state is None or state.ddl < event.at):
-            yield HoldTable(
-                table.life,
-                event.at,
-                f"EXCHANGE PARTITION brings rows of {event.other}, of which the lake has neither a mirror nor the "
-                "states. Let the setting history ask for one of them.",
-            )
-            return
+        if not isinstance(event, Exchanged) or (state is not None and state.ddl >= event.at):
+            continue
+        if event.other not in lives:
+            why = "of which the lake has neither a mirror nor the states. Let the setting history ask for one of them."
+        elif event.other in late and table.life not in late:
+            why = "whose states begin later than its rows. Let the setting history ask for its mirror, too."
+        else:
+            continue
+        yield HoldTable(table.life, event.at, f"EXCHANGE PARTITION brings rows of {event.other}, {why}")
+        return
 
 
 def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:

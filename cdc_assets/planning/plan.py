@@ -152,7 +152,7 @@ def plan(
     dumps = (listing.imports, there, known)
     masks = None if settings is None else settings.masks
     feed = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed, masks)
-    kinds = with_kinds(feed, rules, applied, positions=commit_ts)
+    kinds = with_kinds(feed, rules, applied, begins or (), positions=commit_ts)
     history = kinds.history
     stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
     own = () if settings is None else settings.holds(history, applied)

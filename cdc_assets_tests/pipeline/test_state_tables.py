@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
@@ -156,6 +157,26 @@ def test_rows_that_an_exchange_brings_come_of_the_states_of_a_table_without_mirr
         return
     log = lake.read(TableId("shop", "p__log")).to_pylist()
     assert (reasons, [row["id"] for row in log if row["_cdc_position"] == FIRST + 40]) == (["", ""], [1, 3])
+
+
+def test_states_that_begin_late_have_not_all_the_rows_that_an_exchange_brings(tmp_path: Path) -> None:
+    feed, lake, ledger = ReturnedColumns(tmp_path, set()).feed, MemoryLake(), Ledger("sqlite://")
+
+    def reasons(history: dict[str, Any], through: int) -> list[str]:
+        feed.publish(FIRST + through)
+        settings = feed.settings(history=history)
+        outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+        return [table.reason for table in outcome.tables if table.life == Life(TableId("shop", "p"), FIRST)]
+
+    assert reasons({}, 35) == [""]
+    for file in feed.bucket.rglob("*.csv"):
+        file.unlink()
+    states = {PLAIN: {"kinds": ["scd2"], "mirror": False}}
+    (reason,) = reasons(states, 45)
+    assert "whose states begin later than its rows" in reason
+    assert reasons(states, 46) == [reason]
+    assert reasons({}, 47) == [""]
+    assert sorted(row["id"] for row in lake.read(TableId("shop", "p")).to_pylist()) == [2, 3]
 
 
 def test_rows_that_go_without_row_events_end_at_the_ddl(orders: LittleFeed) -> None:
