@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.tso import Tso
 
@@ -80,6 +79,8 @@ class Label:
 
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
         """Return the label after a window, which was read with these of the step's settings."""
+        from cdc_assets.decoding.kinds import keeps_states  # here: who only looks at a lake needs no pyarrow
+
         ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
         some = step.history is not None and step.history.tracks_some and keeps_states(step.life.kind)
         settings = step.settings_after(self.settings, used)

@@ -326,7 +326,7 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
     A plan has every window up to there before the step. Raises TableHeld for a column whose values have another type
     since: what was converted may not be what it was.
     """
-    if not has_masks(table.label.settings, step.masks[table.life]):
+    if not has_masks(table.label.settings, step.masks.get(table.life, {})):
         return None
     lives = parse_lives(bench.state.file(table.metadata_location).properties)
     there = [one for one in lives if one.was_there(step.at)]
@@ -354,7 +354,7 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
         name += f" AS OF {step.at}"
     else:
         theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
-        if has_masks(then.settings, step.masks[step.other]):
+        if has_masks(then.settings, step.masks.get(step.other, {})):
             rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
         name += f" VERSION AS OF {theirs}"
     if rows is None:
