@@ -201,6 +201,21 @@ def test_changes_of_a_range_come_once_in_order_whether_they_are_applied_or_not(s
     assert extract(shop.pipeline, "shop.orders", FIRST + 19, FIRST + 20).changes.num_rows == 0
 
 
+@pytest.mark.parametrize("more", [{}, {"history": {"*": "log"}}])
+def test_what_leaves_at_a_position_comes_before_what_enters_though_it_is_in_a_later_file(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    shop, text = Shop(tmp_path, **more), {"ColumnType": "VARCHAR", "ColumnPrecision": "9"}
+    query = "CREATE TABLE `tags` (`id` VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY,`v` VARCHAR(40))"
+    shop.ddl("shop.tags", FIRST + 20, query, 3, key=text)
+    shop.rows("shop.tags", FIRST + 20, [("I", FIRST + 21, "a", "one"), ("I", FIRST + 22, "A", "two")])
+    shop.rows("shop.tags", FIRST + 20, [("D", FIRST + 22, "a", "one")])
+    shop.publish(FIRST + 30)
+    shop.pipeline.apply()
+    found = words(extract(shop.pipeline, "shop.tags", FIRST, FIRST + 30).changes)
+    assert found == [(21, "INSERT", "a", "one"), (22, "DELETE", "a", "one"), (22, "INSERT", "A", "two")]
+
+
 def test_the_name_of_a_history_table_means_the_changes_of_its_source_table(shop: Shop) -> None:
     shop.more = {"history": {"shop.orders": ["log", "scd2"]}}
     wanted = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20).changes

@@ -88,7 +88,8 @@ class LogKind(TableKind):
         )
         leaving = pl.when(both).then(pl.lit("UPDATE_BEFORE")).otherwise(pl.lit("DELETE"))
         words = frame.select(pl.when(pl.col(OP) > 0).then(entering).otherwise(leaving).alias(CHANGE_TYPE))
-        order = frame.sort(POSITION, both & (pl.col(OP) > 0), FILE, LINE).get_column("_cdc_row")
+        # What leaves comes first: keys that a collation takes for equal are other ones here, and no two sides.
+        order = frame.sort(POSITION, pl.col(OP) > 0, FILE, LINE).get_column("_cdc_row")
         changes = changes.append_column(CHANGE_TYPE, words.get_column(CHANGE_TYPE).to_arrow().cast(pa.string()))
         moments = pc.shift_right(changes.column(COMMIT_TS), pa.scalar(18, pa.int64()))
         changes = changes.append_column(COMMIT_TIME, pc.multiply(moments, 1000).cast(MOMENTS))
