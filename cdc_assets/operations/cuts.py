@@ -67,9 +67,9 @@ def make_cut(
     pipeline.land()
     for _ in range(_ATTEMPTS):
         planned = pipeline.plan()[1]
-        _refuse_without(pipeline, planned, without)
         found = plan_cut(pipeline.lake, planned, name, without, who)
         request = found.request
+        _refuse_without(planned, request)
         if (same := _same(pipeline, planned, request)) is not None:
             return same
         if found.blocked:
@@ -137,13 +137,19 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
         raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
 
 
-def _refuse_without(pipeline: Pipeline, planned: Plan, without: Sequence[str]) -> None:
-    """Raise BadSettings for what names no table of feed or lake: it would be left in without a word."""
-    known = [(life, name) for life, table in planned.history.lives.items() for name in _names(table)]
-    known += [(life, state.name) for life, state in pipeline.lake.applied().items() if state.name is not None]
-    for text in without:
+def _refuse_without(planned: Plan, request: CutRequest) -> None:
+    """Raise BadSettings for what leaves no table out: the one that is meant would be left in without a word.
+
+    Tables of the cut go by their names at its position, those that are not in it by any that they had.
+    """
+    members = cut_members(planned.history, request.at)
+    lives, applied = planned.history.lives, planned.applied
+    known = list(members.items())
+    known += [(life, name) for life in lives.keys() - members.keys() for name in _names(lives[life])]
+    known += [(life, name) for life in applied.keys() - lives.keys() if (name := applied[life].name) is not None]
+    for text in request.without:
         if not any(is_left_out(life, name, [text]) for life, name in known):
-            raise no_such_table(text, (table.name for table in planned.history.lives.values()), "a name or a pattern")
+            raise no_such_table(text, members.values(), "a name or a pattern")
 
 
 def _names(table: TableHistory) -> list[TableId]:

@@ -168,6 +168,23 @@ def test_history_tables_are_tables_of_a_cut_by_names_of_their_own(tmp_path: Path
     assert [str(one.name) for one in left.taken] == ["shop.items", "shop.orders"]
 
 
+def test_what_leaves_no_table_out_of_a_cut_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"shop.items": {"kinds": ["log"], "mirror": False, "suffix": {"log": "__changes"}}})
+    known = r"known are shop\.items__changes, shop\.orders\. Give"
+    with pytest.raises(BadSettings, match=rf"no table is called shop\.items; {known}"):
+        make_cut(shop.pipeline, "report", ["shop.items"])
+    shop.pipeline.apply()
+    shop.ddl("shop.bills", FIRST + 20, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
+    shop.publish(FIRST + 30)
+    with pytest.raises(BadSettings, match=r"no table is called shop\.orders; known are shop\.bills"):
+        make_cut(shop.pipeline, "report", ["shop.orders"])
+    made = make_cut(shop.pipeline, "report", ["shop.bills", "*changes"])
+    assert ([str(one.name) for one in made.left_out], made.taken) == (["shop.bills", "shop.items__changes"], ())
+    shop.ddl("shop.bills", FIRST + 40, "DROP TABLE `bills`", 4, columns=False)
+    shop.publish(FIRST + 50)
+    assert len(make_cut(shop.pipeline, "later", ["shop.bills"]).taken) == 1
+
+
 def test_a_history_table_that_is_switched_off_is_left_out_or_switched_on_again(tmp_path: Path) -> None:
     shop = Shop(tmp_path, history={"shop.orders": "log"})
     shop.pipeline.apply()
