@@ -41,7 +41,8 @@ def is_cut_due(pipeline: Pipeline) -> bool:
     if settings.every_seconds is None or not wire.has_positions:
         return False
     made = [(one.name, one.at) for one in pipeline.lake.cuts()]
-    return due_position(settings.every_seconds, fence, made) is not None
+    begun = (life.version for life in pipeline.lake.applied())
+    return due_position(settings.every_seconds, fence, made, begun) is not None
 
 
 def make_cut(

@@ -71,7 +71,8 @@ def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: boo
     if settings.every_seconds is None or not commit_ts:
         return None
     made = [(one.name, one.at) for one in lake.cuts()] + [(one.name, one.at) for one in lake.cut_requests()]
-    wanted = due_position(settings.every_seconds, planned.checkpoint, made)
+    begun = (life.version for life in (*planned.history.lives, *planned.applied))
+    wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
     return None if wanted is None else plan_cut(lake, planned, "", settings.without, wanted=wanted)
 
 

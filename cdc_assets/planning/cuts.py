@@ -33,18 +33,20 @@ def cut_position(
     return next(found, checkpoint)
 
 
-def due_position(every_seconds: int, checkpoint: Tso, made: Iterable[tuple[str, Tso]]) -> Tso | None:
+def due_position(
+    every_seconds: int, checkpoint: Tso, made: Iterable[tuple[str, Tso]], begun: Iterable[Tso]
+) -> Tso | None:
     """Return the position of the regular cut that is due, None where the newest one is not that old.
 
     Those are at multiples of the interval since 1970, UTC. `made` are names and positions of cuts; what people named
-    does not count.
+    does not count. `begun` are the positions at which the tables begin: from before all of these there is no cut.
     """
     every_ms = every_seconds * 1000
     due = last_tso((checkpoint >> 18) // every_ms * every_ms)
     if due > checkpoint:
         due = last_tso((due >> 18) - every_ms)
     newest = max((at for name, at in made if is_unnamed(name)), default=-1)
-    return due if newest < due else None
+    return due if newest < due and any(position <= due for position in begun) else None
 
 
 def cut_members(history: History, at: Tso) -> dict[Life, TableId]:

@@ -17,7 +17,7 @@ from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, TagTable
 from cdc_assets.model.tso import Tso, last_tso
-from cdc_assets.operations.cuts import expire_cuts, make_cut, remove_cut
+from cdc_assets.operations.cuts import expire_cuts, is_cut_due, make_cut, remove_cut
 from cdc_assets.operations.purge import purge
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -353,7 +353,6 @@ def daily(shop: Shop, checkpoint_ms: int) -> Outcome:
 
 def test_a_regular_cut_stands_at_the_end_of_its_interval_by_whichever_run_comes_first(tmp_path: Path) -> None:
     shop = Shop(tmp_path, cuts={"every": "1d"})
-    shop.lake.made.clear()
     midnight_ms = (FIRST >> 18) // (DAY * 1000) * DAY * 1000 + DAY * 1000
     shop.rows("shop.orders", FIRST, [("I", last_tso(midnight_ms), 2, "at"), ("I", last_tso(midnight_ms) + 1, 3, "new")])
     daily(shop, midnight_ms - 60_000)
@@ -400,10 +399,25 @@ def test_a_cut_is_at_or_above_what_is_applied_and_below_the_checkpoint_if_it_can
 def test_a_regular_cut_is_due_once_an_interval_has_ended_since_the_last_one() -> None:
     hour, three = 3600, last_tso(3 * 3_600_000)
     for checkpoint, due in ((three - 1, last_tso(2 * 3_600_000)), (three, three), (three + 5, three)):
-        assert due_position(hour, checkpoint, []) == due
-    assert due_position(hour, three + 5, [(f"cut-{three}", three)]) is None
-    assert due_position(hour, three + 5, [("named", three)]) == three
-    assert due_position(hour, three + 5, [(f"cut-{three + 3}", three + 3)]) is None
+        assert due_position(hour, checkpoint, [], [0]) == due
+    assert due_position(hour, three + 5, [(f"cut-{three}", three)], [0]) is None
+    assert due_position(hour, three + 5, [("named", three)], [0]) == three
+    assert due_position(hour, three + 5, [(f"cut-{three + 3}", three + 3)], [0]) is None
+    assert due_position(hour, three + 5, [], [three + 1, three]) == three
+    assert due_position(hour, three + 5, [], [three + 1]) is None
+
+
+def test_there_is_no_regular_cut_of_before_the_first_table(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, cuts={"every": "1d"})
+    shop.ddl("shop.old", FIRST, "", 0)  # which was there before
+    shop.more["initial"] = {"complete": ["shop.old"]}
+    assert not is_cut_due(shop.pipeline)
+    outcome = shop.pipeline.apply()
+    assert (outcome.cuts, [one for one in outcome.findings if one.rule == "cut"]) == ((), [])
+    assert (shop.lake.cuts(), is_cut_due(shop.pipeline)) == ((), False)
+    shop.publish((FIRST >> 18) + DAY * 1000 << 18)
+    assert is_cut_due(shop.pipeline)
+    assert [len(one.cut.taken) for one in shop.pipeline.apply().cuts if one.cut is not None] == [3]
 
 
 def test_the_newest_cuts_are_kept_and_all_with_a_name(tmp_path: Path) -> None:
