@@ -136,7 +136,7 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
     lake = lake_of(target)
     code = DONE
     for settings in target.changefeeds:
-        with watching(as_json) as watch, open_pipeline(settings, lake, watch) as pipeline:
+        with watching(as_json) as watch, open_pipeline(settings, lake, watch, applies=True) as pipeline:
             outcome = pipeline.apply(run_name())
         code = max(code, DONE if outcome.complete and not outcome.quarantined else HELD)
         show_json(outcome_json(settings.name, outcome)) if as_json else show_outcome(outcome)

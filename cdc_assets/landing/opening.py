@@ -1,4 +1,4 @@
-"""Settings -> a feed, with its landing where it is one of topics."""
+"""Settings -> a feed, with its landing where it is one of topics: those modules are imported for such a feed only."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import display, location, storage
-from cdc_assets.landing.landing import Landing
-from cdc_assets.landing.partition_reader import Registered
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
-from cdc_assets.sources.joined import JoinedSource
-from cdc_assets.sources.topics.registry import Registry, connect
-from cdc_assets.sources.topics.source import TopicsSource
 
 if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Landing
+    from cdc_assets.landing.partition_reader import Registered
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.sources.topics.registry import Registry
+    from cdc_assets.sources.topics.source import TopicsSource
 
 __all__ = ["Feed", "log_ends", "open_feed"]
 
@@ -42,8 +41,8 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
     In that case all that the topics hold is landed at once, so that it can be looked at.
     """
     masks, source = settings.masks, settings.open_source()  # a key that is missing is told before anything is read
-    topics = source.feed if isinstance(source, JoinedSource) else source
-    if not isinstance(topics, TopicsSource):
+    topics = _topics(settings, source)
+    if topics is None:
         yield Feed(source)
         return
     if lake is not None:
@@ -62,9 +61,20 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
 
 def log_ends(settings: ChangefeedSettings) -> Ends:
     """Return the ends of a feed's topics now, in one round; nothing for a feed that is files."""
-    source = settings.open_source()
+    topics = _topics(settings, settings.open_source())
+    return topics.log.ends(topics.routing.concerns) if topics is not None else {}
+
+
+def _topics(settings: ChangefeedSettings, source: Source) -> TopicsSource | None:
+    """Return the topics of a feed, without the dumps that are joined to them; None for a feed that is files."""
+    if not settings.source_options.is_landed:
+        return None
+    from cdc_assets.sources.joined import JoinedSource
+    from cdc_assets.sources.topics.source import TopicsSource
+
     topics = source.feed if isinstance(source, JoinedSource) else source
-    return topics.log.ends(topics.routing.concerns) if isinstance(topics, TopicsSource) else {}
+    assert isinstance(topics, TopicsSource)
+    return topics
 
 
 def _refuse_clear_text(settings: ChangefeedSettings) -> None:
@@ -82,6 +92,7 @@ def _landed(
     settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettings, seal: SealKey | None
 ) -> Iterator[Landing]:
     from cdc_assets.landing.iceberg import LandingTable
+    from cdc_assets.landing.landing import Landing
 
     table = LandingTable(lake, settings.name, seal)
     landing = Landing(
@@ -114,6 +125,8 @@ class _Registry:
         return {"options": self.options, "_connected": None}
 
     def __call__(self, schema_id: str) -> str | None:
+        from cdc_assets.sources.topics.registry import connect
+
         if self._connected is None:
             self._connected = connect(self.options)
         return self._connected.schema(schema_id)
@@ -121,6 +134,8 @@ class _Registry:
 
 def _registry(settings: ChangefeedSettings) -> Registered | None:
     """Return the reader of a registry's schemas, None if no registry is given. Raises BadSettings."""
+    from cdc_assets.sources.topics.registry import connect
+
     options = settings.registry()
     return _Registry(options, connect(options)) if options else None
 

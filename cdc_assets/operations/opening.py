@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import AppliedState, Life
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.pipeline.planner import Planner
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.sources import Source
 
 __all__ = [
     "EmptyLake",
@@ -111,15 +112,25 @@ def open_pipeline(
     watch: Watch | None = None,
     spark: Callable[[], SparkSession] | None = None,
     fuse: bool = True,
+    applies: bool = False,
 ) -> Iterator[LakePipeline]:
-    """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here."""
-    from cdc_assets.lake import Lake
+    """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here.
+
+    With `applies` it is opened to apply it: into a new lake all is news, and Java starts while modules are imported.
+    """
     from cdc_assets.lake.failures import hide
     from cdc_assets.landing.opening import open_feed
-    from cdc_assets.operations.lake_pipeline import LakePipeline
 
     hide(settings.secrets)
+    is_new = begun(lake) is None
     with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
+        if applies and is_new and feed.landing is None and _has_begun(feed.source):
+            from cdc_assets.lake.spark.session import start_jvm_aside
+
+            start_jvm_aside(lake)
+        from cdc_assets.lake import Lake
+        from cdc_assets.operations.lake_pipeline import LakePipeline
+
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
         if feed.landing is not None:
             feed.landing.executors = opened.executors(f"the landing of {settings.name}")
@@ -127,6 +138,14 @@ def open_pipeline(
             yield LakePipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
         finally:
             opened.close()
+
+
+def _has_begun(source: Source) -> bool:
+    """Return whether a feed of files has a checkpoint; what speaks against that is told by whoever lists it."""
+    try:
+        return source.fence() > 0
+    except CdcError:
+        return False
 
 
 @contextmanager

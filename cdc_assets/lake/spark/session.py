@@ -41,6 +41,7 @@ __all__ = [
     "spark_configuration",
     "spark_session",
     "start_jvm",
+    "start_jvm_aside",
 ]
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
@@ -111,7 +112,7 @@ def start_jvm(settings: LakeSettings) -> Any:
     return jvm
 
 
-def _start_jvm_aside(settings: LakeSettings) -> None:
+def start_jvm_aside(settings: LakeSettings) -> None:
     """Start the JVM in the background; the `start_jvm` that needs it raises the error if that fails."""
 
     def run() -> None:
@@ -294,7 +295,7 @@ class Sessions:
         if self._given is None and self._iceberg is None:
             refuse_connect({"spark.master": spark_master()})
             refuse_dead(spark_master())
-            _start_jvm_aside(self._settings)
+            start_jvm_aside(self._settings)
 
     @property
     def iceberg(self) -> IcebergCatalog:

@@ -1,0 +1,32 @@
+"""When Java starts while modules are still imported: where it is sure to be needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+
+@pytest.mark.parametrize(
+    ("applies", "has_checkpoint", "is_known", "starts"),
+    [(True, True, False, 1), (False, True, False, 0), (True, False, False, 0), (True, True, True, 0)],
+    ids=["a new lake", "not to apply it", "a feed without checkpoint", "a known lake"],
+)
+def test_java_starts_at_once_where_a_feed_is_applied_to_a_new_lake(
+    applies: bool, has_checkpoint: bool, is_known: bool, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[LakeSettings] = []
+    monkeypatch.setattr("cdc_assets.lake.spark.session.start_jvm_aside", started.append)
+    feed, lake = LittleFeed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    feed.create("s.t")
+    if has_checkpoint:
+        feed.publish(FIRST + 9)
+    if is_known:
+        (tmp_path / "lake").mkdir()
+        (tmp_path / "lake" / "catalog.db").touch()
+    with open_pipeline(feed.settings(), lake, applies=applies):
+        assert len(started) == starts
