@@ -381,9 +381,12 @@ def measure_freshness(
 
 
 def _until(commits: Commits, checkpoint: Tso, tables: int, place: Path) -> None:
-    end = time.time() + _PATIENCE_SECONDS
+    """Wait until all tables are applied through a checkpoint; raises AssertionError once nothing moves any more."""
+    moved, end = -1, 0.0
     while len(commits.seen) < tables or commits.through() < checkpoint:
         commits.look()
+        if moved < (seen := sum(map(len, commits.seen.values()))):
+            moved, end = seen, time.time() + _PATIENCE_SECONDS
         time.sleep(_LOOK_SECONDS)
         behind = f"{len(commits.seen)} of {tables} tables have rows, applied through {commits.through()}"
         assert time.time() < end, f"{behind}, expected {checkpoint}; see {place}\n{_last_lines(place)}"
