@@ -108,6 +108,24 @@ def step_order(step: Step) -> tuple[Tso, int, int, str, str]:
     return (at, place, rank + late, str(step.life.source), step.life.kind)
 
 
+def _ordered(steps: Iterable[Step]) -> list[Step]:
+    """Return steps in their order; windows that end at the same TSO begin with the table that is farthest behind.
+
+    So tables take turns where runs end after some of their windows, because others wait for their place.
+    """
+    found, since = list(steps), dict[tuple[Tso, Life], Tso]()
+    for step in found:
+        if isinstance(step, ApplyRows):
+            place = step.at, step.life.source
+            since[place] = min(step.lo, since.get(place, step.lo))
+
+    def key(step: Step) -> tuple[Tso, int, int, Tso, str, str]:
+        at, place, rank, source, kind = step_order(step)
+        return at, place, rank, since.get((step.at, step.life.source), 0) if place else 0, source, kind
+
+    return sorted(found, key=key)
+
+
 def plan(
     listing: Listing,
     applied: Mapping[Life, AppliedState],
@@ -175,9 +193,7 @@ def plan(
         seal, stands = None if masks is None else masks.seal, life in applied
         return keeping_out(found, feed.lives[life.source], feed.lives, forgotten, seal, stands=stands)
 
-    steps = sorted(
-        (step for chain in chains if chain.table.life not in behind for step in steps_of(chain)), key=step_order
-    )
+    steps = _ordered(step for chain in chains if chain.table.life not in behind for step in steps_of(chain))
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
         steps = held_back(steps, applied, kinds.idle)
     return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, kinds.idle, kinds.unmatched)

@@ -305,6 +305,21 @@ def test_a_run_that_gives_way_begins_no_more_windows_and_leaves_the_rest_to_the_
     assert all(held.rows.num_rows == 1 for held in lake.tables.values())
 
 
+def test_tables_take_turns_where_every_run_gives_way_after_a_window_while_the_feed_goes_on(tmp_path: Path) -> None:
+    feed, lake = five_tables(tmp_path), MemoryLake()
+    settings = feed.settings(history={"s.t1": "log"})
+    lake.runs_beside = lambda step: False  # type: ignore[method-assign]
+    assert Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply().complete
+    for number in range(1, 7):
+        for table in range(5):
+            feed.rows(f"s.t{table}", FIRST, [("I", FIRST + 10 * number, 1 + number, "a")])
+        feed.publish(FIRST + 10 * number + 9)
+        pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+        pipeline.gives_way = lambda: True
+        pipeline.apply()
+    assert {held.progress.tso > FIRST + 9 for held in lake.tables.values()} == {True}
+
+
 def test_the_metrics_of_windows_may_be_taken_while_other_windows_are_under_way(tmp_path: Path) -> None:
     settings = five_tables(tmp_path).settings()
     pipeline = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"))
