@@ -63,7 +63,7 @@ class Journal:
     def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:
         """Record how faithfully each column of these tables is kept."""
         rows = {}
-        for life in tables:
+        for life in planned.history.lives.keys() & set(tables):  # what another plan of the run had may be gone
             table = planned.history.lives[life]
             changes = bool(life.kind) and history_kind(life.kind).PLACES  # it says of each what it was
             own = log_fidelity(tells_inserts=tells_inserts) if changes else ()

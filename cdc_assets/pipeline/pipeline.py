@@ -61,7 +61,7 @@ from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.settled import settle
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.run_batches import families
+from cdc_assets.planning.run_batches import families, made_beside
 from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
@@ -156,18 +156,30 @@ def log_steps(say: Callable[[str], object]) -> Watch:
     return watch
 
 
-def _refuse_unready(step: Step, tables: Mapping[Life, TableRun]) -> None:
-    """Refuse to exchange rows with a table that stopped before that in this run: its rows of then are not all there.
+def _refuse_unready(step: Step, tables: Mapping[Life, TableRun], made: Mapping[Life, Sequence[Life]]) -> None:
+    """Refuse what is not to come before a table that stopped earlier in this run: its rows of then would be lost.
 
-    Raises TableMoved where the other one is planned again, so that both are, and else as it stopped.
+    That is to exchange rows with it, and to drop a table for which it is not `made` yet: beside one that is gone no
+    history table is begun. Raises TableMoved where the other one is planned again, so that both are, and else as it
+    stopped.
     """
-    other = tables.get(step.other) if isinstance(step, ExchangePartition) else None
-    if other is None or other.error is None or other.stopped_at is None or other.stopped_at > step.at:
+    if isinstance(step, ExchangePartition):
+        others, why = [step.other], f"with which it exchanges rows at {step.at}"
+    elif isinstance(step, DropTable):
+        others, why = (
+            [life for life in made.get(step.life, ()) if not tables[life].steps],
+            "which begins before it goes",
+        )
+    else:
         return
-    again = isinstance(other.error, (TableMoved, LakeUnavailable)) or gone_file(other.error)
-    kind = TableMoved if again else StepFailed if isinstance(other.error, Retryable) else TableHeld
-    text = f"waits for {other.life}, with which it exchanges rows at {step.at}: {other.error.message}"
-    raise kind(text, table=str(step.life), ways=other.error.where.get("ways"))
+    for life in others:
+        other = tables.get(life)
+        if other is None or other.error is None or other.stopped_at is None or other.stopped_at > step.at:
+            continue
+        again = isinstance(other.error, (TableMoved, LakeUnavailable)) or gone_file(other.error)
+        kind = TableMoved if again else StepFailed if isinstance(other.error, Retryable) else TableHeld
+        text = f"waits for {life}, {why}: {other.error.message}"
+        raise kind(text, table=str(step.life), ways=other.error.where.get("ways"))
 
 
 class Pipeline(Planner):
@@ -346,7 +358,7 @@ class Pipeline(Planner):
         moved: list[Life] = []
         left: list[Step] = []
         renaming: Tso | None = None
-        between_windows = False
+        between_windows, made = False, made_beside(planned)
         for number, step in enumerate(steps):
             if between_windows and not left and self.gives_way is not None and self.gives_way():
                 windows.close()
@@ -363,7 +375,7 @@ class Pipeline(Planner):
             if self._watch is not None:
                 self._watch(step, planned.history.lives[step.life].called_at(step.at), number, len(steps))
             try:
-                _refuse_unready(step, tables)
+                _refuse_unready(step, tables, made)
                 if isinstance(step, ApplyRows) and renaming is None:
                     windows.begin(number)
                 self.run_step(step, planned, table, run, partial(windows.take, number))

@@ -13,10 +13,11 @@ from cdc_assets.errors import LakeUnavailable, StepFailed
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.steps import Step
+from cdc_assets.model.steps import CreateTable, DropTable, Step
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import steps_of
+from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -112,3 +113,56 @@ def test_tables_that_exchange_rows_are_planned_again_together_when_the_lake_fail
     monkeypatch.setattr(site.lake, "commit", once)
     assert site.apply(FIRST + 9) == {"p": "applied", "x": "applied"}
     assert (site.rows("p"), site.rows("x")) == (["late", "x"], ["p"])
+
+
+# --- history tables of a table that is made and dropped within one run ------------------------------------------------
+
+
+class FailsOnce(MemoryLake):
+    """A lake that does not answer the first time that a table of a kind is made, or dropped."""
+
+    def __init__(self, verb: type[Step], kind: str) -> None:
+        super().__init__()
+        self._due: tuple[type[Step], str] | None = (verb, kind)
+
+    def run(self, step: Step) -> StepResult:
+        if (type(step), step.life.kind) == self._due:
+            self._due = None
+            raise LakeUnavailable("the catalog did not answer")
+        return super().run(step)
+
+
+def short_lived(directory: Path, *, keyed: bool = True) -> ChangefeedSettings:
+    """Return the settings of a feed with a table that is dropped soon, and has all kinds of tables beside it."""
+    feed = LittleFeed(directory)
+    feed.create("s.t", keyed=keyed)
+    feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    feed.ddl("s.t", FIRST + 5, "DROP TABLE `t`", 4, columns=False)
+    feed.publish(FIRST + 9)
+    return feed.settings(history={"s.*": ["log", "scd2"]})
+
+
+def test_a_table_is_not_dropped_before_those_beside_it_are_made_though_the_catalog_fails_once(tmp_path: Path) -> None:
+    settings, lake = short_lived(tmp_path), FailsOnce(CreateTable, "scd2")
+    assert Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply().complete
+    assert {life.kind: table.rows.num_rows for life, table in lake.tables.items()} == {"": 1, "log": 2, "scd2": 1}
+    assert {table.name for table in lake.tables.values()} == {None}
+
+
+def test_a_table_is_not_dropped_while_one_that_a_run_leaves_out_is_not_made_beside_it(tmp_path: Path) -> None:
+    settings, lake, ledger = short_lived(tmp_path), MemoryLake(), Ledger("sqlite://")
+
+    def select(plan: Plan) -> list[Step]:
+        return steps_of(plan, [life for life in plan.history.lives if life.kind != "scd2"])
+
+    Pipeline(settings, settings.open_source(), lake, ledger).apply("first", select)
+    assert {str(table.name) for table in lake.tables.values()} == {"s.t", "None"}
+    assert Pipeline(settings, settings.open_source(), lake, ledger).apply("next").complete
+    assert {life.kind: table.rows.num_rows for life, table in lake.tables.items()} == {"": 1, "log": 2, "scd2": 1}
+
+
+def test_a_kind_that_is_held_from_the_first_may_go_with_its_table_while_the_run_plans_again(tmp_path: Path) -> None:
+    settings, lake = short_lived(tmp_path, keyed=False), FailsOnce(DropTable, "log")
+    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply()
+    assert outcome.complete
+    assert {life.kind for life in lake.tables} == {"", "log"}
