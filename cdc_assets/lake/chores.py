@@ -20,7 +20,7 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.settings.maintenance import MaintenanceSettings
 
-__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable", "has_many_hidden"]
+__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable", "is_overdue"]
 
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
@@ -31,6 +31,9 @@ _READING_MS = 600_000
 
 _FEW_ROWS = 1000
 """Deleted rows that cost a reader nothing, whatever their share of the table."""
+
+_OVERDUE, _MANY_ROWS = 0.15, 100_000
+"""The share of hidden rows, and how many, from which on a table is compacted whatever else waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,14 @@ def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Cho
 def has_many_hidden(rows: int, hidden: int, share: float) -> bool:
     """Return whether deletion vectors hide at least that share of the rows in a table's files, and not just a few."""
     return hidden >= max(_FEW_ROWS, share * (rows + hidden))
+
+
+def is_overdue(rows: int, hidden: int, share: float) -> bool:
+    """Return whether so many rows are hidden, more than that share, that readers are not to wait for a quiet hour.
+
+    What windows put together themselves stays below, but for files that are too large for that or have other columns.
+    """
+    return hidden >= max(_MANY_ROWS, max(_OVERDUE, share) * (rows + hidden))
 
 
 def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 Every small window brings a data file, and hides rows of those before it. So each `EVERY`-th file the writer of windows
 puts those together that cost readers and the next windows more than they hold: what is small, and what is hidden for a
 good part. A larger file joins only where the smaller ones come to a quarter of it, so a row is written a few times and
-not at every turn. What is above `MOST_BYTES` is left to Spark and to maintenance.
+not at every turn. What is too large, or has other columns, is left to Spark, once it is overdue, and to maintenance.
 
 It is the same rows, with their row ids, in a snapshot of its own without a label. Done by whoever writes the table it
 loses no race against its windows, as a compaction beside them does.
@@ -28,19 +28,19 @@ from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.staging.tasks import StagePlace, write_data_files
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["EVERY", "MOST_BYTES", "compact"]
+__all__ = ["EVERY", "compact"]
 
 EVERY = 16
 """Looked at whenever the count of a table's data files passes a multiple of this."""
 
-MOST_BYTES = 32 << 20
-"""The most bytes that are put together at once, in memory."""
+_BYTES, _ROWS = 32 << 20, 1_000_000
+"""The most bytes and rows that are put together at once, in memory."""
 
-_SMALL, _ROWS = 1 << 20, 1_000_000
-"""Bytes of a file that is always worth it; the most rows that are put together at once."""
+_SMALL = 1 << 20
+"""Bytes of a file that is always worth it."""
 
 _TIER = 4
-_HIDDEN = 0.2
+_HIDDEN = 0.15
 """A file is written anew where so many of its rows are hidden: every reader has to skip them."""
 
 _ROW_ID, _SEQUENCE = 2147483540, 2147483539
@@ -102,7 +102,7 @@ def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
     file_bytes = rows = 0
     for one in sorted(candidates, key=lambda one: one.file_bytes):
         wanted = one.mostly_hidden or one.file_bytes <= max(_SMALL, _TIER * file_bytes)
-        if wanted and file_bytes + one.file_bytes <= MOST_BYTES and rows + one.planned.rows <= _ROWS:
+        if wanted and file_bytes + one.file_bytes <= _BYTES and rows + one.planned.rows <= _ROWS:
             chosen.append(one)
             file_bytes += one.file_bytes
             rows += one.planned.rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, Retryable
-from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, has_many_hidden
+from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, is_overdue
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
@@ -168,23 +168,18 @@ def expire_snapshots(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Life
 
 
 def compact_overdue(pipeline: LakePipeline, planned: Plan, now_ms: int) -> TableMaintenance | None:
-    """Compact the table that most needs it of those with twice as many hidden rows as `deleted_share` says.
+    """Compact the table that most needs it of those that are overdue.
 
     For between two rounds of a run that lives on: a compaction beside it loses to windows that hide rows of the same
     files, so it does not come before the source is quiet, and what small windows compact themselves are small files.
     With Spark, one table at a time; None where no table needs it. Raises TableMoved where others keep committing to
     it, LakeUnavailable and StepFailed.
     """
-    from cdc_assets.lake.compaction import MOST_BYTES
     from cdc_assets.lake.maintenance import LakeMaintenance
 
     settings, tables = pipeline.settings.maintenance, pipeline.lake.state.known().values()
-    due = [
-        table
-        for table in tables
-        if (table.file_bytes or 0) > 2 * MOST_BYTES
-        and has_many_hidden(table.rows or 0, table.hidden_rows or 0, 2 * settings.deleted_share)
-    ]
+    share = settings.deleted_share
+    due = [table for table in tables if is_overdue(table.rows or 0, table.hidden_rows or 0, share)]
     if not due:
         return None
     table = max(due, key=lambda one: one.hidden_rows or 0)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from cdc_assets.lake import Lake, compaction, windows
+from cdc_assets.lake.chores import is_overdue
 from cdc_assets.lake.commit import CommitTarget, data_file
 from cdc_assets.lake.compaction import compact
 from cdc_assets.model.schema import Column, TableSchema
@@ -103,6 +107,41 @@ def test_a_large_file_joins_where_smaller_ones_come_to_a_quarter_of_it_or_much_o
     source.apply(6000, [*(row("D", 5001 + at, at) for at in range(500, 700)), row("U", 5999, 5)])
     assert files(lake, source) == (1, 0)
     assert len(source.rows()) == 2400
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "file_bytes"),
+    [(5_000, 200, 40), (500_000, 200, 40), (900_000, 2_000, 36), (1_200_000, 1_000, 36), (1_500_000, 1_000, 9)],
+)
+def test_not_many_rows_of_a_table_are_hidden_however_large_it_is(rows: int, changes: int, file_bytes: int) -> None:
+    """A table loaded as one file gets windows that change rows all over it; what is chosen is put together."""
+    files, most = [(float(rows), 0.0)], 0.0
+    for _ in range(3 * rows // changes):
+        live = sum(count - gone for count, gone in files)
+        files = [(count, gone + changes * (count - gone) / live) for count, gone in files] + [(float(changes), 0.0)]
+        if len(files) % compaction.EVERY == 0:
+            files = compacted(files, file_bytes)
+        hidden, live = (round(sum(one[place] for one in files)) for place in (1, 0))
+        live -= hidden
+        if is_overdue(live, hidden, 0.1):
+            files = [(float(live), 0.0)]
+        most = max(most, hidden / (live + hidden) if hidden > 100_000 else 0.0)
+    assert most < 0.17
+
+
+def compacted(files: Sequence[tuple[float, float]], file_bytes: int) -> list[tuple[float, float]]:
+    """Return files, each with its rows and how many of them are hidden, after some were put together."""
+    planned: list[Any] = [
+        SimpleNamespace(
+            file=SimpleNamespace(fileSizeInBytes=partial(int, rows * file_bytes)),
+            vector=SimpleNamespace(recordCount=partial(int, hidden)),
+            rows=int(rows),
+        )
+        for rows, hidden in files
+    ]
+    chosen = {planned.index(one.planned) for one in compaction._chosen(planned)}
+    kept = sum(files[place][0] - files[place][1] for place in chosen)
+    return [one for place, one in enumerate(files) if place not in chosen] + ([(kept, 0.0)] if chosen else [])
 
 
 def test_files_of_other_columns_stay_apart_until_they_have_the_same(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.lake import Lake, commit, compaction, maintenance
+from cdc_assets.lake import Lake, commit, maintenance
 from cdc_assets.lake import chores as chores_module
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores, expirable
 from cdc_assets.lake.label import Label
@@ -235,8 +235,7 @@ def test_a_run_that_goes_on_expires_the_snapshots_of_a_table_that_has_many(
 def test_a_run_that_goes_on_compacts_a_table_that_no_compaction_beside_it_could(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MOST_BYTES", 0)  # as if all files were larger than what windows put together
-    monkeypatch.setattr(chores_module, "_FEW_ROWS", 4)
+    monkeypatch.setattr(chores_module, "_MANY_ROWS", 4)
     feed, lake = LittleFeed(tmp_path), Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark)
     feed.create("s.busy")
     settings = feed.settings()
