@@ -13,6 +13,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
 
     alter          ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text
     altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
+    cascades       foreign keys by which a database changes rows that its log does not have
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
     columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
     described      tables as the setting `schemas` has them in PostgreSQL's words or YDB's
@@ -34,6 +35,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
 from __future__ import annotations
 
 from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, listed
+from cdc_assets.ddl.cascades import cascades
 from cdc_assets.ddl.described import changefeed_options, described_tables
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.grown import grown
@@ -85,6 +87,7 @@ __all__ = [
     "View",
     "alter_without_rename",
     "altered",
+    "cascades",
     "changefeed_options",
     "concealed",
     "confirm_nulls",

@@ -47,7 +47,8 @@ class SchemaFile:
     will: an existing table gets what is new in it. `lags` says that those rows are older than others that were read
     before, so that a column that comes again in them was never gone. `commit_ts` is when the source carried the DDL
     out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
-    anew, with the file.
+    anew, with the file. `unsent` are columns by which the database changes rows without a word in its log, each with
+    the words of the foreign key that does so.
     """
 
     path: str
@@ -65,6 +66,7 @@ class SchemaFile:
     lags: bool = False
     commit_ts: Tso = 0
     filling: Filling = field(default_factory=Filling)
+    unsent: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

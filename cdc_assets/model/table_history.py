@@ -240,6 +240,17 @@ class TableHistory:
         return self.events[0].file.approximate
 
     @property
+    def unsent(self) -> dict[str, str]:
+        """The columns by which the source changes rows without a word in its log, under their newest names, and how."""
+        found: dict[str, str] = {}
+        for event in self.events:
+            renamed = {one.old: one.new for one in event.changes if isinstance(one, RenameColumn)}
+            found = {renamed.get(name, name): how for name, how in found.items()}
+            spelled = {column.name.lower(): column.name for column in event.after.columns}
+            found |= {spelled.get(name.lower(), name): how for name, how in event.file.unsent}
+        return found
+
+    @property
     def changes(self) -> tuple[tuple[Tso, tuple[SchemaChange, ...]], ...]:
         """The versions of its DDL with the changes of each."""
         return tuple((event.at, (*event.hidden, *event.changes)) for event in self.events)

@@ -67,7 +67,8 @@ class Journal:
             table = planned.history.lives[life]
             changes = bool(life.kind) and history_kind(life.kind).PLACES  # it says of each what it was
             own = log_fidelity(tells_inserts=tells_inserts) if changes else ()
-            rows[life] = (*column_fidelity(table.schema, table.changes, table.inferred), *own)
+            kept = column_fidelity(table.schema, table.changes, table.inferred, table.unsent)
+            rows[life] = (*kept, *own)
         self.ledger.record_columns(self.changefeed, rows)
 
     def findings(self, outcome: Outcome, run: str) -> Outcome:

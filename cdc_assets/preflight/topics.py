@@ -32,6 +32,7 @@ def findings(
     yield from _unread(listing, history)
     yield from _without_ddl(listing, history, options)
     yield from _empty_in_snapshot(history, options)
+    yield from _unsent(history)
     yield from _inferred(listing, history, options)
     yield from _lost(heads, history)
 
@@ -78,6 +79,21 @@ def _empty_in_snapshot(history: History, options: TopicOptions) -> Iterator[Find
                 "the connector leaves them out, so that nothing of them ever comes. Give its configuration (--config), "
                 "whose lists of tables say which.",
                 table.name,
+            )
+
+
+def _unsent(history: History) -> Iterator[Finding]:
+    """Find tables whose rows a foreign key changes without a word in the source's log."""
+    for table in live(history):
+        if table.unsent:
+            yield warning(
+                "unsent-cascades",
+                "foreign keys of these tables change or delete rows together with those that they refer to. InnoDB "
+                "does so by itself, and no binary log of MariaDB, or of MySQL before 9.6, has it: such rows stay as "
+                "they were. Let what deletes or changes rows do it in these tables too, or have verify --repair bring "
+                "them from the source.",
+                table.name,
+                "; ".join(f"{column}: {how}" for column, how in table.unsent.items()),
             )
 
 

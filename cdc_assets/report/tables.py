@@ -187,7 +187,7 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         sum(sizes),
         tuple(f"{event.at} {event.file.query}" for event in table.events if event.file.query),
         hold,
-        column_fidelity(table.schema, table.changes, table.inferred),
+        column_fidelity(table.schema, table.changes, table.inferred, table.unsent),
         _incomplete(table),
     )
 

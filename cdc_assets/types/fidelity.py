@@ -17,12 +17,16 @@ __all__ = ["ColumnFidelity", "Guess", "column_fidelity", "fidelity_report", "gue
 
 
 def column_fidelity(
-    schema: TableSchema, ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = (), inferred: Sequence[str] = ()
+    schema: TableSchema,
+    ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = (),
+    inferred: Sequence[str] = (),
+    unsent: Mapping[str, str] | None = None,
 ) -> tuple[ColumnFidelity, ...]:
     """Return what the lake keeps of each column after DDL; none for a table with a type that is not known.
 
     `ddl` are the versions with their changes, in order. `inferred` are sentences on what the table's first columns
-    leave open where they were taken from its rows; those on one column begin with its name in quotes.
+    leave open where they were taken from its rows; those on one column begin with its name in quotes. `unsent` are
+    columns of foreign keys by which the source changes rows without a word in its log, and what these do.
     """
     masked = {column.name for column in schema.columns if column.mask is not None}
     try:
@@ -36,6 +40,8 @@ def column_fidelity(
         for doubt in (one for one in inferred if one.startswith(f'"{column.name}": ')):
             text = doubt.partition(": ")[2]
             said[column.name] = f"{said.get(column.name, '')} taken from rows, {text};".strip()
+    for name, how in (unsent or {}).items():
+        said[name] = f"{said.get(name, '')} {UNSENT.format(how)};".strip()
     return tuple(
         dataclasses.replace(row, grade=Grade.CHANGED, rule=f"{said[row.column]} {row.rule}".strip())
         if row.column in said
@@ -55,6 +61,10 @@ def log_fidelity(*, tells_inserts: bool) -> tuple[ColumnFidelity, ...]:
     return (ColumnFidelity("_change_type", "", "string", Grade.CHANGED, rule),)
 
 
+UNSENT = (
+    "rows that its foreign key changes or deletes ({}) are not in the binary log of MariaDB, or of MySQL before 9.6: "
+    "they stay as they were"
+)
 _KEPT = "the source dropped it at {} and the lake keeps it: old values, NULL in rows written since;"
 
 

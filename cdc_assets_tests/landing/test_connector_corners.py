@@ -12,6 +12,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
+from cdc_assets.types.mysql_types import Grade
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 TABLE = TableId("public", "t")
@@ -420,6 +421,19 @@ def test_ddl_has_the_effect_that_it_has_in_mariadb(statement: str) -> None:
     assert source.applied() == []
     assert source.rows[2] == {"b": 5}
     assert (1 in source.rows) == (not statement.startswith("CREATE"))
+
+
+def test_rows_that_a_foreign_key_changes_without_a_word_in_the_log_are_told_under_the_column_s_newest_name() -> None:
+    source = MariaDb()
+    source.ddl("CREATE TABLE t (id INT PRIMARY KEY, up INT REFERENCES t (id) ON DELETE CASCADE, other INT)")
+    source.ddl("ALTER TABLE t RENAME COLUMN up TO above")
+    source.row(id=1, above=None, other=1)
+    (found,) = [one for one in source.feed.apply().findings if one.rule == "unsent-cascades"]
+    assert (found.table, found.detail) == ("public.t", "above: ON DELETE CASCADE")
+    (life,) = source.feed.lake.applied()
+    grades = {one.column: (one.grade, one.rule) for one in source.feed.ledger.fidelity("c", life)}
+    assert "(ON DELETE CASCADE) are not in the binary log" in grades["above"][1]
+    assert (grades["above"][0], grades["other"][0]) == (Grade.CHANGED, Grade.LOSSLESS)
 
 
 def test_an_index_that_is_replaced_changes_no_column() -> None:

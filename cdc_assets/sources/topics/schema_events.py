@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from cdc_assets.ddl import DropTableStatement, changefeed_options, described_tables, statement
+from cdc_assets.ddl import DropTableStatement, cascades, changefeed_options, described_tables, statement
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent, codec_of
@@ -50,7 +50,10 @@ def landed_schema_files(
     rest = {table: schema for table, schema in older.tables.items() if table.folded not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
     fillings = Fillings(landed, options, snapshots, _scanned(older, options))
-    return [_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files)]
+    placed = (_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files))
+    if not options.in_source_order:
+        return list(placed)
+    return [replace(one, unsent=cascades(one.query)) if one.query else one for one in placed]
 
 
 def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
