@@ -6,15 +6,14 @@ What people gave for single tables comes first, and policies have the last word.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 
 from cdc_assets import ddl
 from cdc_assets.history.lives import Lives, unchanged
-from cdc_assets.history.policies import by_policy
+from cdc_assets.history.policies import Rules, by_policy
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Life
-from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import Held
@@ -25,8 +24,16 @@ __all__ = ["Unresolved", "rename", "resolve"]
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
     """Carry out all renames of one version; hold tables whose renames are ambiguous or held by a policy."""
-    moves = _known(lives, ByName({file.table: (_source(lives, file, statement), file) for file, statement in renames}))
-    final = ByName(_given_renames(lives.holders, version, moves, lives.rules.releases))
+    given = ByName(_given_renames(lives.holders, version, targets := [file.table for file, _ in renames], lives.rules))
+    asked: ByName[tuple[TableId, SchemaFile]] = ByName()
+    for file, statement in renames:
+        sources = [given[file.table]] if file.table in given else _sources(lives, file, statement, targets)
+        if len(sources) > 1:
+            _hold_each(lives, file, sources)
+        else:
+            asked[file.table] = (sources[0], file)
+    moves = _known(lives, asked)
+    final = ByName({to: source for to, source in given.items() if to in moves})
     left = {to: source for to, (source, _) in moves.items() if to not in final}
     held = set(lives.holders) - set(final.values())
     try:
@@ -89,13 +96,32 @@ def _exchanges(name: TableId, sources: ByName[TableId]) -> bool:
     return source.folded == name.folded
 
 
-def _source(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> TableId:
-    """The old name; without a schema in the text it is the session's database, which was not recorded."""
+def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Collection[TableId]) -> list[TableId]:
+    """The old name; without a schema in the text it is of the session's database, which was not recorded.
+
+    Several, if tables of several databases have the name and neither the database of the new one nor another rename of
+    the statement does. A table that a person let go past the statement is not meant.
+    """
     near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
-    if near in lives.holders or statement.old.schema:
-        return lives.holders.spelled(near)
+    others = {one.folded for one in targets} - {file.table.folded}
+    if near in lives.holders or statement.old.schema or near.folded in others:
+        return [lives.holders.spelled(near)]
     same = [name for name in lives.holders if name.folded.table == near.folded.table]
-    return same[0] if len(same) == 1 else near
+    decided = {name: lives.rules.release(lives.holders[name], file.version) for name in same}
+    return [name for name, release in decided.items() if release is None or release.way != "skip"] or [near]
+
+
+def _hold_each(lives: Lives, file: SchemaFile, sources: Sequence[TableId]) -> None:
+    """Hold the tables of which one gets a new name, and what follows under that."""
+    why = f"{file.query}: it names no database, and may rename any of {', '.join(map(str, sources))}."
+    for source in sources:
+        table = lives.holder(source)
+        if table is not None and table.events[-1].at != file.version:
+            whole = f"give the whole rename as the DDL, as in RENAME TABLE {source} TO {file.table}"
+            ways = ways_out(source, file.version, ("apply", "skip"), (whole,))
+            lives.add(table.life, Held(*unchanged(table, file), why, ways))
+    if file.table not in lives.holders:
+        lives.begin(file, lives.rules.kinds(file), reason=why)
 
 
 def _hold(
@@ -124,12 +150,12 @@ def _hold_former(lives: Lives, file: SchemaFile) -> None:
 
 
 def _given_renames(
-    held: Mapping[TableId, Life], version: Tso, targets: Container[TableId], releases: Releases
+    held: Mapping[TableId, Life], version: Tso, targets: Container[TableId], rules: Rules
 ) -> dict[TableId, TableId]:
     """Return new name -> present name of the tables whose rename a person gave, if a schema file has the new name."""
     found: dict[TableId, TableId] = {}
     for name, life in held.items():
-        release = releases.get((life, version))
+        release = rules.release(life, version)
         if release is not None and release.way == "apply":
             pairs = ddl.rename_pairs(release.text, name.schema)
             found.update({new: name for old, new in pairs if old.folded == name.folded and new in targets})

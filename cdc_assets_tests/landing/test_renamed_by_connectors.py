@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.table_history import Held
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 NAMES = {"a": "Kurzlebig", "b": "Nachz\u00fcgler", "tmp": "swap_tmp"}
@@ -188,3 +190,49 @@ def test_a_create_table_that_makes_nothing_changes_nothing(text: str) -> None:
         ]
     )
     assert tables(feed) == {"d.a": [(1, 10), (2, 20)]}
+
+
+def of_schema(schema: str, message: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """Return a message as of another database than `d`."""
+    topic, value = message
+    changed = [{**one, "id": one["id"].replace('"d"', f'"{schema}"')} for one in value.get("tableChanges", ())]
+    named = {"databaseName": schema, "tableChanges": changed} if "ddl" in value else {}
+    return topic.replace("px.d.", f"px.{schema}."), {**value, **named, "source": {**value["source"], "db": schema}}
+
+
+def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_the_name_until_a_person_says_which() -> (
+    None
+):
+    created = "CREATE TABLE b (n INT PRIMARY KEY, v INT)"
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    send(
+        log,
+        [
+            *(of_schema(one, ddl(place, created, "b", ["b"])) for place, one in enumerate(("d", "e"), 1)),
+            *(of_schema(one, row(place, "b", "c", 1, place)) for place, one in enumerate(("d", "e"), 3)),
+            of_schema("f", ddl(5, "RENAME TABLE b TO f.b", "b", ["b"])),
+            of_schema("f", row(6, "b", "c", 2, 20)),
+        ],
+    )
+    held = {str(one.name): one.reason for one in feed.apply().tables if one.reason}
+    assert held.keys() == {"d.b", "e.b", "f.b"}
+    assert "may rename any of d.b, e.b" in held["e.b"]
+    life = next(life for life in feed.lake.applied() if str(life.born_as) == "d.b")
+    at = next(event.at for event in feed.pipeline().plan()[1].history.lives[life].events if isinstance(event, Held))
+    feed.lake.decided[life, at] = Release(life, at, "skip")
+    assert [one.reason for one in feed.apply().tables if one.reason] == []
+    assert tables(feed) == {"d.b": [(1, 3)], "f.b": [(1, 4), (2, 20)]}
+
+
+def test_a_name_in_between_is_no_table_of_another_database() -> None:
+    messages = [
+        of_schema("e", ddl(1, "CREATE TABLE tmp (n INT PRIMARY KEY, v INT)", "tmp", ["tmp"])),
+        of_schema("e", row(2, "tmp", "c", 7, 70)),
+        ddl(3, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]),
+        row(4, "a", "c", 1, 10),
+        ddl(5, "RENAME TABLE `a` TO `tmp`", "a,b,tmp", []),
+        ddl(5, "RENAME TABLE `tmp` TO `b`", "a,b,tmp", ["b"]),
+        row(6, "b", "c", 2, 20),
+    ]
+    assert tables(applied(messages)) == {"d.b": [(1, 10), (2, 20)], "e.tmp": [(7, 70)]}
