@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import LINE, MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
+from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
@@ -49,7 +49,6 @@ __all__ = [
     "RowSides",
     "apart_from_null",
     "changes_of",
-    "in_lines",
     "patch_op",
     "row_images",
     "side_by_side",
@@ -348,20 +347,6 @@ def changes_of(
     return Decoded(changes, faults.in_order(), None, notes)
 
 
-def in_lines(parts: Sequence[Decoded], faults: Faults) -> Decoded:
-    """Put together, by line, what was made of images that were read in several ways, with the faults of all of them."""
-    if len(parts) == 1:
-        return parts[0]
-    notes: Counter[tuple[str, str]] = Counter()
-    for part in parts:
-        notes.update(part.notes)
-    changes = pa.concat_tables([part.changes for part in parts], promote_options="default").combine_chunks()
-    lines = changes.column(LINE).to_numpy()
-    if (np.diff(lines) < 0).any():
-        changes = changes.take(pa.array(np.argsort(lines, kind="stable")))
-    return Decoded(changes, faults.in_order(), None, notes)
-
-
 # --- what did not change ---------------------------------------------------------------------------------------------
 
 
@@ -380,8 +365,12 @@ def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, f
         if not key or name in key:
             reason = "it leaves out a column of the key" if key else "it leaves out columns, and its table has no key"
             faults.mark(mask, images, reason, name)
-    names = [[name for name, mask in masks.items() if mask[image]] or None for image in range(len(images))]
-    return pa.array(names, pa.list_(pa.string()))
+    marks = np.packbits(np.stack(list(masks.values()), axis=1), axis=1)
+    kind = pa.binary(marks.shape[1])
+    coded = pa.Array.from_buffers(kind, len(images), [None, pa.py_buffer(marks)]).dictionary_encode()
+    _, first = np.unique(coded.indices.to_numpy(), return_index=True)
+    lists = [[name for name, mask in masks.items() if mask[image]] or None for image in first.tolist()]
+    return pa.array(lists, pa.list_(pa.string())).take(coded.indices)
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------

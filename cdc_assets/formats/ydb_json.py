@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions, Op, shape_of
-from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, in_lines, patch_op
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, side_by_side
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.messages import (
     Classification,
@@ -302,10 +302,14 @@ class _Changes(NamedTuple):
         columns = {name: column.among(sound) for name, column in self.columns.items()}
         return self._replace(records=self.records.among(sound), columns=columns)
 
-    def cells(self, column: Column, key: Sequence[str]) -> Cells:
-        """Return a column."""
-        absent = RecordColumn.absent(len(self.records))
-        return cells_of(self.columns.get(column.name, absent), column, self.patch and column.name not in key)
+    def images(self, commit_ts: npt.NDArray[np.int64]) -> Images:
+        """Return the images, with the commit-ts of all messages."""
+        messages = self.records.messages
+        return Images.alone(messages + 1, np.full(len(messages), self.op, np.int8), commit_ts[messages])
+
+    def column(self, name: str) -> RecordColumn:
+        """Return a column, absent where the changes do not have it."""
+        return self.columns.get(name, RecordColumn.absent(len(self.records)))
 
 
 def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
@@ -327,12 +331,14 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             _refuse_unknown(changes, schema)
             faults.add_refused(changes.records, "it is not a row of a YDB changefeed")
             found.append(changes.sound())
-    parts = []
-    for changes in found:
-        messages = changes.records.messages
-        images = Images.alone(messages + 1, np.full(len(messages), changes.op, np.int8), commit_ts[messages])
-        parts.append(changes_of(images, lambda one, own=changes: own.cells(one, schema.key), schema, options, faults))  # type: ignore[misc]
-    return in_lines(parts, faults)
+    patches = np.repeat([changes.patch for changes in found], [len(changes.records) for changes in found])
+
+    def cells(column: Column) -> Cells:
+        whole = RecordColumn.joined([changes.column(column.name) for changes in found])
+        return cells_of(whole, column, patches & (column.name not in schema.key))
+
+    images = side_by_side([changes.images(commit_ts) for changes in found])
+    return changes_of(images, cells, schema, options, faults)
 
 
 def _changes(records: Records, keys: pa.BinaryArray, schema: TableSchema, upsert: Op) -> Iterator[_Changes]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.changes import Cells
 from cdc_assets.formats.json_records import print_json
-from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 from cdc_assets.formats.values import (
     GREATEST_FLOAT,
     ColumnValues,
@@ -43,15 +43,15 @@ _INT64 = -(1 << 63), (1 << 63) - 1
 _NOT_FINITE_TEXTS = pa.array(["nan", "inf", "-inf"])
 
 
-def cells_of(cells: RecordColumn, column: Column, patch: bool) -> Cells:
-    """Return the cells of a column, of which a patch leaves out what did not change."""
+def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
+    """Return the cells of a column, of which patches leave out what did not change."""
     found = _READERS.get(column.type, _each(as_it_is, CellKind.TEXT))(cells, column)
     wrong = cells.given & ~found.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
     notes = {}
     if found.beyond is not None:
         notes[NOT_FINITE if column.type == "Decimal" else OUT_OF_RANGE] = found.beyond
-    same = cells.are(CellKind.ABSENT) if patch else None
+    same = patches & cells.are(CellKind.ABSENT)
     return Cells(found.array, None, "raw", None, faults if wrong.any() else (), notes, named=True, unchanged=same)
 
 
