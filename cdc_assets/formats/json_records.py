@@ -357,19 +357,20 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Se
     if len(values) < _FEW:
         return
     block = _Block(values)
-    left = np.flatnonzero(block.plain)
+    left = block.plain.copy()
     for _ in range(_MOST_SHAPES):
-        if len(left) < _FEW:
+        messages = np.flatnonzero(left)
+        if len(messages) < _FEW:
             return
-        shape = find_shape(prefix + block.message(int(left[0])), fixed, unordered, len(prefix))
+        first = int(messages[0])
+        left[first] = False
+        shape = find_shape(prefix + block.message(first), fixed, unordered, len(prefix))
         if shape is None:
-            left = left[1:]
             continue
-        found = block.of_shape(left, shape, len(prefix))
-        mine = found.messages
-        if len(mine) >= _FEW:
+        found = block.of_shape(messages, shape, len(prefix))
+        left[found.messages] = False
+        if len(found) >= _FEW:
             yield found
-        left = np.setdiff1d(left, mine if len(mine) else left[:1], assume_unique=True)
 
 
 class _Block:
