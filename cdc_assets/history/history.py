@@ -33,14 +33,13 @@ from cdc_assets.history.imports import (
 )
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.masks import with_masks
-from cdc_assets.history.policies import Rules, Zones, utc
+from cdc_assets.history.policies import Rules, utc
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.gaps import MissedMessages
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.progress import AppliedState, Base, Life
-from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.table_history import Changed, Held, History
@@ -52,38 +51,28 @@ __all__ = ["read_history"]
 def read_history(
     files: Iterable[SchemaFile],
     until: Tso = FOREVER,
-    keys: Mapping[str, tuple[str, ...]] | None = None,
-    policies: Mapping[str, str] | None = None,
-    releases: Releases | None = None,
-    new_collations: bool = True,
-    zone: Zones = utc,
-    complete: Sequence[str] = (),
+    rules: Rules | None = None,
+    *,
     imports: Sequence[Import] = (),
     standing: Mapping[Life, AppliedState] | None = None,
     begun: Tso | None = None,
     missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
-    masks: MaskPolicy | None = None,
 ) -> History:
-    """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
-
-    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `zone` is that in
-    which TIMESTAMP and other types are converted into each other, and defaults read that a DDL's text alone states.
-    Without `new_collations` the source compares texts by bytes. `complete` are patterns of tables that had no rows
-    before the feed began.
+    """Play the schema files with version <= `until`, by what settings and people decide beside them.
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
     is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
-    could be read. `masks` say which columns are masked.
+    could be read.
     """
-    files, there = tuple(files), standing or {}
+    files, there, rules = tuple(files), standing or {}, rules or Rules()
     choice = choose(imports, there, until, begun)
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
     again = not imports and not choice.chosen and not missed
     due = sum(file.version <= until for file in files)
-    rules = (due, keys, policies, releases, new_collations, getattr(zone, "__self__", zone), tuple(complete))
-    if again and (recent := _recent(files, masks, rules)) is not None:
+    asked = due, replace(rules, zone=utc, masks=None), getattr(rules.zone, "__self__", rules.zone)
+    if again and (recent := _recent(files, rules.masks, asked)) is not None:
         return recent
-    if new_collations:
+    if rules.new_collations:
         given = files
     else:
         given = tuple(replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files)
@@ -91,15 +80,16 @@ def read_history(
     ordered = sorted(given, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
 
     def play(chosen: Sequence[Chosen]) -> _Player:
-        player = _Player(keys or {}, Rules(policies or {}, releases or {}, zone), new_collations, complete)
+        player = _Player(rules)
         player.play_all(ordered, until, chosen)
         return player
 
     history, offered = _with_dumps(choice.chosen, play, there)
-    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete, missed)
-    history = with_masks(history, masks) if masks else history
+    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules.complete, missed)
+    history = with_masks(history, rules.masks) if rules.masks else history
     if again:
-        _RECENT[:] = [_Reading(files, masks, rules, history), *(one for one in _RECENT if one.files[:1] != files[:1])]
+        others = (reading for reading in _RECENT if reading.files[:1] != files[:1])
+        _RECENT[:] = [_Reading(files, rules.masks, asked, history), *others]
         del _RECENT[_FEEDS:]
     return history
 
@@ -109,7 +99,7 @@ class _Reading(NamedTuple):
 
     files: tuple[SchemaFile, ...]
     masks: MaskPolicy | None
-    rules: tuple[object, ...]
+    asked: tuple[object, ...]
     history: History
 
 
@@ -118,11 +108,11 @@ _RECENT: list[_Reading] = []
 """The newest history of each feed of a process, of a few: nearly every plan has the schema files of the one before."""
 
 
-def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, rules: tuple[object, ...]) -> History | None:
+def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, asked: tuple[object, ...]) -> History | None:
     """Return the history that was read last from the very same input, None if there is none."""
     for one in tuple(_RECENT):
         same = len(one.files) == len(files) and one.masks is masks and all(map(operator.is_, one.files, files))
-        if same and one.rules == rules:
+        if same and one.asked == asked:
             return one.history
     return None
 
@@ -159,14 +149,10 @@ _FREES_NAMES = (ddl.DropDatabase, ddl.DropTableStatement)
 
 
 class _Player:
-    def __init__(
-        self, keys: Mapping[str, tuple[str, ...]], rules: Rules, new_collations: bool, complete: Sequence[str]
-    ) -> None:
-        self.lives = Lives(keys, rules)
+    def __init__(self, rules: Rules) -> None:
+        self.lives = Lives(rules)
         self.rules = rules
         self.brought: dict[Chosen, Life] = {}
-        self._new_collations = new_collations
-        self._complete = complete
         self.views: ByName[Tso] = ByName()
         self.decoding: dict[tuple[str, Tso], ByName[TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
@@ -183,7 +169,7 @@ class _Player:
         for version in sorted({*files, *dumps}):
             self.play(version, files.get(version, []))
             for one in dumps.get(version, ()):
-                life = bring(self.lives, self.decoding, one, self._new_collations, self._complete)
+                life = bring(self.lives, self.decoding, one)
                 if life is not None:
                     self.brought[one] = life
         self.read_ahead(due, ordered[len(due) :])

@@ -133,14 +133,12 @@ def bring(
     lives: Lives,
     decoding: dict[tuple[str, Tso], ByName[TableSchema]],
     one: Chosen,
-    new_collations: bool,
-    complete: Sequence[str] = (),
 ) -> Life | None:
     """Begin a table with its dump, after everything else of that TSO was played.
 
     Return the table, None if a person said that the dump does not count for it. A dump without rows of any table may
     be one of schemas alone, so it does not count either where the feed has the CREATE TABLE, or a person said that the
-    table is `complete`.
+    table is complete.
     """
     base = one.table.base
     holder = lives.holders.get(base.table)
@@ -149,9 +147,9 @@ def bring(
     if release is not None and release.way == "skip":
         return None
     created_by_feed = holder is not None and _is_created(lives.tables[holder])
-    if one.table.rowless and one.life is None and (created_by_feed or is_complete(life, complete)):
+    if one.table.rowless and one.life is None and (created_by_feed or is_complete(life, lives.rules.complete)):
         return None
-    schema = _schema(one.table.schema, new_collations)
+    schema = _schema(one.table.schema, lives.rules.new_collations)
     file = SchemaFile(base.uri, one.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
     found = lives.keyed(SchemaEffect(schema), file)
     schema = found.after

@@ -45,16 +45,16 @@ def unchanged(table: TableHistory, file: SchemaFile) -> tuple[SchemaFile, TableS
 
 
 class Lives:
-    """Every life with its events so far. `keys` names key columns by `schema.table` where files do not."""
+    """Every life with its events so far."""
 
-    def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules) -> None:
+    def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.tables: dict[Life, TableHistory] = {}
         self.holders: ByName[Life] = ByName()
         self.gone: Gone[Life] = Gone()
         self.unclear: ByName[str] = ByName()  # names that a table may have got by a DDL that is held -> why
         self.collations: ByName[str] = ByName()  # of databases
-        self._keys = {fold_name(name): key for name, key in keys.items()}
+        self._keys = {fold_name(name): key for name, key in rules.keys.items()}
         self._kept: ByName[Life] = ByName()  # dropped at the source
         self._left: ByName[Tso] = ByName()
 

@@ -16,6 +16,7 @@ from cdc_assets.ddl.kept_columns import bare, emptied, with_kept
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import CdcError
 from cdc_assets.history.releases import ways_out
+from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.schema import TableId, TableSchema
@@ -55,14 +56,23 @@ def utc(_life: Life, _version: Tso) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Policies by kind of DDL, and releases by life and version. A release overrides every policy.
+    """What settings and people decide about the tables of a feed, beside what its schema files say.
 
-    `zone` gives the setting for zones, the `--tz` of the TiCDC server, as it was for a table at a version.
+    `policies` say what to do by kind of DDL, `releases` what a person decided about a single one: a release overrides
+    every policy. `keys` names key columns by `schema.table` where files do not. `complete` are patterns of tables that
+    had no rows before the feed began. Without `new_collations` the source compares texts by bytes. `zone` gives the
+    setting for zones, the `--tz` of the TiCDC server, as it was for a table at a version: in it TIMESTAMP and other
+    types are converted into each other, and defaults read that a DDL's text alone states. `masks` say which columns are
+    masked.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
     releases: Releases = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    complete: Sequence[str] = ()
+    new_collations: bool = True
     zone: Zones = utc
+    masks: MaskPolicy | None = None
 
     def release(self, life: Life | None, version: Tso) -> Release | None:
         """Return what a person decided about a DDL."""

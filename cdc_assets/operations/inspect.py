@@ -157,17 +157,20 @@ def _with_counts(table: TableText, counts: Mapping[str, int]) -> TableText:
 def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> History:
     """Return the history of a feed with its dumps, for a lake that holds nothing yet."""
     from cdc_assets.history.history import read_history
+    from cdc_assets.history.policies import Rules
 
     return read_history(
         listing.schema_files,
         listing.checkpoint,
-        settings.keys,
-        settings.policies,
-        new_collations=settings.new_collations is not False,
-        zone=lambda life, version: settings.source_options.wire.timezone,
-        complete=settings.initial.complete,
+        Rules(
+            policies=settings.policies,
+            keys=settings.keys,
+            complete=settings.initial.complete,
+            new_collations=settings.new_collations is not False,
+            zone=lambda life, version: settings.source_options.wire.timezone,
+            masks=settings.masks,
+        ),
         imports=listing.imports,
         begun=begun,
         missed=listing.missed,
-        masks=settings.masks,
     )

@@ -13,7 +13,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.replay import plan_replay
-from cdc_assets.planning.value_settings import ValueSettings
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
@@ -73,18 +72,8 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         rows,
         listing,
         applied,
-        keys=settings.keys,
-        commit_ts=settings.source_options.wire.has_positions,
-        policies=settings.policies,
-        new_collations=settings.new_collations is not False,
-        releases=pipeline.lake.releases(),
-        settings=ValueSettings(
-            settings.source_options.wire,
-            tuple(pipeline.lake.settings_changes()),
-            settings.masks,
-            tuple(pipeline.lake.forgotten_keys()),
-        ),
-        rules=settings.history_rules,
+        pipeline.rules(),
+        positions=settings.source_options.wire.has_positions,
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )
     return len(pipeline.lake.replay(planned, pipeline.source.reader).bad)

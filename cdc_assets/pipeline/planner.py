@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
+from cdc_assets.history.policies import Rules
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest
@@ -32,6 +32,7 @@ from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, 
 from cdc_assets.pipeline.missing_files import missing_files
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
+from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.value_settings import ValueSettings
 from cdc_assets.preflight.conformance import conformance, conformance_holds, expired_holds, take_sample
@@ -158,27 +159,29 @@ class Planner:
         self._stats = self.ledger.file_stats(self.settings.name, listing.settled)
         if any(file.path not in self._stats for file in listing.data_files):
             on_news()
-        applied = self.lake.applied()
-        planned_with = self._planned_with(listing, releases, applied)
+        applied, wire = self.lake.applied(), self.settings.source_options.wire
+        refuse_dumps(listing, wire, applied)
+        rules, facts, beginnings = self.rules(releases), self._facts(listing), Beginnings(self.bases)
+        self.forgotten = () if rules.values is None else rules.values.forgotten
 
         def holds(history: History) -> tuple[HoldTable, ...]:
             return (*conformance_holds(history), *expired_holds(history, listing.gone, applied))
 
-        planned = planned_with(holds=holds)
+        planned = plan(listing, applied, rules, facts, beginnings, holds)
         if is_doubted(planned.history):
-            row = earliest_row(self.source, self.settings.source_options.wire, listing, planned.history)
-            planned_with = partial(planned_with, begun=min((ts for ts in (row, self._start) if ts), default=None))
-            planned = planned_with(holds=holds)
-        begins = self._begins(listing, planned)
-        if begins:
-            planned_with = partial(planned_with, begins=begins)
-            planned = planned_with(holds=holds)
+            row = earliest_row(self.source, wire, listing, planned.history)
+            facts = replace(facts, begun=min((ts for ts in (row, self._start) if ts), default=None))
+            planned = plan(listing, applied, rules, facts, beginnings, holds)
+        states = self._begins(listing, planned)
+        if states:
+            beginnings = replace(beginnings, states=states)
+            planned = plan(listing, applied, rules, facts, beginnings, holds)
         claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
         unfit = {claim: reason for claim in claims if (reason := _unfit(claim[1]))}
         refused = {**self.lake.refused_names(claims.keys() - unfit.keys()), **unfit}
         if refused:
             refusing = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
-            planned = planned_with(holds=lambda history: (*holds(history), *refusing))
+            planned = plan(listing, applied, rules, facts, beginnings, lambda history: (*holds(history), *refusing))
         return planned
 
     def _begins(self, listing: Listing, planned: Plan) -> dict[Life, AppliedState]:
@@ -240,33 +243,28 @@ class Planner:
                 found[file] = unseal(data, self.masks.seal)
         return found
 
-    def _planned_with(
-        self, listing: Listing, releases: Releases | None, applied: Mapping[Life, AppliedState]
-    ) -> Callable[..., Plan]:
-        """Return `plan` with all its arguments except the holds."""
-        settings, wire = self.settings, self.settings.source_options.wire
-        unread = unread_files(self.source, listing, self.ledger.unread(settings.name))
-        refuse_dumps(listing, wire, applied)
-        self.forgotten = tuple(self.lake.forgotten_keys())
-        return partial(
-            plan,
-            listing,
-            applied,
-            keys=settings.keys,
-            stats=self._stats,
-            commit_ts=wire.has_positions,
-            broken=[*broken_files(self.source, listing), *unread],
+    def rules(self, releases: Releases | None = None) -> TableRules:
+        """Return what the settings and the decisions in the lake say; `releases` stand in for the lake's."""
+        settings, lake, wire = self.settings, self.lake, self.settings.source_options.wire
+        ddl = Rules(
             policies=settings.policies,
+            releases=lake.releases() if releases is None else releases,
+            keys=settings.keys,
+            complete=(*settings.initial.complete, *(one.pattern for one in lake.said_complete())),
             new_collations=settings.new_collations is not False,
-            releases=self.lake.releases() if releases is None else releases,
-            fuse=self.fuse,
-            complete=(*settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
-            begun=self._start,
-            bases=self.bases,
-            silent=silent_dumps(listing),
-            settings=ValueSettings(wire, tuple(self.lake.settings_changes()), self.masks, self.forgotten),
-            cuts=self.lake.cut_requests() if wire.has_positions else (),
-            rules=settings.history_rules,
+        )
+        values = ValueSettings(wire, tuple(lake.settings_changes()), self.masks, tuple(lake.forgotten_keys()))
+        cuts = lake.cut_requests() if wire.has_positions else ()
+        return TableRules(ddl, values, settings.history_rules, cuts, self.fuse)
+
+    def _facts(self, listing: Listing) -> FeedFacts:
+        unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))
+        return FeedFacts(
+            self.settings.source_options.wire.has_positions,
+            self._stats,
+            [*broken_files(self.source, listing), *unread],
+            silent_dumps(listing),
+            self._start,
         )
 
     @property

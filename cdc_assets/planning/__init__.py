@@ -4,6 +4,7 @@ cuts            where a cut is made, and which tables are not there
 forgotten       steps without the rows of forgotten keys
 held_back       holds for what depends on a held table
 imports         plans for tables of a dump
+inputs          what a plan is made from beside the listing and the applied state
 kinds           histories of the history tables that stand beside those of the source
 masking         what steps do to columns whose values are masked
 partitions      partition keys `schema.table@version`, both ways

@@ -16,14 +16,11 @@ from dataclasses import dataclass, field, replace
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding.upgrade import changes_columns_only
 from cdc_assets.history.history import read_history
-from cdc_assets.history.policies import utc
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
-from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
-from cdc_assets.model.releases import Releases
-from cdc_assets.model.reports import FileStats
+from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
@@ -57,6 +54,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.forgotten import keeping_out
 from cdc_assets.planning.held_back import held_back
+from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.kinds import KindsOfTables, tracking, with_kinds
 from cdc_assets.planning.masking import in_lake
 from cdc_assets.planning.value_settings import ValueSettings, masks_before, masks_of
@@ -126,65 +124,45 @@ def _ordered(steps: Iterable[Step]) -> list[Step]:
     return sorted(found, key=key)
 
 
+_NO_RULES, _NO_FACTS, _AS_IN_THE_FEED = TableRules(), FeedFacts(), Beginnings()
+
+
 def plan(
     listing: Listing,
     applied: Mapping[Life, AppliedState],
-    *,
-    keys: Mapping[str, tuple[str, ...]] | None = None,
-    stats: Mapping[str, FileStats] | None = None,
-    commit_ts: bool = True,
-    broken: Iterable[tuple[str, Tso, str]] = (),
+    rules: TableRules = _NO_RULES,
+    facts: FeedFacts = _NO_FACTS,
+    beginnings: Beginnings = _AS_IN_THE_FEED,
     holds: Callable[[History], Iterable[HoldTable]] = lambda _: (),
-    policies: Mapping[str, str] | None = None,
-    releases: Releases | None = None,
-    new_collations: bool = True,
-    fuse: bool = False,
-    complete: Sequence[str] = (),
-    begun: Tso | None = None,
-    bases: Mapping[Life, Base | None] | None = None,
-    silent: Sequence[str] = (),
-    settings: ValueSettings | None = None,
-    cuts: Sequence[CutRequest] = (),
-    rules: Sequence[HistoryRule] = (),
-    begins: Mapping[Life, AppliedState] | None = None,
 ) -> Plan:
     """Return the steps that bring every table to the listing's checkpoint.
 
-    `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
-    `commit_ts` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
-    `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version.
     `holds` returns, for a history, which tables stop, and from which version.
-    `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
-    across those DDL: the same end in fewer commits.
-    `keys`, `policies`, `releases`, `new_collations` and `complete` are those of `read_history`.
-    `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
-    tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about
-    sources of earlier rows that do not answer now. `settings` are those with which values are read. No window steps
-    across one of `cuts`, and each table gets their tags there. `rules` say which tables have history tables; those in
-    `begins` begin at the present state of their source table, as the input from before is gone.
     """
-    zone = utc if settings is None else settings.zone
-    options = (keys, policies, releases, new_collations, zone, complete)
+    values, masks = rules.values, rules.history.masks
     standing = {life.source: applied[life] for life in sorted(applied, key=lambda life: life.kind, reverse=True)}
-    there, known = imports.standing(standing, bases or {}), imports.earliest(listing, stats or {}, begun)
-    dumps = (listing.imports, there, known)
-    masks = None if settings is None else settings.masks
-    feed = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed, masks)
-    kinds = with_kinds(feed, rules, applied, begins or (), positions=commit_ts)
+    feed = read_history(
+        listing.schema_files,
+        listing.checkpoint,
+        rules.history,
+        imports=listing.imports,
+        standing=imports.standing(standing, beginnings.bases),
+        begun=imports.earliest(listing, facts.stats, facts.begun),
+        missed=listing.missed,
+    )
+    kinds = with_kinds(feed, rules.kinds, applied, beginnings.states, positions=facts.positions)
     history = kinds.history
-    stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
-    own = () if settings is None else settings.holds(history, applied)
+    stops = {**_stops(history, facts.broken), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
+    own = () if values is None else values.holds(history, applied)
     for hold in (*own, *holds(history), *kinds.holds):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
-    due = tuple(cut for cut in cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
-    chains = _chains(
-        listing, kinds, feed, applied, stats or {}, stops, settings, due, begins or {}, commit_ts=commit_ts, fuse=fuse
-    )
-    forgotten = () if settings is None else settings.forgotten
+    due = tuple(cut for cut in rules.cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
+    chains = _chains(listing, kinds, feed, applied, stops, replace(rules, cuts=due), facts, beginnings.states)
+    forgotten = () if values is None else values.forgotten
 
     def steps_of(chain: _Chain) -> Iterable[Step]:
         life, found = chain.table.life, in_lake(chain.steps(), masks) if masks else chain.steps()
@@ -204,19 +182,17 @@ def _chains(
     kinds: KindsOfTables,
     feed: History,
     applied: Mapping[Life, AppliedState],
-    stats: Mapping[str, FileStats],
     stops: Mapping[Life, HoldTable],
-    settings: ValueSettings | None,
-    cuts: Sequence[CutRequest],
+    rules: TableRules,
+    facts: FeedFacts,
     begins: Mapping[Life, AppliedState],
-    *,
-    commit_ts: bool,
-    fuse: bool,
 ) -> Iterator[_Chain]:
     """Yield what each life's steps follow from."""
-    files, strays = _by_name(listing, feed), Strays(feed)
+    files, strays, values = _by_name(listing, feed), Strays(feed), rules.values
     for life, table in kinds.history.lives.items():
         state, begun = applied.get(life), begins.get(life)
+        cuts = sorted((cut for cut in rules.cuts if life.version <= cut.at), key=lambda cut: cut.at)
+        is_new = life not in applied and table.brought is None and begun is None
         yield _Chain(
             table,
             None if imports.made_otherwise(table, state) else state,
@@ -224,18 +200,12 @@ def _chains(
             feed,
             strays,
             files,
-            commit_ts,
-            stats,
+            facts,
             stops.get(life),
-            settings,
-            settings.changes_of(life.source) if settings is not None and commit_ts else (),
-            fuse
-            and commit_ts
-            and life not in applied
-            and table.brought is None
-            and begun is None
-            and not any(life.version <= cut.at for cut in cuts),
-            tuple(sorted((cut for cut in cuts if life.version <= cut.at), key=lambda cut: cut.at)),
+            values,
+            values.changes_of(life.source) if values is not None and facts.positions else (),
+            rules.fuse and facts.positions and is_new and not cuts,
+            cuts,
             kinds.rules.get(life),
             kinds.renames.get(life),
             begun if life not in applied else None,
@@ -285,14 +255,13 @@ class _Chain:
     history: History
     strays: Strays
     files: Mapping[TableId, Sequence[DataFile]]
-    commit_ts: bool
-    stats: Mapping[str, FileStats]
+    facts: FeedFacts
     stop: HoldTable | None = None
-    settings: ValueSettings | None = None
+    values: ValueSettings | None = None
     changes: tuple[Tso, ...] = ()
     """The positions after which rows are read with other settings."""
     fuse: bool = False
-    cuts: tuple[CutRequest, ...] = ()
+    cuts: Sequence[CutRequest] = ()
     rule: HistoryRule | None = None
     renamed: tuple[Tso, TableId] | None = None
     begun: AppliedState | None = None
@@ -466,7 +435,7 @@ class _Chain:
 
     def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
         life = self.table.life
-        read = {} if self.settings is None else self.settings.of_ddl(life.source, changes, event.after, event.at)
+        read = {} if self.values is None else self.values.of_ddl(life.source, changes, event.after, event.at)
         read |= masks_of(event.after)
         return ChangeTable(life, event.at, changes, event.after, event.before, early, read, self._masks(event))
 
@@ -475,7 +444,7 @@ class _Chain:
         if self.rule is None and not others:
             return {}
         asked = [life for life in (self.table.life.source, *others) if life in self.tables]
-        if self.settings is None or not self.settings.masks:
+        if self.values is None or not self.values.masks:
             return {life: {} for life in asked}
         return {life: masks_before(self.history.lives[life.source], event.at) for life in asked}
 
@@ -525,13 +494,13 @@ class _Chain:
             schema,
             max(event.at for event in current),
             names,
-            None if self.commit_ts else self._positions(taken),
+            None if self.facts.positions else self._positions(taken),
             _evolutions(current, ahead, lo),
             tuple(beside),
-            self._unexplained(decoding) if self.commit_ts else {},
+            self._unexplained(decoding) if self.facts.positions else {},
             siblings,
-            {} if self.settings is None else self.settings.of(self.table.life.source, schema, hi, had),
-            {} if self.settings is None else self.settings.former(self.table.life.source, hi),
+            {} if self.values is None else self.values.of(self.table.life.source, schema, hi, had),
+            {} if self.values is None else self.values.former(self.table.life.source, hi),
             -1 if self.table.base is None else self.table.base.at,
             self.rule and tracking(self.rule, self.table, current[-1].at),
         )
@@ -554,7 +523,7 @@ class _Chain:
     ) -> tuple[list[DataFile], list[DataFile]]:
         """The files whose rows are read in the columns of the window, and others in which rows of it might be."""
         files = self.files.get(name, ())
-        if not self.commit_ts:
+        if not self.facts.positions:
             known = self.applied.positions if self.applied else {}
             return [
                 f for f in files if current[0].at <= f.version <= hi and f.number > known.get(number_sequence(f), 0)
@@ -565,14 +534,14 @@ class _Chain:
             if any(self._own(name, where)[1].decodes_like(event.after) for event in current)
         }
         readable = [file for file in files if (file.root, file.version) in alike]
-        needed = [file.may_hold(self.stats.get(file.path), lo, hi) for file in readable]
+        needed = [file.may_hold(self.facts.stats.get(file.path), lo, hi) for file in readable]
         # A directory of later columns is read by the window that includes it.
         beside = [
             file
             for file in files
             if file.version <= hi
             and (file.root, file.version) not in alike
-            and file.may_hold(self.stats.get(file.path), lo, hi)
+            and file.may_hold(self.facts.stats.get(file.path), lo, hi)
         ]
         return _chosen(readable, needed, with_those_between=not current[-1].after.key), beside
 

@@ -8,10 +8,8 @@ from dataclasses import replace
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.decoding.replay import Replay
 from cdc_assets.errors import InputError, TableHeld
-from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
-from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, SchemaChange
@@ -20,9 +18,9 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, Ho
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
+from cdc_assets.planning.inputs import FeedFacts, TableRules
 from cdc_assets.planning.kinds import rule_of
 from cdc_assets.planning.plan import Plan, number_sequence, plan
-from cdc_assets.planning.value_settings import ValueSettings
 
 __all__ = ["plan_replay"]
 
@@ -31,17 +29,14 @@ def plan_replay(
     rows: Sequence[QuarantinedRow],
     listing: Listing,
     applied: AppliedState,
+    rules: TableRules,
     *,
-    keys: Mapping[str, tuple[str, ...]] | None = None,
-    commit_ts: bool = True,
+    positions: bool = True,
     read_before: Iterable[FileStats] = (),
-    policies: Mapping[str, str] | None = None,
-    releases: Releases | None = None,
-    new_collations: bool = True,
-    settings: ValueSettings | None = None,
-    rules: Sequence[HistoryRule] = (),
 ) -> Replay:
     """Plan the replay of one table's open records. `read_before` are the statistics of the table's files.
+
+    Without `positions` rows carry no commit-ts. Cuts are passed over: their tags are where they are.
 
     Raises InputError with the names of missing files, and TableHeld if rows cannot be converted through the table's
     later changes.
@@ -53,26 +48,16 @@ def plan_replay(
     through = applied.progress.tso
     start = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
     past = replace(listing, schema_files=known, checkpoint=through)
-    planned = plan(
-        past,
-        {life: start},
-        keys=keys,
-        commit_ts=commit_ts,
-        policies=policies,
-        releases=releases,
-        new_collations=new_collations,
-        settings=settings,
-        rules=rules,
-    )
+    planned = plan(past, {life: start}, replace(rules, cuts=(), fuse=False), FeedFacts(positions))
     table = _living(planned, life, lo)
-    if settings is not None:
-        for hold in settings.holds(planned.history, {life: applied}):
+    if rules.values is not None:
+        for hold in rules.values.holds(planned.history, {life: applied}):
             raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
     steps = _carried(planned, table, applied)
-    targets, positions = _targets(rows), applied.positions if not commit_ts else None
+    targets, numbers = _targets(rows), None if positions else applied.positions
     source = planned.sources[life.source]
-    rule = rule_of(rules, source.last_name or life.born_as) if life.kind else None
-    frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), positions, history=rule)
+    rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
+    frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), numbers, history=rule)
     return Replay(frame, steps, targets, _changed_since(targets, before, listing))
 
 

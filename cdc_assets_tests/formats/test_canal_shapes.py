@@ -147,7 +147,7 @@ def test_recorded_files_say_the_same_by_shape_and_need_no_parser_but_for_partial
         left.extend(values.to_pylist())
         return parse(values, *more)
 
-    steps = [step for step in plan(feed.listing(), {}, fuse=False).steps if isinstance(step, ApplyRows)]
+    steps = [step for step in plan(feed.listing(), {}).steps if isinstance(step, ApplyRows)]
     with monkeypatch.context() as patched:
         patched.setattr(json_records, "_FEW", 1)
         patched.setattr(json_records, "_MOST_SHAPES", _NEVER)

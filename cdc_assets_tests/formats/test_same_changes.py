@@ -20,7 +20,7 @@ def entering(config: Config) -> set[Change]:
     settings = config.settings()
     feed = settings.open_source()
     found: set[Change] = set()
-    for step in plan(feed.listing(), {}, fuse=False).steps:
+    for step in plan(feed.listing(), {}).steps:
         if not isinstance(step, ApplyRows):
             continue
         window = decode_window(step, feed.reader)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl import SchemaSnapshot, statement
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -171,7 +172,7 @@ def test_what_cannot_be_followed_holds_its_table_and_a_person_can_say_what_it_di
     assert query in held.reason
     assert "effect on the columns is unknown" in held.reason
     release = Release(table.life, 2, "apply", "ALTER TABLE t ADD COLUMN z INT")
-    (table,) = read_history(files, releases={(table.life, 2): release}).lives.values()
+    (table,) = read_history(files, rules=Rules(releases={(table.life, 2): release})).lives.values()
     assert [column.name for column in table.schema.columns] == ["a", "z", "c"]
 
 
@@ -180,10 +181,10 @@ def test_a_create_that_gives_no_columns_holds_its_table_until_a_person_gives_one
     (table,) = read_history(files).lives.values()
     assert isinstance(table.events[0], Held)
     skipped = Release(table.life, 1, "skip")
-    (table,) = read_history(files, releases={(table.life, 1): skipped}).lives.values()
+    (table,) = read_history(files, rules=Rules(releases={(table.life, 1): skipped})).lives.values()
     assert isinstance(table.events[0], Held)
     given = Release(table.life, 1, "apply", "CREATE TABLE t (a INT)")
-    (table,) = read_history(files, releases={(table.life, 1): given}).lives.values()
+    (table,) = read_history(files, rules=Rules(releases={(table.life, 1): given})).lives.values()
     assert [column.name for column in table.schema.columns] == ["a", "c"]
 
 

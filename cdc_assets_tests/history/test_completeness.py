@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
@@ -47,17 +48,17 @@ def test_truncate_ends_it_and_only_from_there_on() -> None:
 
 def test_a_truncate_that_a_person_skipped_does_not_end_it() -> None:
     files = [found(A, 10), schema_file(A, 30, "TRUNCATE TABLE `a`", 11)]
-    assert gap_of(read_history(files, releases={(OLD, 30): Release(OLD, 30, "skip")}), A) == Gap(OLD)
+    assert gap_of(read_history(files, rules=Rules(releases={(OLD, 30): Release(OLD, 30, "skip")})), A) == Gap(OLD)
 
 
 def test_rows_that_a_person_let_go_do_not_make_a_table_complete() -> None:
     files = [found(A, 10), schema_file(A, 30, "ALTER TABLE `a` ADD COLUMN `w` INT", 5, (ID, V, W))]
-    assert gap_of(read_history(files, releases={(OLD, 30): Release(OLD, 30, "rebuild")}), A) == Gap(OLD)
+    assert gap_of(read_history(files, rules=Rules(releases={(OLD, 30): Release(OLD, 30, "rebuild")})), A) == Gap(OLD)
 
 
 def test_a_held_truncate_has_not_ended_it() -> None:
     files = [found(A, 10), schema_file(A, 30, "TRUNCATE TABLE `a`", 11), schema_file(A, 40, "TRUNCATE TABLE `a`", 11)]
-    assert gap_of(read_history(files, policies={"truncate table": "hold"}), A) == Gap(OLD)
+    assert gap_of(read_history(files, rules=Rules({"truncate table": "hold"})), A) == Gap(OLD)
 
 
 def test_a_table_that_is_created_anew_under_the_name_is_complete() -> None:
@@ -100,12 +101,12 @@ def test_exchange_takes_rows_out_of_an_incomplete_partitioned_table() -> None:
     files = [create(A, 10), found(B, 11), moved, schema_file(B, 30, text, 42), schema_file(A, 30, "", 0)]
     history = read_history(files)
     assert (gap_of(history, A), gap_of(history, B)) == (Gap(Life(B, 11)), Gap(Life(B, 11)))
-    assert gap_of(read_history(files, releases=released), A) is None
+    assert gap_of(read_history(files, rules=Rules(releases=released)), A) is None
 
 
 def test_what_a_person_says_is_of_the_name_that_the_table_had_then() -> None:
     files = [found(A, 10), schema_file(C, 20, "RENAME TABLE `s`.`a` TO `s`.`c`", 14), found(B, 11)]
-    assert gap_of(read_history(files, complete=["S.A"]), C) is None
-    assert gap_of(read_history(files, complete=["s.c"]), C) == Gap(OLD)
-    assert gap_of(read_history(files, complete=["s.a"]), B) == Gap(Life(B, 11))
-    assert [table.gap for table in read_history(files, complete=["s.*"]).lives.values()] == [None, None]
+    assert gap_of(read_history(files, rules=Rules(complete=["S.A"])), C) is None
+    assert gap_of(read_history(files, rules=Rules(complete=["s.c"])), C) == Gap(OLD)
+    assert gap_of(read_history(files, rules=Rules(complete=["s.a"])), B) == Gap(Life(B, 11))
+    assert [table.gap for table in read_history(files, rules=Rules(complete=["s.*"])).lives.values()] == [None, None]

@@ -29,6 +29,7 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.splits import Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
 from cdc_assets.model.table_history import History
+from cdc_assets.planning.inputs import TableRules
 from cdc_assets.planning.plan import plan
 from cdc_assets.report.tables import describe_tables
 from cdc_assets.settings.config import POLICY_KINDS, from_flags
@@ -49,7 +50,8 @@ KEYED = "CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(20)) PARTITION BY KE
 def history_of(
     *files: SchemaFile, policies: Mapping[str, str] | None = None, releases: Iterable[Release] = ()
 ) -> History:
-    return read_history((create(A, 10), *files), policies=policies, releases={(r.life, r.version): r for r in releases})
+    decided = {(release.life, release.version): release for release in releases}
+    return read_history((create(A, 10), *files), rules=Rules(policies or {}, decided))
 
 
 def steps(
@@ -62,7 +64,7 @@ def steps(
     given = tuple(file for file in (born or create(A, 10), *files))
     listing = Listing(90, given, tuple(data_file(file.table, file.version) for file in given if file.columns))
     decided = {(release.life, release.version): release for release in releases}
-    return list(plan(listing, applied or {}, policies=policies, releases=decided).steps)
+    return list(plan(listing, applied or {}, TableRules(Rules(policies or {}, decided))).steps)
 
 
 def ddl_of(found: Iterable[Step]) -> list[Step]:
@@ -281,7 +283,7 @@ def test_a_guess_about_old_rows_is_in_the_fidelity_report_under_the_newest_name(
     again = schema_file(A, 60, "ALTER TABLE `a` ADD COLUMN `w` DATETIME", 5, (ID, replace(wall, name="w")))
     rules = []
     for files in ([retyped, renamed], [retyped, renamed, dropped, again]):
-        table = read_history([born, *files], zone=lambda life, at: "Asia/Shanghai").lives[LIFE]
+        table = read_history([born, *files], rules=Rules(zone=lambda life, at: "Asia/Shanghai")).lives[LIFE]
         rules.append({row.column: row.rule for row in column_fidelity(table.schema, table.changes)}["w"])
     assert "approximate in rows from before 30: in the time zone Asia/Shanghai" in rules[0]
     assert "approximate" not in rules[1]

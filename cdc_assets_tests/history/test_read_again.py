@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cdc_assets.history import history as history_module
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
+from cdc_assets.model.table_history import History
+from cdc_assets.model.tso import FOREVER
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import cases
 from cdc_assets_tests.planning.test_plan import ID, A, B, V, W, create, schema_file
@@ -39,12 +43,16 @@ def test_the_same_files_are_read_once_while_the_checkpoint_moves() -> None:
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_other_input_is_read_anew(other: Mapping[str, object]) -> None:
+def test_other_input_is_read_anew(other: Mapping[str, Any]) -> None:
     first = read_history(FILES)
-    second = read_history(FILES, **other)  # type: ignore[arg-type]
+    second = _read(**other)
     history_module._RECENT.clear()
-    assert second == read_history(FILES, **other)  # type: ignore[arg-type]
+    assert second == _read(**other)
     assert second is not first
+
+
+def _read(until: int = FOREVER, **rules: Any) -> History:
+    return read_history(FILES, until, Rules(**rules))
 
 
 def test_a_feed_played_by_checkpoints_has_the_histories_that_a_process_has_which_begins_at_each() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from cdc_assets.ddl import created
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.dumps import DumpFile, DumpSplit
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
-from cdc_assets.model.releases import Release
+from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
 from cdc_assets.model.table_history import Changed, Held
+from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.run_batches import batches, due
 from cdc_assets_tests.planning.test_plan import ID, A, B, C, V, W, create, data_file, schema_file
@@ -44,12 +46,15 @@ def planned(
     checkpoint: int,
     *inputs: SchemaFile | DataFile | Import,
     applied: dict[Life, AppliedState] | None = None,
-    **more: Any,
+    begun: int | None = 1,
+    bases: Mapping[Life, Base | None] | None = None,
+    releases: Releases | None = None,
 ) -> Plan:
     schemas = tuple(one for one in inputs if isinstance(one, SchemaFile))
     data = tuple(one for one in inputs if isinstance(one, DataFile))
     imports = tuple(one for one in inputs if isinstance(one, Import))
-    return plan(Listing(checkpoint, schemas, data, imports=imports), applied or {}, **{"begun": 1, **more})
+    listing, rules = Listing(checkpoint, schemas, data, imports=imports), TableRules(Rules(releases=releases or {}))
+    return plan(listing, applied or {}, rules, FeedFacts(begun=begun), Beginnings(bases or {}))
 
 
 def kinds(steps: tuple[Step, ...]) -> list[type[Step]]:

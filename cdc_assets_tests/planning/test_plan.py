@@ -10,6 +10,7 @@ from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
+from cdc_assets.planning.inputs import FeedFacts
 from cdc_assets.planning.plan import plan
 
 ID = Column("id", "INT", precision=11, nullable=False, is_pk=True)
@@ -154,7 +155,7 @@ def test_who_wants_the_name_of_a_held_table_waits_for_it() -> None:
 
 def test_a_broken_schema_file_stops_its_table_before_that_version_and_no_other() -> None:
     listing = Listing(50, (create(A, 10), create(B, 11)), (data_file(A, 10), data_file(B, 11)))
-    planned = plan(listing, {}, broken=[("s/a", 30, "cannot be read")]).steps
+    planned = plan(listing, {}, facts=FeedFacts(broken=[("s/a", 30, "cannot be read")])).steps
     assert [type(s) for s in planned if s.life.born_as == A] == [CreateTable, ApplyRows, HoldTable]
     assert next(s.hi for s in planned if isinstance(s, ApplyRows) and s.life.born_as == A) == 29
     assert [type(s) for s in planned if s.life.born_as == B] == [CreateTable, ApplyRows]
@@ -173,5 +174,5 @@ def test_a_file_whose_rows_are_all_applied_is_not_read_again(known: bool) -> Non
 
     file = data_file(A, 10)
     stats = {file.path: FileStats(file.path, file.size, file.etag, 3, 12, 50)} if known else {}
-    planned = plan(Listing(80, (create(A, 10),), (file,)), at(50), stats=stats)
+    planned = plan(Listing(80, (create(A, 10),), (file,)), at(50), facts=FeedFacts(stats=stats))
     assert len(planned.steps) == (0 if known else 1)

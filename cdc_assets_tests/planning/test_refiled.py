@@ -16,6 +16,7 @@ import fsspec
 import pytest
 
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import Rules
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.table_history import Event
@@ -218,7 +219,7 @@ def check_late_ddl(config: Config) -> None:
 def events(bucket: Played) -> list[Event]:
     """Every DDL of a table that is more than a fact."""
     listing = bucket.listing
-    history = read_history(listing.schema_files, listing.checkpoint, bucket.settings.keys)
+    history = read_history(listing.schema_files, listing.checkpoint, Rules(keys=bucket.settings.keys))
     return [event for table in history.lives.values() for event in table.events if not event.neutral]
 
 

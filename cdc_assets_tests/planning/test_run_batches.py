@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import HoldTable
+from cdc_assets.planning.inputs import TableRules
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.run_batches import (
     Attempt,
@@ -36,7 +38,7 @@ RENAME = schema_file(B, 60, "RENAME TABLE `s`.`a` TO `s`.`b`", 14)
 def planned(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, AppliedState] | None = None) -> Plan:
     schemas = tuple(file for file in files if isinstance(file, SchemaFile))
     data = tuple(file for file in files if isinstance(file, DataFile))
-    return plan(Listing(checkpoint, schemas, data), applied or {}, policies={"truncate table": "hold"})
+    return plan(Listing(checkpoint, schemas, data), applied or {}, TableRules(Rules({"truncate table": "hold"})))
 
 
 # --- what is due ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""What a plan is made from beside the listing and the applied state: facts, rules, and where tables begin anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.history.policies import Rules
+from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.progress import AppliedState, Base, Life
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.value_settings import ValueSettings
+
+__all__ = ["Beginnings", "FeedFacts", "TableRules"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """What settings and people decide about the tables of a feed.
+
+    `ddl` are the rules of their histories, `values` the settings with which their values are read, which also have the
+    zone and the masks. `kinds` say which tables have history tables. No window steps across one of `cuts`, and each
+    table gets their tags there. `fuse` lets a new table be created with the columns that later DDL gives it, and its
+    rows be applied in one window across those DDL: the same end in fewer commits.
+    """
+
+    ddl: Rules = field(default_factory=Rules)
+    values: ValueSettings | None = None
+    kinds: Sequence[HistoryRule] = ()
+    cuts: Sequence[CutRequest] = ()
+    fuse: bool = False
+
+    @property
+    def history(self) -> Rules:
+        """The rules of histories, with the zone and the masks of the values."""
+        return self.ddl if self.values is None else replace(self.ddl, zone=self.values.zone, masks=self.values.masks)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFacts:
+    """What is known of a feed beside its listing.
+
+    `positions` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
+    `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
+    `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version. `silent`
+    are the sentences about sources of earlier rows that do not answer now. `begun` is a TSO at or before which the feed
+    began, if its files do not show it.
+    """
+
+    positions: bool = True
+    stats: Mapping[str, FileStats] = field(default_factory=dict)
+    broken: Sequence[tuple[str, Tso, str]] = ()
+    silent: Sequence[str] = ()
+    begun: Tso | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beginnings:
+    """Where tables begin otherwise than the feed has it.
+
+    `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
+    History tables in `states` begin at the present state of their source table, as the input from before is gone.
+    """
+
+    bases: Mapping[Life, Base | None] = field(default_factory=dict)
+    states: Mapping[Life, AppliedState] = field(default_factory=dict)
