@@ -100,12 +100,15 @@ def _described(
         for table, _ in history.decoding.get((file.root, file.version), ()):
             files.setdefault(table, []).append(file)
     sample = take_sample(source, files.values())
-    accepted = settings.accept_unordered
-    known, options = settings.new_collations is not None, settings.source_options
     findings = conformance(
-        listing, history, options, sample, accept_unordered=accepted, collations_known=known,
-        complete=settings.initial.complete, keys=settings.keys, masks=settings.masks,
-    )  # fmt: skip
+        listing,
+        history,
+        settings.source_options,
+        settings.rules,
+        sample,
+        accept_unordered=settings.accept_unordered,
+        collations_known=settings.new_collations is not None,
+    )
     tables = describe_tables(listing, history)
     if settings.masks:
         counts = _masked_values(source, listing, history, sample)
@@ -157,19 +160,11 @@ def _with_counts(table: TableText, counts: Mapping[str, int]) -> TableText:
 def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> History:
     """Return the history of a feed with its dumps, for a lake that holds nothing yet."""
     from cdc_assets.history.history import read_history
-    from cdc_assets.history.policies import Rules
 
     return read_history(
         listing.schema_files,
         listing.checkpoint,
-        Rules(
-            policies=settings.policies,
-            keys=settings.keys,
-            complete=settings.initial.complete,
-            new_collations=settings.new_collations is not False,
-            zone=lambda life, version: settings.source_options.wire.timezone,
-            masks=settings.masks,
-        ),
+        settings.rules,
         imports=listing.imports,
         begun=begun,
         missed=listing.missed,

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
-from cdc_assets.history.policies import Rules
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest
@@ -246,13 +245,8 @@ class Planner:
     def rules(self, releases: Releases | None = None) -> TableRules:
         """Return what the settings and the decisions in the lake say; `releases` stand in for the lake's."""
         settings, lake, wire = self.settings, self.lake, self.settings.source_options.wire
-        ddl = Rules(
-            policies=settings.policies,
-            releases=lake.releases() if releases is None else releases,
-            keys=settings.keys,
-            complete=(*settings.initial.complete, *(one.pattern for one in lake.said_complete())),
-            new_collations=settings.new_collations is not False,
-        )
+        complete = (*settings.initial.complete, *(decision.pattern for decision in lake.said_complete()))
+        ddl = replace(settings.rules, releases=lake.releases() if releases is None else releases, complete=complete)
         values = ValueSettings(wire, tuple(lake.settings_changes()), self.masks, tuple(lake.forgotten_keys()))
         cuts = lake.cut_requests() if wire.has_positions else ()
         return TableRules(ddl, values, settings.history_rules, cuts, self.fuse)
@@ -286,11 +280,9 @@ class Planner:
             listing,
             planned.feed or planned.history,
             self.settings.source_options,
+            self.settings.rules,
             sample,
             collations_known=self.settings.new_collations is not None,
-            keys=self.settings.keys,
-            complete=self.settings.initial.complete,
-            masks=self.masks,
         )
         lives = planned.history.lives  # a kind that is switched off stands still
         applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}

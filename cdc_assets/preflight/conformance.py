@@ -16,6 +16,7 @@ from importlib import import_module
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Content, Decoded, Wire, decode_among
 from cdc_assets.history.masks import mask_holds
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, is_complete
 from cdc_assets.model.masks import MaskPolicy
@@ -55,28 +56,25 @@ def conformance(
     listing: Listing,
     history: History,
     options: SourceOptions,
+    rules: Rules,
     sample: Mapping[str, Content] | None = None,
     *,
     accept_unordered: bool = True,
     collations_known: bool = False,
-    complete: Sequence[str] = (),
-    keys: Iterable[str] = (),
-    masks: MaskPolicy | None = None,
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
-    `collations_known` says that the settings say whether the source has new collations. `complete` are the patterns in
-    them of tables that had no rows before, `keys` the tables of which they name the key, `masks` those of columns.
+    `rules` are those of the settings; `collations_known` says that these tell whether the source has new collations.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
         found.append(_without_commit_ts(options.wire, accept_unordered))
-    for rule in RULES:
-        found.extend(rule(history, options.wire))
-    found.extend(_unmatched(history, complete))
-    found.extend(_without_table(history, keys))
-    if masks:
-        found.extend(_masks(history, masks))
+    for check in RULES:
+        found.extend(check(history, options.wire))
+    found.extend(_unmatched(history, rules.complete))
+    found.extend(_without_table(history, rules.keys))
+    if rules.masks:
+        found.extend(_masks(history, rules.masks))
     found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {})
     found.extend(undecodable)

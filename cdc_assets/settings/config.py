@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -57,6 +57,9 @@ from cdc_assets.sources import (
     registry_options,
     storage_options,
 )
+
+if TYPE_CHECKING:
+    from cdc_assets.history.policies import Rules
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -287,6 +290,20 @@ class ChangefeedSettings(Model):
     def source_options(self) -> SourceOptions:
         """How the feed was written and where, from the sink URI's parameters and the changefeed TOML."""
         return self._options
+
+    @property
+    def rules(self) -> Rules:
+        """What the settings say about the tables' histories."""
+        from cdc_assets.history.policies import Rules  # loads what parses DDL
+
+        return Rules(
+            policies=self.policies,
+            keys=self.keys,
+            complete=self.initial.complete,
+            new_collations=self.new_collations is not False,
+            zone=lambda life, version: self.source_options.wire.timezone,
+            masks=self.masks,
+        )
 
     @property
     def history_rules(self) -> tuple[HistoryRule, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import Rules
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life
@@ -53,14 +54,15 @@ def findings(
     sample: dict[str, bytes] | None = None,
     accept_unordered: bool = False,
     ignored: dict[str, int] | None = None,
-    **named: tuple[str, ...],
+    keys: tuple[str, ...] = (),
 ) -> dict[str, list[Finding]]:
     """Return the findings about one table by rule; options with commit-ts and without date level unless given."""
     listing = Listing(TSO + 1, (schema_file(*(columns or (ID,)), query=query),), files, ignored=ignored or {})
     options = options or written(include_commit_ts=True, date_separator="none")
     history = read_history(listing.schema_files)
     found: dict[str, list[Finding]] = {}
-    for one in conformance(listing, history, options, sample, accept_unordered=accept_unordered, **named):  # type: ignore[arg-type]
+    rules = Rules(keys=dict.fromkeys(keys, ("id",)))
+    for one in conformance(listing, history, options, rules, sample, accept_unordered=accept_unordered):
         found.setdefault(one.rule, []).append(one)
     return found
 
