@@ -52,8 +52,6 @@ MADE_OF_BYTES = {
     "craft/frame": "Craft's messages -> events, and where their columns lie",
     "dialect": "delimited text -> columns of texts",
     "dump/sql": "the tuples of an INSERT -> delimited text",
-    "dump/rows": "delimited text of dumps, held against the options that it was written with",
-    "dump/parquet": "Parquet -> columns",
 }
 """Modules of formats that parse JSON or Avro, or look at the bytes of an array, and what they make of which bytes.
 

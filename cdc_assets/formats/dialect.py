@@ -38,6 +38,7 @@ __all__ = [
     "Rows",
     "Undo",
     "complete_bytes",
+    "count_byte",
     "cut_all",
     "cut_each",
     "fields",
@@ -143,10 +144,12 @@ def complete_bytes(data: bytes, how: Dialect, start: int = 0, end: int | None = 
 
 
 def _count(data: bytes, quote: bytes, start: int, end: int) -> int:
+    return count_byte(data, quote, start, end) if len(quote) == 1 else data.count(quote, start, end)
+
+
+def count_byte(data: bytes | pa.Buffer, byte: bytes, start: int = 0, end: int | None = None) -> int:
     """Count a byte that is frequent: comparing all bytes is faster than looking for the next one."""
-    if len(quote) > 1:
-        return data.count(quote, start, end)
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8, max(end - start, 0), start) == quote[0]))
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8)[start:end] == byte[0]))
 
 
 def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -307,9 +310,8 @@ def cut_all(plain: Plain, types: Mapping[str, pa.DataType]) -> Rows | None:
 
 def _has_markers_only(plain: Plain, rows: Rows) -> bool:
     """Return whether every backslash that is left belongs to a NULL marker, which is all of a field."""
-    nulls = sum(array.null_count for batch in rows.batches for array in batch.columns)
-    backslashes = np.count_nonzero(np.frombuffer(plain.data, np.uint8) == _BACKSLASH)
-    return bool(backslashes == nulls * plain.null.count("\\"))
+    nulls: int = sum(array.null_count for batch in rows.batches for array in batch.columns)
+    return count_byte(plain.data, b"\\") == nulls * plain.null.count("\\")
 
 
 def _read(plain: Plain, types: Mapping[str, pa.DataType]) -> Rows:

@@ -9,7 +9,6 @@ it; lines are rows.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded, ReadRange
 from cdc_assets.formats.changes import ChangeBuilder, Faults, Images
 from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, take_column
+from cdc_assets.formats.json_records import print_json
 from cdc_assets.model.dumps import DUMP_ZONE, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -143,10 +143,12 @@ def _row_groups(file: pq.ParquetFile, split: DumpSplit) -> list[int]:
 
 def _records(batch: pa.RecordBatch) -> Iterator[bytes]:
     for row in batch.to_pylist():
-        yield json.dumps(row, default=_shown, ensure_ascii=False).encode()
+        yield print_json({name: _shown(value) for name, value in row.items()}).encode()
 
 
-def _shown(value: object) -> str:
+def _shown(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | list):
+        return value
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from itertools import islice
 from types import MappingProxyType
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +27,7 @@ from cdc_assets.formats.dialect import (
     Dialect,
     Plain,
     Rows,
+    count_byte,
     cut_all,
     cut_each,
     fields,
@@ -323,9 +323,9 @@ def _check_raw(lot: Lot, cutting: Cutting) -> None:
     """With backslash escapes neither NUL nor CR is raw in a row."""
     if not cutting.how.escapes:
         return
-    ends = _count(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0
+    ends = count_byte(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0
     for raw, name, expected in ((b"\0", "NUL", 0), (b"\r", "CR", ends)):
-        if _count(lot.data, raw) <= expected:
+        if count_byte(lot.data, raw) <= expected:
             continue
         for number, record in enumerate(bare_records(lot.data, cutting.how)):
             if raw in record:  # an end may be LF and another CRLF, in a file that somebody edited
@@ -353,7 +353,7 @@ def _values(record: bytes, how: Dialect) -> list[bytes | None]:
 
 def _is_doubtful(rows: Rows, plain: Plain, data: bytes, cutting: Cutting) -> bool:
     """Count the lines and the delimiters: there are as many as the values have to have."""
-    if cutting.how.escapes and len(rows.lines) != _count(data, b"\n"):
+    if cutting.how.escapes and len(rows.lines) != count_byte(data, b"\n"):
         return True
     if not plain.quote:
         return False
@@ -364,11 +364,7 @@ def _is_doubtful(rows: Rows, plain: Plain, data: bytes, cutting: Cutting) -> boo
             expected += 2 * (len(array) - array.null_count)
             if plain.doubled and (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
                 expected += 2 * (pc.sum(pc.count_substring(array, quote)).as_py() or 0)
-    return _count(plain.data, quote.encode()) != expected
-
-
-def _count(data: bytes | pa.Buffer, byte: bytes) -> int:
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte[0]))
+    return count_byte(plain.data, quote.encode()) != expected
 
 
 def _quoted_places(data: bytes, cutting: Cutting) -> set[int]:
