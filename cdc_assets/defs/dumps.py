@@ -170,7 +170,7 @@ def log_imported(
     A table that was empty then has no such window: its creation brings all there is.
     """
     brought = plan.history.lives[step.life].brought
-    begins = isinstance(step, CreateTable) and step.base is not None and not step.has_rows
+    begins = isinstance(step, CreateTable) and step.base is not None and not step.has_rows and step.begun is None
     if brought is None or not (begins or (isinstance(step, ApplyRows) and step.is_import)):
         return
     found: dict[str, Any] = {"rows": dg.MetadataValue.int(rows)}

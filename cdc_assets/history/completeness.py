@@ -20,14 +20,14 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.gaps import MissedMessages, is_complete, missed_text
+from cdc_assets.model.gaps import MissedMessages, is_complete, late_text, missed_text
 from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
-from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, TableHistory
+from cdc_assets.model.tso import FOREVER, Tso
 
-__all__ = ["with_gaps"]
+__all__ = ["begun_late", "with_gaps"]
 
 
 def with_gaps(
@@ -72,6 +72,18 @@ def with_gaps(
             gaps[life].append((version, now[life]))
     lives = {life: replace(table, gaps=tuple(gaps[life])) for life, table in history.lives.items()}
     return replace(history, lives=lives)
+
+
+def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> TableHistory:
+    """Return the history of a table that the lake has from a position on, with all else that it has of its source.
+
+    The rows from before are missing until all rows are replaced. `offered` is a dump that may have them.
+    """
+    replaced = [event.at for event in table.events if isinstance(event, Exchanged) and not event.partitioned]
+    replaced += [event.at for event in table.events if DeleteRows(None) in event.changes and _is_by_source(event)]
+    until = min((at for at in replaced if at > since), default=FOREVER)
+    gap = Gap(table.life, "" if offered is None else offered.uri, Filling(Lack.LATE), late_text(since))
+    return replace(table, gaps=((0, gap), *(one for one in table.gaps if one[0] >= until)))
 
 
 def _lacking(life: Life, event: Event, said: tuple[str, ...], history: History) -> Gap | Whole:

@@ -16,7 +16,16 @@ from cdc_assets.model.progress import Base, Gap, Lack, Life
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = ["CompletePattern", "MissedMessages", "gap_cause", "gap_text", "is_complete", "missed_text", "pattern_of"]
+__all__ = [
+    "CompletePattern",
+    "MissedMessages",
+    "gap_cause",
+    "gap_text",
+    "is_complete",
+    "late_text",
+    "missed_text",
+    "pattern_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,15 @@ def missed_text(some: Sequence[MissedMessages]) -> str:
         f"{lost.start}..{lost.stop - 1} had expired{more}, and nothing that is left there shows that none of them was "
         "of this table. Bring its rows from a dump taken since, or from another snapshot or scan by whoever sends "
         f"them; or accept the loss, which is written down: {accept_loss_command(lost)}{alone}"
+    )
+
+
+def late_text(since: Tso) -> str:
+    """Return the sentence on a mirror that begins at a position, and what can be done."""
+    return (
+        f"it begins at {since}, where its history tables stood when the setting history asked for it: the input from "
+        "before was gone, or not known to be there, so rows that did not change since are missing here. Bring them "
+        "from a dump taken since (setting initial, --initial URI) or restore the input, and rebuild it"
     )
 
 

@@ -71,7 +71,7 @@ class AppliedState:
     tags: frozenset[str] = frozenset()
     """The names of its tagged snapshots."""
     since: Tso | None = None
-    """The position at which a history table begins that was switched on later than what is left of the input."""
+    """The position at which a table begins that was switched on later than what is left of the input."""
 
     @property
     def unfilled(self) -> bool:
@@ -147,6 +147,7 @@ class Lack(str, enum.Enum):
     SETTINGS = "settings"
     SCAN = "scan"
     EXPIRED = "expired"
+    LATE = "late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,8 @@ class Gap:
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
     rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were gone
-    before they could be read (EXPIRED), and what a person can do.
+    before they could be read (EXPIRED), or on the position at which the lake's table begins (LATE), and what a person
+    can do.
     """
 
     life: Life

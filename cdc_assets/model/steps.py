@@ -39,7 +39,7 @@ class CreateTable:
 
     `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
-    until then it lacks those. A history table may begin later than its source table: at the position `begun`.
+    until then it lacks those. A table may begin later than others of its source table: at the position `begun`.
     `settings` are the masks that its columns are made for. `lives` say when the source had which columns, if it did not
     have all from the start.
     """

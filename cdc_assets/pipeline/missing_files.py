@@ -1,19 +1,24 @@
-"""Files of a feed that were there and are gone: without them tables cannot be built from their beginning."""
+"""Files of a feed that were there and are gone: without them tables cannot be built from their beginning.
+
+missing_files   those that numbers or the ledger's entries show
+expired_files   those that the changefeed itself removes by now
+is_unrecorded   whether nobody knows which were there
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cdc_assets.ledger import FileEntry
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.splits import Listing
-from cdc_assets.model.table_history import History
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.table_history import History, TableHistory
+from cdc_assets.model.tso import Tso, seconds_between
 from cdc_assets.model.wording import range_text
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
 
-__all__ = ["entries_of", "missing_files"]
+__all__ = ["entries_of", "expired_files", "is_unrecorded", "missing_files"]
 
 
 def missing_files(
@@ -24,14 +29,19 @@ def missing_files(
     entries: Collection[FileEntry],
     schema_files: Iterable[str],
 ) -> Iterator[str]:
-    """Yield one sentence for each gap in the numbers of these tables' files, and for each missing file."""
+    """Yield one sentence for each gap in the numbers of these tables' files, and for each missing file.
+
+    Directories and schema files of tables that had a name before them are none of theirs.
+    """
     roots = _roots(history, lives)
-    wanted = dict[str, Tso]()
+    wanted, born = dict[str, Tso](), list[Tso]()
     for life in lives:
         base = history.lives[life].base
         begin = -1 if base is None else base.at  # rows of its dump are not needed
         wanted[str(life.source)] = min(begin, wanted.get(str(life.source), begin))
-    yield from _lost_numbers(listing, roots, _numbers_before(source, entries, wanted))
+        born.append(life.version if base is None else -1)  # what comes after a dump may be in any older directory
+    first = min(born, default=-1)
+    yield from _lost_numbers(listing, roots, first, _numbers_before(source, entries, wanted))
     there = {file.path for file in listing.data_files} | set(listing.problems)
     gone = [entry for entry in entries if entry.rows and entry.path not in there]
     for life in dict.fromkeys(life.source for life in lives):
@@ -41,8 +51,30 @@ def missing_files(
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
-        if path not in there and named is not None and named.root in roots and named.version > min(wanted.values()):
+        needed = named is not None and named.root in roots and named.version > max(first - 1, min(wanted.values()))
+        if path not in there and needed:
             yield f"the schema file {path} existed and is missing now. Restore it."
+
+
+def expired_files(table: TableHistory, checkpoint: Tso, retention_days: int) -> str:
+    """Return the sentence on a table whose first files the changefeed has removed, after so many days (0: never)."""
+    begun = table.life.version if table.base is None else table.base.at
+    days = seconds_between(begun, checkpoint) // 86_400
+    if not retention_days or days < retention_days:
+        return ""
+    return (
+        f"{table.life} is {days:.0f} days old, and the changefeed removes its files after {retention_days} "
+        "(file-expiration-days); expected all files since its CREATE or its dump."
+    )
+
+
+def is_unrecorded(table: TableHistory, state: AppliedState, entries: Iterable[FileEntry]) -> bool:
+    """Return whether a table of the source stands with rows of the feed, and no entry says of which files.
+
+    The ledger is a new one then, and whether other files were there before nobody knows. `entries` are the table's.
+    """
+    begun = table.life.version if table.base is None else table.base.at
+    return state.progress > Progress(begun, Phase.ROWS) and state.progress.phase is Phase.ROWS and not any(entries)
 
 
 def entries_of(source: Source, history: History, life: Life, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
@@ -86,11 +118,11 @@ def _roots(history: History, lives: Iterable[Life]) -> set[str]:
     return roots | {f"{name.schema}/{name.table}" for name in names}
 
 
-def _lost_numbers(listing: Listing, roots: set[str], older: set[tuple[str, str, int]]) -> Iterator[str]:
-    """Numbers of a directory begin at 1, unless files were removed."""
+def _lost_numbers(listing: Listing, roots: set[str], version: Tso, older: set[tuple[str, str, int]]) -> Iterator[str]:
+    """Numbers of a directory, of those from a version on, begin at 1, unless files were removed."""
     first: dict[tuple[str, str], int] = {}
     for file in listing.data_files:
-        if file.root in roots:
+        if file.root in roots and file.version >= version:
             place = file.directory, file.dispatcher
             first[place] = min(first.get(place, file.number), file.number)
     gaps = missing_numbers(listing)

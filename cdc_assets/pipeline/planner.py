@@ -28,7 +28,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
-from cdc_assets.pipeline.missing_files import missing_files
+from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unrecorded, missing_files
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
@@ -163,17 +163,19 @@ class Planner:
         rules, facts, beginnings = self.rules(releases), self._facts(listing), Beginnings(self.bases)
         self.forgotten = () if rules.values is None else rules.values.forgotten
 
+        begins: dict[Life, AppliedState] = {}
+
         def holds(history: History) -> tuple[HoldTable, ...]:
-            return (*conformance_holds(history), *expired_holds(history, listing.gone, applied))
+            return (*conformance_holds(history), *expired_holds(history, listing.gone, {**begins, **applied}))
 
         planned = plan(listing, applied, rules, facts, beginnings, holds)
         if is_doubted(planned.history):
             row = earliest_row(self.source, wire, listing, planned.history)
             facts = replace(facts, begun=min((ts for ts in (row, self._start) if ts), default=None))
             planned = plan(listing, applied, rules, facts, beginnings, holds)
-        states = self._begins(listing, planned)
-        if states:
-            beginnings = replace(beginnings, states=states)
+        begins |= self._begins(listing, planned)
+        if begins:
+            beginnings = replace(beginnings, states=begins)
             planned = plan(listing, applied, rules, facts, beginnings, holds)
         claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
         unfit = {claim: reason for claim in claims if (reason := _unfit(claim[1]))}
@@ -184,26 +186,34 @@ class Planner:
         return planned
 
     def _begins(self, listing: Listing, planned: Plan) -> dict[Life, AppliedState]:
-        """Return the history tables that were switched on when input from before was gone, and where they begin.
+        """Return the tables that were switched on when input from before was gone, and the states in which they begin.
 
-        That is where their source table stands, by its mirror or another history table.
+        Those are of the table of the same source, mirror or not, that is applied farthest.
         """
         applied, name = planned.applied, self.settings.name
-        standing = {life.source: state for life, state in applied.items() if state.progress.phase is Phase.ROWS}
+        standing = dict[Life, AppliedState]()
+        for life, state in sorted(applied.items(), key=lambda one: (one[1].progress, not one[0].kind)):
+            if not state.unfilled:
+                standing[life.source] = state
         lives = planned.history.lives
-        fresh = [life for life in lives if life.kind and life not in applied and life.source in standing]
+        fresh = [life for life in lives if life not in applied and life.source in standing]
         if not fresh or planned.feed is None or self.from_nothing:
             return {}
         entries, paths = self.ledger.files(name), {path for path, _, _ in self.ledger.schema_files(name)}
-        gone = {hold.life for hold in expired_holds(planned.history, listing.gone, applied)}
-        return {
-            life: standing[life.source]
-            for life in fresh
-            if life in gone
-            or (brought := lives[life].brought) is not None
-            and brought.lost
-            or any(missing_files(self.source, listing, planned.feed, (life.source,), entries, paths))
-        }
+        expired = {hold.life for hold in expired_holds(planned.history, listing.gone, applied)}
+        feed, options = planned.feed, self.settings.source_options
+
+        def is_gone(life: Life) -> bool:
+            table, own = lives[life], entries_of(self.source, feed, life.source, entries)
+            return (
+                life in expired
+                or (table.brought is not None and table.brought.lost)
+                or bool(expired_files(table, listing.checkpoint, options.retention_days))
+                or (not options.is_landed and is_unrecorded(table, standing[life.source], own))
+                or any(missing_files(self.source, listing, feed, (life.source,), entries, paths))
+            )
+
+        return {life: standing[life.source] for life in fresh if is_gone(life)}
 
     def _listed(self, whole: bool = False) -> Listing:
         """List the feed, without settled files unless it is to be whole; record schema files that are new."""

@@ -61,7 +61,7 @@ class Beginnings:
     """Where tables begin otherwise than the feed has it.
 
     `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
-    History tables in `states` begin at the present state of their source table, as the input from before is gone.
+    Tables in `states` begin where another one of their source stands, as the input from before is gone.
     """
 
     bases: Mapping[Life, Base | None] = field(default_factory=dict)

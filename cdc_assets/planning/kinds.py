@@ -6,13 +6,14 @@ drops stays, and reads NULL from then on. What keeps it alone from going on is a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from cdc_assets.ddl.kept_columns import bare, lasting, placed
 from cdc_assets.decoding.kinds import history_kind, keeps_states
 from cdc_assets.errors import BadSettings
+from cdc_assets.history.completeness import begun_late
 from cdc_assets.history.masks import origins
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, own_name
 from cdc_assets.model.names import fold_name
@@ -30,14 +31,16 @@ class KindsOfTables:
     """The history with a table for each kind, and what follows for them.
 
     `rules` are those of the history tables, `holds` their own holds; `renames` are the names that history tables get
-    because a source table has theirs, and from when on that has it. `idle` are tables of the lake whose kind is
-    switched off, `unmatched` the patterns that no table's name fits.
+    because a source table has theirs, and from when on that has it. `late` are tables that begin in the middle of what
+    their source had, and where. `idle` are tables of the lake whose kind is switched off, `unmatched` the patterns that
+    no table's name fits.
     """
 
     history: History
     rules: Mapping[Life, HistoryRule] = field(default_factory=dict)
     holds: tuple[HoldTable, ...] = ()
     renames: Mapping[Life, tuple[Tso, TableId]] = field(default_factory=dict)
+    late: Mapping[Life, Tso] = field(default_factory=dict)
     idle: tuple[Life, ...] = ()
     unmatched: tuple[str, ...] = ()
 
@@ -46,31 +49,40 @@ def with_kinds(
     history: History,
     rules: Sequence[HistoryRule],
     applied: Mapping[Life, AppliedState],
-    late: Collection[Life],
+    begins: Mapping[Life, AppliedState],
     *,
     positions: bool,
 ) -> KindsOfTables:
     """Return a history with the tables that the rules name beside their mirrors, or in their place.
 
-    `late` are those that are to begin in the middle of their source's. `positions` says whether windows can be cut by
-    positions: without them no change has a place in time. Raises BadSettings where two patterns are equally exact.
+    Those in `begins` are to begin where another table of their source stands. `positions` says whether windows can be
+    cut by positions: without them no change has a place in time. Raises BadSettings where two patterns are equally
+    exact.
     """
     lives, holds = dict[Life, TableHistory](), list[HoldTable]()
+    late = {life: state.since for life, state in applied.items() if state.since is not None}
+    late |= {life: state.progress.tso for life, state in begins.items()}
     stands = dict[Life, Tso]()
     for life, standing in applied.items():
         stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
     of, renames = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]]()
     for life, table in history.lives.items():
         rule = rule_of(rules, table.last_name or life.born_as)
-        if rule is None or rule.mirror:
-            lives[life] = table
         state = applied.get(life)
+        if rule is None or rule.mirror:
+            lives[life] = _named_late(table, state, stands.get(life, -1))
+            if life in late:
+                lives[life] = begun_late(lives[life], late[life], history.offered.get(life))
         gone = state is not None and state.name is None
         for kind in rule.kinds if rule is not None else ():
             assert rule is not None
             if gone and replace(life, kind=kind) not in applied:
                 continue
-            twin = _called_now(beside(table, kind, rule.suffix(kind)), stands.get(life, -1))
+            there = applied.get(replace(life, kind=kind))
+            own = _on_own_base(table, there)
+            twin = _called_now(beside(own, kind, rule.suffix(kind)), stands.get(life, -1))
+            if _is_based_otherwise(own, there):
+                holds.append(_without_history(twin))
             lives[twin.life] = twin
             of[twin.life] = rule
             holds += _refusals(twin, rule, positions=positions)
@@ -79,13 +91,13 @@ def with_kinds(
                 at, name = taken
                 renames[twin.life] = at, TableId(name.schema, f"{name.table}_{life.version}")
                 holds.append(_without_name(twin, at, name, renames[twin.life][1]))
-    lives = {life: _exchanging(table, lives) for life, table in lives.items()}
-    late = {*late, *(life for life, state in applied.items() if state.since is not None)}
-    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, applied.get(table.life))]
+    lives = {life: _exchanging(table, lives, late) for life, table in lives.items()}
+    present = {**begins, **applied}
+    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, present.get(table.life))]
     idle = tuple(life for life in applied if life not in lives and (life.source in lives or life in history.lives))
     names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
     unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
-    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, idle, unmatched)
+    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched)
 
 
 def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str] | None:
@@ -147,6 +159,40 @@ def beside(table: TableHistory, kind: str, suffix: str = "") -> TableHistory:
     return replace(table, life=life, events=events, gaps=gaps)
 
 
+def _on_own_base(table: TableHistory, state: AppliedState | None) -> TableHistory:
+    """Return the history of a table as one of its kinds has it that stands on another dump than its mirror, or on none.
+
+    It has what came before that dump from the feed, and goes on with what comes after it.
+    """
+    base = table.base
+    if base is None or not _is_based_otherwise(table, state):
+        return table
+    names = list[tuple[TableId, Tso, Tso]]()
+    for event, until in zip(table.earlier, (*(one.at for one in table.earlier[1:]), base.at), strict=True):
+        if event.name is not None:
+            names.append((event.name, event.at, until))
+    events = (*table.earlier, *table.events[1:])
+    return replace(table, events=events, names=(*names, *table.names), brought=None, earlier=()) if names else table
+
+
+def _is_based_otherwise(table: TableHistory, state: AppliedState | None) -> bool:
+    if table.base is None or state is None or state.unfilled:
+        return False
+    return state.base is None or state.base.at != table.base.at
+
+
+def _named_late(table: TableHistory, state: AppliedState | None, ddl: Tso) -> TableHistory:
+    """Return the history of a mirror; one that is switched on late has had the name of now from its beginning.
+
+    `ddl` is where the tables of its source stand.
+    """
+    late = _called_now(table, ddl)
+    if state is None:
+        return late
+    then = [(here.name, now.name) for here, now in zip(table.events, late.events, strict=True) if here.at <= state.ddl]
+    return late if then and state.name == then[-1][1] != then[-1][0] else table
+
+
 def _called_now(table: TableHistory, ddl: Tso) -> TableHistory:
     """Return a history in which the table has the name of a version before that, too.
 
@@ -161,19 +207,20 @@ def _called_now(table: TableHistory, ddl: Tso) -> TableHistory:
     return replace(table, events=tuple(events))
 
 
-def _exchanging(table: TableHistory, lives: Collection[Life]) -> TableHistory:
+def _exchanging(table: TableHistory, lives: Mapping[Life, TableHistory], late: Mapping[Life, Tso]) -> TableHistory:
     """Return a history whose exchanges name the table of the lake that has the other's rows: without mirror its states.
 
-    Where there is neither, the mirror is named that is not there.
+    A mirror that begins late has not all of them. Where there is neither, the mirror is named that is not there.
     """
-    if all(other in lives for _, other in table.exchanges):
+    if all(other in lives and other not in late for _, other in table.exchanges):
         return table
     keeping = [kind for kind in HISTORY_KINDS if keeps_states(kind)]
     events = list[Event]()
     for event in table.events:
-        if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None and event.other not in lives:
-            beside = (replace(event.other, kind=kind) for kind in keeping)
-            event = replace(event, other=next((one for one in beside if one in lives), event.other))
+        if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None:
+            having = [event.other, *(replace(event.other, kind=kind) for kind in keeping)]
+            there = sorted((one for one in having if one in lives), key=lambda one: one in late)
+            event = replace(event, other=there[0] if there else event.other)
         events.append(event)
     return replace(table, events=tuple(events))
 
@@ -226,11 +273,11 @@ def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool) -> Iter
 
 
 def _without_rows(
-    table: TableHistory, lives: Collection[Life], late: Collection[Life], state: AppliedState | None
+    table: TableHistory, lives: Mapping[Life, TableHistory], late: Mapping[Life, Tso], state: AppliedState | None
 ) -> Iterator[HoldTable]:
     """Yield a hold where rows come of a table that the lake is to have neither as a mirror nor as states.
 
-    States that began `late` have not all rows of then; a table that began so itself lacks such rows anyway.
+    A table that began `late` has not all rows of then; one that gets them and began so itself lacks such rows anyway.
     """
     for event in table.events:
         if not isinstance(event, Exchanged) or (state is not None and state.ddl >= event.at):
@@ -238,11 +285,22 @@ def _without_rows(
         if event.other not in lives:
             why = "of which the lake has neither a mirror nor the states. Let the setting history ask for one of them."
         elif event.other in late and table.life not in late:
-            why = "whose states begin later than its rows. Let the setting history ask for its mirror, too."
+            only = "states begin" if event.other.kind else "mirror begins"
+            why = f"whose {only} later than its rows. Rebuild {event.other}, once its input or a dump of it is there."
         else:
             continue
         yield HoldTable(table.life, event.at, f"EXCHANGE PARTITION brings rows of {event.other}, {why}")
         return
+
+
+def _without_history(twin: TableHistory) -> HoldTable:
+    return HoldTable(
+        twin.life,
+        twin.life.version,
+        f"its mirror stands on the dump {twin.base.uri if twin.base is not None else ''} by now, and it stands without "
+        "that, while the feed has no schema file of it from before. Rebuild it, without its changes of before: "
+        f"cdc-assets rebuild {twin.life}.",
+    )
 
 
 def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:

@@ -209,8 +209,13 @@ def _chains(
             kinds.rules.get(life),
             kinds.renames.get(life),
             begun if life not in applied else None,
-            kinds.history.lives,
+            [one for one in kinds.history.lives if _has_rows_of(one, life, kinds.late)],
         )
+
+
+def _has_rows_of(other: Life, life: Life, late: Mapping[Life, Tso]) -> bool:
+    """Return whether a table may be asked which rows a DDL moves in another: it does not begin later than that."""
+    return other not in late or (life in late and late[other] <= late[life])
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
@@ -266,7 +271,7 @@ class _Chain:
     renamed: tuple[Tso, TableId] | None = None
     begun: AppliedState | None = None
     tables: Collection[Life] = ()
-    """All tables that the lake is to have."""
+    """The tables that the lake is to have and that know which rows this one has."""
 
     def steps(self) -> list[Step]:
         """Return what the life needs, with the tag of each cut where it stands at its position."""
@@ -281,16 +286,18 @@ class _Chain:
         return steps
 
     def _applying(self) -> list[Step]:
-        """Walk the events of the table; a history table has its name first, and may begin in the middle of them."""
-        if self.rule is None:
-            return self._walk()
+        """Walk the events of the table, which may begin in the middle of them; a history table has its name first."""
         life, before = self.table.life, list[Step]()
         if self.begun is not None:
-            self.applied = self.begun
             then = [event for event in self.table.events if event.at <= self.begun.ddl]
             if not then or then[-1].name is None:
                 return []
+            if self.stop is not None and self.stop.at <= self.begun.ddl:
+                return [self.stop]
+            self.applied = replace(self.begun, name=then[-1].name, tags=frozenset())
             before = [self._begin(self.begun, then[-1])]
+        if self.rule is None:
+            return [*before, *self._walk()]
         if self.applied is not None and self.applied.name is not None and self.begun is None:
             names = [event.name for event in self.table.events if event.at <= self.applied.ddl]
             wanted = names[-1] if names else None
@@ -310,8 +317,8 @@ class _Chain:
         life, at = self.table.life, state.progress
         by_ddl = at.phase is Phase.DDL
         return CreateTable(
-            life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso, gap=state.gap,
-            settings=masks_of(event.after),
+            life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso,
+            gap=self.table.gap_at(state.ddl, at.tso), base=state.base, settings=masks_of(event.after),
         )  # fmt: skip
 
     def _walk(self) -> list[Step]:

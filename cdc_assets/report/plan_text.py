@@ -112,14 +112,16 @@ def describe_step(step: Step, plan: Plan) -> StepText:
 def _words(step: Step) -> tuple[str, str, str, str]:
     snapshot = "roll back to the snapshot before"
     match step:
-        case CreateTable(_, _, name, schema, _, gap=gap, base=base):
+        case CreateTable(_, _, name, schema, _, gap=gap, base=base, begun=begun):
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
             shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
-            dumped = f", as it was at {base.at} by {base.uri}" if base is not None else ""
+            dumped = f", as it was at {base.at} by {base.uri}" if base is not None and begun is None else ""
+            late = f", with what changes after {begun}" if begun is not None else ""
             expired = gap is not None and gap.filling.lack is Lack.EXPIRED
-            without = "some of its first messages" if expired else f"its rows from before {gap.since}" if gap else ""
+            since = gap.since if gap is not None and begun is None else begun
+            without = "some of its first messages" if expired else f"its rows from before {since}"
             lacks = f", incomplete: without {without}" if gap is not None and not dumped else ""
-            return "create", shape + lacks + dumped, METADATA_ONLY, "drop it"
+            return "create", shape + late + lacks + dumped, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)

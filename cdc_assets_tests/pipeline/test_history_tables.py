@@ -236,19 +236,20 @@ def test_a_history_table_that_never_had_its_name_is_nowhere_else(orders: LittleF
 
 
 def test_a_kind_that_is_switched_on_late_has_the_names_of_now(orders: LittleFeed) -> None:
-    lake, logs = MemoryLake(), [{"shop.orders": "log"}, {"shop.bills": "log"}, {"shop.*": "log"}]
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    logs = [{"shop.orders": "log"}, {"shop.bills": "log"}, {"shop.*": "log"}]
     orders.ddl("shop.bills", FIRST + 30, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
     orders.create("shop.orders", FIRST + 40)
     orders.rows("shop.orders", FIRST + 40, [("I", FIRST + 41, 9, "z")])
     orders.publish(FIRST + 50)
-    applied(orders, lake, history=logs[0])
+    later(orders, lake, ledger, history=logs[0])
     for name, old, new in (("aside", "bills", "aside"), ("bills", "orders", "bills"), ("orders", "aside", "orders")):
         query = f"RENAME TABLE `shop`.`{old}` TO `shop`.`{new}`"
         orders.ddl(f"shop.{name}", FIRST + 60, query, 14)
     orders.publish(FIRST + 70)
-    applied(orders, lake, history={})
+    later(orders, lake, ledger, history={})
     for rules in logs[::-1]:
-        outcome = applied(orders, lake, history=rules)
+        outcome = later(orders, lake, ledger, history=rules)
         assert [one.reason for one in outcome.tables if one.reason] == []
     assert changes(lake, "bills__log") == [("INSERT", 41, 9, "z")]
     assert len(changes(lake)) == 3
