@@ -31,14 +31,14 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tickets import Ticket
-from cdc_assets.model.tso import Tso, seconds_between
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.completeness import mark
-from cdc_assets.pipeline.missing_files import missing_files
+from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
@@ -312,11 +312,20 @@ def _ended(rebuilder: Tickets, ticket: Ticket) -> Iterator[None]:
 
 
 def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence[str]) -> dict[Life, Base | None]:
-    """The dump on which to base each table of the lake: its own, or, if requested, one with the rows that it lacks."""
+    """The dump on which to base each table of the source: its own, or, if requested, one with the rows that it lacks.
+
+    Its own is that of its mirror, or of a history table that is named.
+    """
     lives = present.history.lives
-    bases = {
-        life: lives[life].base if state.unfilled and life in lives else state.base for life, state in applied.items()
-    }
+
+    def weight(life: Life) -> tuple[bool, bool]:
+        names = (life, lives[life].name) if life in lives else (life,)
+        return any(is_called(one, names) for one in tables), not life.kind
+
+    bases = dict[Life, Base | None]()
+    for life in sorted(applied, key=weight):
+        state = applied[life]
+        bases[life.source] = lives[life].base if state.unfilled and life in lives else state.base
     for life, base in present.history.offered.items():
         table = present.history.lives[life]
         named = not tables or any(is_called(one, (life, *(name for name, _, _ in table.names))) for one in tables)
@@ -530,14 +539,10 @@ def refusals(
 def _refusals_of(life: Life, planned: Plan, seen: EarlierRuns, retention_days: int) -> Iterator[str]:
     table, applied = planned.history.lives[life], seen.applied.get(life)
     begun = life.version if table.base is None else table.base.at
-    days = seconds_between(begun, planned.checkpoint) // 86_400
     if table.gap is not None:
         yield f"{life} cannot be built from the feed alone. {gap_text(table.gap, life)}"
-    elif retention_days and days >= retention_days:
-        yield (
-            f"{life} is {days:.0f} days old, and the changefeed removes its files after {retention_days} "
-            "(file-expiration-days); expected all files since its CREATE or its dump."
-        )
+    elif reason := expired_files(table, planned.checkpoint, retention_days):
+        yield reason
     if applied is not None and (life in planned.behind or applied.progress.tso > planned.checkpoint):
         yield (
             f"{life} is applied through {applied.progress.tso}, above the checkpoint {planned.checkpoint}: the bucket "

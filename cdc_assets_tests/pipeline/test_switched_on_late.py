@@ -337,6 +337,22 @@ def test_a_mirror_has_the_name_of_now_from_its_beginning(tmp_path: Path, gone: b
     assert len(shop.have("", "notes")) == (1 if gone else 3)
 
 
+@pytest.mark.parametrize("names", [["shop.orders"], ["shop.orders__log"], ["shop.orders__scd2"], []], ids=str)
+def test_tables_of_a_dump_are_rebuilt_each_for_itself(tmp_path: Path, names: list[str]) -> None:
+    shop = Shop(tmp_path).begin().dump(11, ("1", "a"), ("2", "b"))
+    shop.rows(NEWS)
+    shop.apply(40, *KINDS)
+    before = {kind: shop.have(kind) for kind in KINDS}
+    assert len(before["scd2"]) == 5
+    for table in shop.lake.tables.values():
+        table.rows = table.rows.slice(0, 0)
+    rebuild(shop.pipeline(*KINDS), MemoryRebuilds(shop.lake), names)
+    assert [kind for kind in KINDS if shop.have(kind) == before[kind]] == [
+        kind for kind in KINDS if not names or names[0] == f"shop.orders{f'__{kind}' if kind else ''}"
+    ]
+    assert shop.apply(41, *KINDS).complete
+
+
 # --- rows that an exchange brings -------------------------------------------------------------------------------------
 
 
