@@ -29,6 +29,7 @@ from cdc_assets.io.scratch import scratch
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import Rekey
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.feed_changes import FeedChanges
@@ -131,7 +132,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
 
     def changes() -> Iterator[pa.Table]:
         every = chain(first, pieces())
-        return NetChanges(name, schema, patch).of_pieces(every) if net else every
+        return NetChanges(name, schema, patch, _keyed_since(history, until)).of_pieces(every) if net else every
 
     return Extract(name, history.life, since, until, net, source, columns, key, changes)
 
@@ -161,6 +162,12 @@ def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, sinc
             "changes by its identity."
         )
     return before not in own
+
+
+def _keyed_since(history: TableHistory, until: Tso) -> Tso:
+    """Return the position from which on a table has the key that it has at `until`, 0 if it always had."""
+    made = [(event.at, (*event.hidden, *event.changes)) for event in history.events if event.at <= until]
+    return max((at for at, changes in made if any(isinstance(one, Rekey) for one in changes)), default=0)
 
 
 def _patch_op(pipeline: Pipeline) -> Op:

@@ -17,6 +17,7 @@ from cdc_assets.decoding.kinds import mirror_kind
 from cdc_assets.errors import ExtractRefused, TableHeld
 from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
 from cdc_assets.operations.log_rows import ABSENT, ALL_LEAVE, CHANGE_TYPE, LEAVES, PARTITIONS
 from cdc_assets.types.frames import exact
 
@@ -50,11 +51,15 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class NetChanges:
-    """The net of changes of a table by its key. `patch` says what becomes of a patch whose row is not there."""
+    """The net of changes of a table by its key. `patch` says what becomes of a patch whose row is not there.
+
+    `keyed_since` is the position from which on the table has that key: two rows may have had one value of it before.
+    """
 
     name: TableId
     schema: TableSchema
     patch: Op
+    keyed_since: Tso = 0
 
     def of_pieces(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the net of changes that come in the order of their positions; raises ExtractRefused."""
@@ -83,6 +88,12 @@ class NetChanges:
         words = changes.column(CHANGE_TYPE).to_pylist()
         last = max((place for place, word in enumerate(words) if word == ALL_LEAVE), default=-1)
         rows = changes.slice(last + 1)
+        if pc.any(pc.less(rows.column(POSITION), self.keyed_since), min_count=0).as_py():
+            raise ExtractRefused(
+                f"{self.name}: rows are told apart by {', '.join(self.schema.key)} since {self.keyed_since}, and by "
+                "another key before that, so the range has no net by one key. Extract the net through "
+                f"{self.keyed_since - 1}, and from there on."
+            )
         kept = self._reduced(rows) if rows.num_rows else rows
         words = pc.if_else(pc.equal(kept.column(CHANGE_TYPE), "UPDATE_BEFORE"), "DELETE", kept.column(CHANGE_TYPE))
         kept = kept.set_column(kept.column_names.index(CHANGE_TYPE), CHANGE_TYPE, words)
