@@ -63,6 +63,11 @@ class ColumnLife:
         """Return whether the source had the column at a position."""
         return self.since <= at < (at + 1 if self.until is None else self.until)
 
+    def changed_after(self, at: Tso) -> bool:
+        """Return whether the column came, went, or got another type or name after a position."""
+        later = (self.since, self.until or 0, *(until for until, _ in (*self.types, *self.names)))
+        return any(at < position for position in later)
+
     def name_at(self, at: Tso) -> str:
         """Return the name that the source had for it at a position."""
         return next((name for until, name in self.names if at < until), self.source)

@@ -18,6 +18,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import parse_lives
 from cdc_assets.model.cuts import Cut
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Life, Phase
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.moments import parse_moment
@@ -200,19 +201,19 @@ def _meant(text: str, known: Mapping[Life, LakeTable], names: Mapping[Life, str]
 
 def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Iterator[_Standing]:
     """Yield the states that a table still has: its labelled snapshots, and those of cuts."""
-    file = state.file(table.metadata_location)
-    newest = True
+    file, newest = state.file(table.metadata_location), None
     for snapshot in file.lineage(across_rewrites=True):
         label = Label.parse(snapshot.summary)
         if label is not None:
-            yield _Standing.of(label, snapshot.snapshot_id, newest)
-            newest = False
-    if newest and table.snapshot_id is not None:  # only maintenance's note says how far it is
-        yield _Standing.of(table.label, table.snapshot_id, True)
+            newest = snapshot.snapshot_id if newest is None else newest
+            yield _Standing.of(label, snapshot.snapshot_id, snapshot.snapshot_id == newest)
+    if newest is None and table.snapshot_id is not None:  # only maintenance's note says how far it is
+        newest = table.snapshot_id
+        yield _Standing.of(table.label, newest, True)
     for cut in cuts:
         for one in cut.taken:
             if one.life == table.life and one.snapshot_id is not None and one.snapshot_id in file.snapshots:
-                yield _Standing(cut.at, one.snapshot_id, True)
+                yield _Standing(cut.at, one.snapshot_id, True, one.snapshot_id == newest)
 
 
 def _table(
@@ -220,43 +221,69 @@ def _table(
 ) -> AsOfTable:
     life = table.life
     shown = (name, str(life), ".".join(table.identifier))
-    best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     if gone:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
-    if table.life.kind == "scd2" and (found := _among_states(state, table, at, through)) is not None:
-        later = table.label.overwrites
-        reason = "columns that are not tracked have the last values of each state, which may be later" if later else ""
-        return AsOfTable(*shown, table.snapshot_id, at, tso_time(at), not later, reason, *found)
-    if best is None:
-        begins = min((one.position for one in standing), default=life.version)
-        reason = f"its states begin at {begins} ({tso_time(begins)})"
-        return AsOfTable(*shown, None, None, "", False, reason, {})
-    complete = (best.position == at and best.whole) or (best.newest and through >= at)
-    reason = "" if complete else f"changes after {best.position} ({tso_time(best.position)}) may be missing"
-    read = _statements(state.settings.name, table.identifier, best.snapshot_id)
-    return AsOfTable(*shown, best.snapshot_id, best.position, tso_time(best.position), complete, reason, read)
+    best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
+    complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
+    found = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None
+    if found is None:
+        if best is None:
+            begins = min((one.position for one in standing), default=life.version)
+            reason = f"its states begin at {begins} ({tso_time(begins)})"
+            return AsOfTable(*shown, None, None, "", False, reason, {})
+        condition = _open_at(best.position) if life.kind == "scd2" else ""
+        read = _statements(state.settings.name, table.identifier, best.snapshot_id, condition)
+        found = _Reading(best.snapshot_id, best.position, "" if complete else _may_miss(best.position), read)
+    lacks = gap_text(table.gap, life, table.base) if table.gap is not None and table.gap.since <= at else ""
+    reason, stands = lacks or found.reason, (found.position, tso_time(found.position))
+    return AsOfTable(*shown, found.snapshot_id, *stands, not reason, reason, found.read, found.converted)
+
+
+def _may_miss(position: Tso) -> str:
+    return f"changes after {position} ({tso_time(position)}) may be missing"
+
+
+def _open_at(position: Tso) -> str:
+    return f"_cdc_start_ts <= {position} AND (_cdc_end_ts IS NULL OR _cdc_end_ts > {position})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How a table is read: a snapshot, the position that the rows stand at, and `reason` if that is not exact."""
+
+    snapshot_id: int
+    position: Tso
+    reason: str
+    read: Mapping[str, str]
+    converted: Mapping[str, str] = field(default_factory=dict)
 
 
 def _among_states(
-    state: LakeState, table: LakeTable, at: Tso, through: Tso
-) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Return the statements that read a table of all states as of a moment, None where it does not cover that.
+    state: LakeState, table: LakeTable, at: Tso, through: Tso, exact: _Standing | None
+) -> _Reading | None:
+    """Return how a table of all states is read as of a moment, or as far as it is applied; None where it begins later.
 
-    They have the columns that the source had then, by their names in the source, and those of the table itself. Beside
-    them stand those of another type now, with that of then.
+    The columns are those that the source had then, by their names in the source, and those of the table itself. States
+    that track some columns have the values that others had then in a snapshot that is `exact`, if its columns are those
+    of now.
     """
     since = table.life.version if table.since is None else table.since
-    if table.snapshot_id is None or not since <= at <= max(through, table.label.rows_from):
+    position = min(at, max(through, table.label.rows_from))
+    if table.snapshot_id is None or position < since:
         return None
-    condition = f"_cdc_start_ts <= {at} AND (_cdc_end_ts IS NULL OR _cdc_end_ts > {at})"
+    snapshot, reason = table.snapshot_id, "" if position == at else _may_miss(position)
     lives = parse_lives(state.file(table.metadata_location).properties)
-    lived = [one for one in lives if one.was_there(at)]
+    if table.label.overwrites and not reason:
+        if exact is not None and (exact.newest or not any(one.changed_after(at) for one in lives)):
+            snapshot = exact.snapshot_id
+        else:
+            reason = "columns that are not tracked have the last values of each state, which may be later"
+    lived = [one for one in lives if one.was_there(position)]
     then = {one.column: one.source for one in lived}
     twice = {name for name, count in Counter(map(str.lower, then.values())).items() if count > 1}  # after a rename
     then = {name: name if source.lower() in twice else source for name, source in then.items()}
     columns = {**then, **{column.name: column.name for column in own_columns(table.life.kind)}}
     same = len(then) == len({one.column for one in lives}) and all(name == shown for name, shown in then.items())
-    shown = None if same else columns
-    read = _statements(state.settings.name, table.identifier, table.snapshot_id, condition, shown)
-    former = ((then[one.column], one.former_type(at)) for one in lived)
-    return read, {name: text for name, text in former if text is not None}
+    read = _statements(state.settings.name, table.identifier, snapshot, _open_at(position), None if same else columns)
+    former = ((then[one.column], one.former_type(position)) for one in lived)
+    return _Reading(snapshot, position, reason, read, {name: text for name, text in former if text is not None})

@@ -391,26 +391,59 @@ def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Sho
     shop.add(FIRST + 20, FIRST + 30)
     shop.add(FIRST + 40, FIRST + 50)
     shop.pipeline().apply()
-    items = {one.table: (one.exact, one.reason) for one in as_of(lake, "default", str(FIRST + 50)).tables}
-    assert items["shop.items__scd2"] == (
-        False, "columns that are not tracked have the last values of each state, which may be later"
-    )  # fmt: skip
+    later = "columns that are not tracked have the last values of each state, which may be later"
+    for at, states in ((30, (False, later)), (50, (True, ""))):
+        items = {one.table: (one.exact, one.reason) for one in as_of(lake, "default", str(FIRST + at)).tables}
+        assert items["shop.items__scd2"] == states
     assert items["shop.items__log"] == (True, "")
     expected = {
         FIRST + 10: [(1, "one")],
         FIRST + 20: [(1, "at 20"), (20, "more")],
         FIRST + 39: [(1, "at 20"), (20, "more")],
         FIRST + 40: [(1, "at 40"), (20, "more"), (40, "more")],
+        FIRST + 60: [(1, "at 40"), (20, "more"), (40, "more")],  # where nothing is known yet
     }
     for at, rows in expected.items():
         (found,) = [one for one in as_of(lake, "default", str(at)).tables if one.table == "shop.orders__scd2"]
-        assert (found.exact, found.position) == (True, at)
+        assert (found.exact, found.position) == ((True, at) if at < FIRST + 60 else (False, FIRST + 50))
         read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
         assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
         with shop.lake.workbench.sessions.step() as session:
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
             statement = found.read["spark"].replace("`lake`", f"`{catalog}`")
             assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
+    shop.ledger.close()
+
+
+def test_states_that_are_overwritten_are_exact_in_a_cut_and_so_is_the_newest_snapshot_after_one(shop: Shop) -> None:
+    lake, states = shop.lake.settings, ["shop.orders__scd2"]
+    shop.ledger = Ledger(ledger_url(lake))
+    shop.more["history"] = {"shop.orders": {"kinds": ["scd2"], "track": ["id"]}}
+    shop.ddl("shop.old", FIRST, "", 0)
+    shop.rows("shop.orders", FIRST, [("U", FIRST + 12, 1, "two")])
+    shop.publish(FIRST + 20)
+    made = make_cut(shop.pipeline(), "report", ["shop.old"])
+    shop.publish(FIRST + 30)
+    shop.pipeline().apply()
+    assert {one.table: one.exact for one in as_of(lake, "default", str(FIRST + 25)).tables} == {
+        "shop.items": True, "shop.old": False, "shop.orders": True, "shop.orders__scd2": True
+    }  # fmt: skip
+    (incomplete,) = as_of(lake, "default", str(FIRST + 25), ["shop.old"]).tables
+    assert incomplete.reason.startswith("incomplete: it existed before its changefeed began")
+    shop.rows("shop.orders", FIRST, [("U", FIRST + 32, 1, "three")])
+    shop.publish(FIRST + 40)
+    shop.pipeline().apply()
+    shown = {}
+    for moment in ("report", str(FIRST + 15), str(FIRST + 40)):
+        (found,) = as_of(lake, "default", moment, states).tables
+        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
+        shown[moment] = (found.exact, read.column("v").to_pylist())
+    assert list(shown.values()) == [(True, ["two"]), (False, ["three"]), (True, ["three"])]
+    assert made.at == FIRST + 19
+    shop.ddl("shop.orders", FIRST + 50, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    shop.publish(FIRST + 60)
+    shop.pipeline().apply()
+    assert not as_of(lake, "default", "report", states).exact  # its columns are no longer those of the table
     shop.ledger.close()
 
 
