@@ -315,8 +315,9 @@ def table(at: Cursor) -> TableBody:
     indexes: list[Index] = []
     clustered: bool | None = None
     for piece in split(at.group()):
-        if any(part.is_word("CLUSTERED") or part.is_word("NONCLUSTERED") for part in piece):
-            clustered = any(part.is_word("CLUSTERED") for part in piece)
+        words = {part.text for part in piece if part.kind == "word"}
+        if not words.isdisjoint(("CLUSTERED", "NONCLUSTERED")):
+            clustered = "CLUSTERED" in words
         if is_index(Cursor(piece)):
             found = index(piece)
             if found is not None:

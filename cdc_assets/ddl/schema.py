@@ -247,15 +247,20 @@ def _own_collation(text: ColumnText | TableBody) -> str:
 
 def facts(column: Column, text: ColumnText, table_collation: str | None, timezone: str | None) -> Column:
     """Return the column with what its definition has: members, collation, virtual, a default that its file has not."""
-    known = replace(
-        column,
-        elems=column.elems if column.elems is not None else text.elems,
-        collation=_collation(column, text, table_collation),
-        virtual=text.generated == "VIRTUAL",
-        comment=text.comment,
-        generated=text.expression,
-        zerofill=text.zerofill,
-    )
+    elems = column.elems if column.elems is not None else text.elems
+    collation, virtual = _collation(column, text, table_collation), text.generated == "VIRTUAL"
+    said = (elems, collation, virtual, text.comment, text.expression, text.zerofill)
+    known = column
+    if said != (column.elems, column.collation, column.virtual, column.comment, column.generated, column.zerofill):
+        known = replace(
+            column,
+            elems=elems,
+            collation=collation,
+            virtual=virtual,
+            comment=text.comment,
+            generated=text.expression,
+            zerofill=text.zerofill,
+        )
     default = known_default(known, text.default, timezone)
     return known if default is known.default else replace(known, default=default)
 

@@ -106,7 +106,8 @@ def tokens(sql: str) -> tuple[Token, ...]:
 
     The semicolons at its end, which TiDB keeps in a DDL's text, are not part of it.
     """
-    return _tokenized(_uncommented(sql), _Restored, _Escaped)
+    plain = _uncommented(sql)
+    return _plain_tokens(plain) or _tokenized(plain, _Restored, _Escaped)
 
 
 def ansi_tokens(sql: str) -> tuple[Token, ...]:
@@ -126,6 +127,41 @@ def _tokenized(sql: str, *tokenizers: type[Tokenizer]) -> tuple[Token, ...]:
             parts.pop()
         return tuple(parts)
     raise Unreadable("a quote is not closed")
+
+
+_PLAIN = re.compile(
+    r"""[ \t\r\n]*(?:
+      (?P<sign>[(),]|=(?!=)|\.(?=`))
+    | (?:(?P<word>[A-Za-z][A-Za-z0-9_]*) | (?P<number>[0-9]+) | `(?P<name>[^`\\]+)` | '(?P<string>[^'\\]*)')
+      (?:(?=[ \t\r\n(),=])|\Z|(?<=`)(?=\.`))
+    )""",
+    re.VERBOSE,
+)
+"""A token of what nearly every CREATE TABLE is made of, up to what certainly ends it."""
+
+
+def _plain_tokens(sql: str) -> tuple[Token, ...]:
+    """Return the tokens of a text of plain ones only, as the tokenizer reads them too, in a third of the time.
+
+    Nothing for any other text: of those with escapes, prefixes of texts, other signs or comments it knows more.
+    """
+    found: list[Token] = []
+    sql, at = sql.rstrip(" \t\r\n"), 0
+    for part in _PLAIN.finditer(sql):
+        if part.start() != at:
+            return ()
+        at, kind = part.end(), part.lastgroup or ""
+        text = part[kind]
+        if kind == "word" or kind == "sign":
+            found.append(_unquoted(kind, text))
+        else:
+            found.append(Token(kind, text, part[0].lstrip(" \t\r\n")))
+    return tuple(found) if at == len(sql) else ()
+
+
+@lru_cache(maxsize=4096)
+def _unquoted(kind: str, text: str) -> Token:
+    return Token(kind, text.upper(), text)
 
 
 def _parts(found: Iterable[Any], plain: str) -> Iterator[Token]:
@@ -311,12 +347,16 @@ def split(parts: Sequence[Token], sign: str = ",") -> list[tuple[Token, ...]]:
     pieces: list[list[Token]] = [[]]
     depth = 0
     for part in parts:
-        depth += part.is_word("(") - part.is_word(")")
-        if depth == 0 and part.is_word(sign):
-            pieces.append([])
-        else:
-            pieces[-1].append(part)
+        if part.kind == "sign":
+            depth += (part.text == "(") - (part.text == ")")
+            if depth == 0 and part.text == sign:
+                pieces.append([])
+                continue
+        pieces[-1].append(part)
     return [tuple(piece) for piece in pieces] if parts else []
+
+
+_END = Token("end", "", "")
 
 
 class Cursor:
@@ -331,7 +371,7 @@ class Cursor:
 
     @property
     def next(self) -> Token:
-        return self.parts[self.at] if self else Token("end", "", "")
+        return self.parts[self.at] if self.at < len(self.parts) else _END
 
     def sees(self, *words: str) -> bool:
         """Return whether these words come next; `A|B` stands for either."""
@@ -355,7 +395,7 @@ class Cursor:
             raise Unreadable(f'expected {" ".join(words)} before "{render(self.parts[self.at : self.at + 4])}"')
 
     def take(self) -> Token:
-        if not self:
+        if self.at >= len(self.parts):
             raise Unreadable("the text ends too early")
         self.at += 1
         return self.parts[self.at - 1]
@@ -407,7 +447,8 @@ class Cursor:
         start, depth = self.at, 1
         while depth:
             token = self.take()
-            depth += token.is_word("(") - token.is_word(")")
+            if token.kind == "sign":
+                depth += (token.text == "(") - (token.text == ")")
         return self.parts[start : self.at - 1]
 
     def rest(self) -> tuple[Token, ...]:

@@ -1,0 +1,69 @@
+"""Plain texts are cut into the very tokens that the tokenizer gives, and any other text is left to it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sqlglot.dialects.mysql import MySQL
+
+from cdc_assets.ddl.text import Token, Unreadable, _Escaped, _plain_tokens, _Restored, _tokenized, tokens
+
+KEYWORDS = sorted({word for text in MySQL.Tokenizer.KEYWORDS for word in re.findall(r"[A-Za-z]\w*", text)})
+
+plain = st.one_of(
+    st.sampled_from(KEYWORDS),
+    st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,4}", fullmatch=True),
+    st.integers(0, 10**20).map(str),
+    st.text(st.characters(exclude_characters="`\\"), min_size=1, max_size=5).map("`{}`".format),
+    st.text(st.characters(exclude_characters="'\\"), max_size=5).map("'{}'".format),
+    st.sampled_from("(),=."),
+)
+between = st.sampled_from(["", "", " ", "  ", "\n", "\t", "\r\n"])
+odd = st.one_of(st.text("`'\"\\.;-+#/*=_$@!%:x01N ", max_size=4), st.text(max_size=3))
+
+
+def by_tokenizer(sql: str) -> tuple[Token, ...] | None:
+    try:
+        return _tokenized(sql, _Restored, _Escaped)
+    except Unreadable:
+        return None
+
+
+@given(st.lists(st.tuples(plain, between), max_size=12), st.lists(odd, max_size=2), st.randoms())
+@example([("N", ""), ("'a'", "")], [], None)
+@example([("x", " "), ("'41'", "")], [], None)
+@example([("1", ""), (".", ""), ("`a`", "")], [], None)
+@example([("`a`", " "), (".", ""), ("`b`", "")], [], None)
+@example([("=", ""), ("=", "")], [], None)
+@example([("`a`", ""), ("'b'", ""), ("'c'", "")], [], None)
+def test_plain_tokens_are_those_of_the_tokenizer_or_none(
+    drawn: list[tuple[str, str]], strange: list[str], rng: object
+) -> None:
+    pieces = [text for pair in drawn for text in pair]
+    for text in strange:
+        pieces.insert(rng.randint(0, len(pieces)), text)  # type: ignore[attr-defined]
+    sql = "".join(pieces)
+    found = _plain_tokens(sql)
+    assert not found or found == by_tokenizer(sql)
+
+
+def test_every_keyword_is_a_plain_word() -> None:
+    for keyword in KEYWORDS:
+        sql = f"CREATE TABLE `t` (`a` {keyword} (10) {keyword} 'x', {keyword} {keyword.lower()})"
+        assert _plain_tokens(sql) == by_tokenizer(sql), keyword
+
+
+def test_the_text_of_a_common_table_is_plain() -> None:
+    sql = (
+        "CREATE TABLE `shop`.`t` (`id` BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT,`v` VARCHAR(20) DEFAULT 'x', "
+        "PRIMARY KEY (`id`)  CLUSTERED ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+    )
+    assert _plain_tokens(sql) == by_tokenizer(sql) == tokens(sql)
+
+
+@pytest.mark.parametrize("text", ["'it''s'", r"'a\'b'", "`a``b`", "_utf8mb4'a'", "b'1'", "1.5", "/* a */", '"a"', ";"])
+def test_other_texts_are_left_to_the_tokenizer(text: str) -> None:
+    assert _plain_tokens(f"a {text}") == ()
