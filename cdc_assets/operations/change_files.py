@@ -25,6 +25,9 @@ __all__ = ["FORMATS", "write_extract"]
 
 _BATCH_ROWS = 10_000
 
+_PLAIN_SCALE = 6
+"""Digits behind the point that a decimal has at most whose text never has an exponent."""
+
 
 def write_extract(found: Extract, uri: str, kind: str, options: Mapping[str, Any], again: bool = False) -> int:
     """Write an extract as `changes.<kind>` and, after it, `extract.json`, which says what it is; return its rows.
@@ -75,7 +78,7 @@ def _jsonl(file: Path, columns: pa.Schema) -> Iterator[_Write]:
 @contextmanager
 def _csv(file: Path, columns: pa.Schema) -> Iterator[_Write]:
     """Write texts in quotes and NULL as nothing; lists as JSON, bytes in base64."""
-    texts = [pa.types.is_nested(column.type) or pa.types.is_binary(column.type) for column in columns]
+    texts = [_is_text(column.type) for column in columns]
     shown = pa.schema(
         pa.field(column.name, pa.string() if text else column.type) for column, text in zip(columns, texts, strict=True)
     )
@@ -86,6 +89,12 @@ def _csv(file: Path, columns: pa.Schema) -> Iterator[_Write]:
             writer.write_table(pa.table(found, shown))
 
         yield write
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Return whether Arrow's CSV has no values of a type, or has some with an exponent, such as 0E-8."""
+    exponents = pa.types.is_decimal(kind) and kind.scale > _PLAIN_SCALE
+    return exponents or pa.types.is_nested(kind) or pa.types.is_binary(kind)
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -104,7 +113,7 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return str(value) if isinstance(value, Decimal) else value
+    return f"{value:f}" if isinstance(value, Decimal) else value
 
 
 FORMATS: Mapping[str, Callable[[Path, pa.Schema], AbstractContextManager[_Write]]] = {

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -468,3 +469,15 @@ def test_json_lines_have_dates_of_the_year_0_which_python_has_not(tmp_path: Path
         write(changes)
     lines = (tmp_path / "changes.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"d": "0000-01-01"}, {"d": "1970-01-01"}]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_decimals_are_written_without_exponents(tmp_path: Path, kind: str) -> None:
+    texts = ["0.00000000", "0.00000001", "-12.50000000", None]
+    decimals = pa.array([text and Decimal(text) for text in texts], pa.decimal128(20, 8))
+    changes = pa.table({"id": [1, 2, 3, 4], "amount": decimals})
+    with FORMATS[kind](tmp_path / "changes", changes.schema) as write:
+        write(changes)
+    lines = (tmp_path / "changes").read_text().splitlines()
+    found = [json.loads(line)["amount"] for line in lines] if kind == "jsonl" else [one[2:] for one in lines[1:]]
+    assert found == (texts if kind == "jsonl" else ['"0.00000000"', '"0.00000001"', '"-12.50000000"', ""])
