@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["expire_cuts", "is_cut_due", "make_cut", "remove_cut"]
+__all__ = ["expire_cuts", "make_cut", "remove_cut", "waiting_cut"]
 
 _ATTEMPTS = 4
 """How often a cut is decided anew that another run's window stepped across."""
@@ -32,17 +32,19 @@ _DAY_MS = 86_400_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
-def is_cut_due(pipeline: Pipeline) -> bool:
-    """Return whether a regular cut is due, or a decided one is to be finished. Nothing is listed."""
+def waiting_cut(pipeline: Pipeline) -> Tso | None:
+    """Return the position of a cut that waits for a run: a regular one that is due, or one to be finished or removed.
+
+    None where no cut waits. Nothing is listed.
+    """
     settings, wire = pipeline.settings.cuts, pipeline.settings.source_options.wire
     requests, fence = pipeline.lake.cut_requests(), pipeline.source.fence()
-    if any(one.withdrawn or one.at <= fence for one in requests):
-        return True
-    if settings.every_seconds is None or not wire.has_positions:
-        return False
+    decided = next((one.at for one in requests if one.withdrawn or one.at <= fence), None)
+    if decided is not None or settings.every_seconds is None or not wire.has_positions:
+        return decided
     made = [(one.name, one.at) for one in pipeline.lake.cuts()]
     begun = (life.version for life in pipeline.lake.applied())
-    return due_position(settings.every_seconds, fence, made, begun) is not None
+    return due_position(settings.every_seconds, fence, made, begun)
 
 
 def make_cut(

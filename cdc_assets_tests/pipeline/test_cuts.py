@@ -17,7 +17,7 @@ from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, TagTable
 from cdc_assets.model.tso import Tso, last_tso
-from cdc_assets.operations.cuts import expire_cuts, is_cut_due, make_cut, remove_cut
+from cdc_assets.operations.cuts import expire_cuts, make_cut, remove_cut, waiting_cut
 from cdc_assets.operations.purge import purge
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -411,12 +411,12 @@ def test_there_is_no_regular_cut_of_before_the_first_table(tmp_path: Path) -> No
     shop = Shop(tmp_path, cuts={"every": "1d"})
     shop.ddl("shop.old", FIRST, "", 0)  # which was there before
     shop.more["initial"] = {"complete": ["shop.old"]}
-    assert not is_cut_due(shop.pipeline)
+    assert waiting_cut(shop.pipeline) is None
     outcome = shop.pipeline.apply()
     assert (outcome.cuts, [one for one in outcome.findings if one.rule == "cut"]) == ((), [])
-    assert (shop.lake.cuts(), is_cut_due(shop.pipeline)) == ((), False)
+    assert (shop.lake.cuts(), waiting_cut(shop.pipeline)) == ((), None)
     shop.publish((FIRST >> 18) + DAY * 1000 << 18)
-    assert is_cut_due(shop.pipeline)
+    assert waiting_cut(shop.pipeline) is not None
     assert [len(one.cut.taken) for one in shop.pipeline.apply().cuts if one.cut is not None] == [3]
 
 
