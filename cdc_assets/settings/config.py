@@ -412,7 +412,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
     """
     file = Path(path or os.environ.get(CONFIG_VARIABLE) or "changefeeds.yaml").expanduser().resolve()
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.load(file.read_text(encoding="utf-8"), _SettingsLoader)  # noqa: S506  # a SafeLoader
     except OSError as error:
         raise BadSettings(
             f"{file} cannot be read ({error.strerror}). "
@@ -525,6 +525,19 @@ def _with_catalog(directory: Path, lake: dict[str, Any]) -> dict[str, Any]:
         return {**lake, "warehouse": warehouse}
     plain = LakeSettings.from_warehouse(warehouse)
     return {**lake, "warehouse": plain.warehouse, "catalog": plain.catalog}
+
+
+class _SettingsLoader(yaml.SafeLoader):
+    """Refuses a name that is twice in one mapping: the first value, all masks maybe, would be lost without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if (key.tag, str(key.value)) in seen and key.value != "<<":
+                raise yaml.MarkedYAMLError(problem=f'"{key.value}" is there twice', problem_mark=key.start_mark)
+            seen.add((key.tag, str(key.value)))
+        return node
 
 
 def _yaml_place(error: Exception) -> str:

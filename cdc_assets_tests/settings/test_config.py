@@ -362,6 +362,8 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
         ("sinks: []", "unknown setting \"sinks\"; known are changefeeds, lake"),
         ("- a", "no `lake` and `changefeeds`"),
         ("a: [", "line 1"),
+        ("changefeeds:\n- privacy: {s.t.a: drop}\n  name: a\n  privacy: {}", "is there twice, line 4, column 3"),
+        ("changefeeds: [{privacy: {s.t.a: null, s.t.a: drop}}]", "\"s.t.a\" is there twice"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_one_clear_message(tmp_path: Path, text: str, message: str) -> None:
@@ -370,6 +372,15 @@ def test_a_wrong_file_is_one_clear_message(tmp_path: Path, text: str, message: s
     with pytest.raises(BadSettings, match=message) as raised:
         load(file)
     assert str(file) in str(raised.value)
+
+
+def test_what_several_changefeeds_merge_may_be_said_otherwise_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "changefeeds.yaml"
+    file.write_text(
+        "changefeeds:\n- &a {name: a, sink_uri: '/a?protocol=csv', privacy: {s.t.a: drop}}\n"
+        "- {<<: *a, name: b, privacy: {s.t.b: drop}}\n"
+    )
+    assert [(one.name, [*one.privacy]) for one in load(file).changefeeds] == [("a", ["s.t.a"]), ("b", ["s.t.b"])]
 
 
 def test_a_file_in_another_encoding_is_named_with_the_byte(tmp_path: Path) -> None:
