@@ -307,6 +307,7 @@ def _values(parts: Sequence[Token], clause: range) -> Iterator[int]:
     for place in clause:
         part, before = parts[place], parts[place - 1] if place else None
         begun = begun or (part.kind == "word" and part.text in _BEFORE_VALUES)
+        begun = begun or (part.is_word("(") and before is not None and before.text in ("(", ","))  # a key's expression
         if part.kind in ("string", "bits", "hex") and part.text:
             yield place
         elif part.kind == "number" and before is not None:

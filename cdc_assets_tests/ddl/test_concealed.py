@@ -31,6 +31,10 @@ from cdc_assets.ddl import concealed
          "PARTITION q VALUES IN ('***'))"),
         ("CREATE VIEW v (a) AS SELECT a FROM t WHERE b < 'z' AND m = 'a'",
          "CREATE VIEW v (a) AS SELECT a FROM t WHERE b < '***' AND m = '***'"),
+        ("CREATE INDEX i ON t (b(2), (77 - m))", "CREATE INDEX i ON t (b(2), ('***' - m))"),
+        ("ALTER TABLE t ADD UNIQUE i ((CASE WHEN m IN (7, 8) THEN COALESCE(b, 9) END)), ADD b DECIMAL(8,2) DEFAULT 5",
+         "ALTER TABLE t ADD UNIQUE i ((CASE WHEN m IN ('***', '***') THEN COALESCE(b, '***') END)), "
+         "ADD b DECIMAL(8,2) DEFAULT 5"),
         ("ALTER TABLE t ADD b INT DEFAULT 5 /* kept */", "ALTER TABLE t ADD b INT DEFAULT 5 /* kept */"),
     ],
 )  # fmt: skip
