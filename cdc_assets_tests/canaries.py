@@ -1,7 +1,8 @@
 """Looks for values of masked columns in all that a run leaves: files, those in archives and columns, and what is said.
 
 Tokens are the values themselves, as long as nothing else can be equal by chance: texts and bytes of eight or more. Each
-is looked for as it is, in hex, in base64 at any place of a longer text, and escaped as JSON and Python do it.
+is looked for as it is, in UTF-16, in hex, in base64 at any place of a longer text, and escaped as JSON and Python do
+it; a number also as eight bytes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -45,6 +47,9 @@ def forms(token: bytes) -> set[bytes]:
         found.add(letters[4 if shift else 0 : len(letters) // 4 * 4 - 4])
     text = token.decode("utf-8", "replace")
     found |= {json.dumps(text)[1:-1].encode(), repr(text)[1:-1].encode(), repr(token)[2:-1].encode()}
+    found.add(text.encode("utf-16-le")[:-1])  # in either order
+    if re.fullmatch(r"-?[1-9]\d{9,17}", text):
+        found |= {int(text).to_bytes(8, order, signed=True) for order in ("little", "big")}
     return {form for form in found if len(form) >= _LEAST}
 
 

@@ -28,6 +28,8 @@ pytestmark = [
 ]
 
 KEY = {"hash": {"key": {"env": "MASK_KEY"}}}
+SECRET = "a key of the tests"
+"""What MASK_KEY is: the key of hashes and seals."""
 PRIVACY: dict[str, Any] = {
     "shop.*.id": KEY, "shop.*.mail": KEY, "shop.*.card": {"redact": "last4"}, "shop.*.home": {"redact": "domain"},
     "shop.*.note": None, "shop.*.free": "drop", "shop.*.tag": {"redact": "length"}, "shop.*.phone": {"constant": "-"},
@@ -50,7 +52,7 @@ class Canaries:
     """A feed in whose masked columns no value is twice, and all that may not be found of them."""
 
     def __init__(self, bucket: Path) -> None:
-        self.bucket, self.tokens = bucket, {member.encode() for member in MEMBERS}
+        self.bucket, self.tokens = bucket, {secret.encode() for secret in (*MEMBERS, SECRET)}
         bucket.mkdir()
 
     def schema(self, table: str, at: int, query: str, kind: int, **more: tuple[str, str, str]) -> None:
@@ -152,7 +154,7 @@ def everywhere(site: Site) -> None:
 def test_no_command_fault_or_kill_leaves_a_value_of_a_masked_column(
     run: Commands, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MASK_KEY", "a key of the tests")
+    monkeypatch.setenv("MASK_KEY", SECRET)
     site = Site(tmp_path, run)
     feed = site.feed
     for table in "tu":
@@ -210,7 +212,7 @@ def test_neither_spark_s_log_nor_its_events_have_a_value_of_a_masked_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every command has a JVM of its own, which says all that it has to say at INFO and keeps its events."""
-    monkeypatch.setenv("MASK_KEY", "a key of the tests")
+    monkeypatch.setenv("MASK_KEY", SECRET)
     monkeypatch.setenv("CDC_ASSETS_SPARK_LOG", "INFO")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("SPARK_CONF_DIR", str(conf := tmp_path / "conf"))

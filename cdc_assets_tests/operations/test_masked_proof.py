@@ -21,7 +21,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import load
 from cdc_assets_tests.canaries import leaks
-from cdc_assets_tests.lake.test_masked_lake import COLUMNS, PRIVACY, TYPES, Canaries
+from cdc_assets_tests.lake.test_masked_lake import COLUMNS, PRIVACY, SECRET, TYPES, Canaries
 from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.loaded import drop
 from cdc_assets_tests.mariadb import PASSWORD, Server
@@ -49,7 +49,7 @@ class Proof:
             "verify": {"source": {"uri": server.uri, "password": {"env": "SOURCE_PASSWORD"}}},
         }  # fmt: skip
         self.file.write_text(yaml.safe_dump({"lake": {"warehouse": str(self.left)}, "changefeeds": [feed]}))
-        for name, value in (("MASK_KEY", "a key of the tests"), ("SOURCE_PASSWORD", PASSWORD)):
+        for name, value in (("MASK_KEY", SECRET), ("SOURCE_PASSWORD", PASSWORD)):
             monkeypatch.setenv(name, value)
         for place in ("cdc_assets.operations.opening.open_pipeline", "cdc_assets.defs.resources.open_pipeline"):
             monkeypatch.setattr(place, self.opened)

@@ -69,6 +69,10 @@ TOPICS = [
 ]
 
 
+OF_SHORT_VALUES = ("D_keys/avro", "F_names/")
+"""Topics of which no value is distinctive: all that is seen of them is that nothing stops."""
+
+
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASK_KEY", KEY)
@@ -270,7 +274,7 @@ def test_no_value_of_a_masked_column_of_topics_is_left_anywhere(topic: Topic, tm
     tokens = tokens_of(rows_of(plain.lake).values())
     masked = TopicFeed.recording(topic, privacy=SECRET, quarantine=True, **SEALED)
     assert leaks_of_topics(masked, topic.lines, tokens, tmp_path) == []
-    assert tokens
+    assert bool(tokens) != str(topic).startswith(OF_SHORT_VALUES)
 
 
 YDB: dict[str, Any] = {"shop.orders.*": None} | {
