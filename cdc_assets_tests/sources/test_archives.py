@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_assets.errors import BadSettings, InputError
+from cdc_assets.errors import BadSettings, InputError, MalformedData
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.sources import FeedInputs
 from cdc_assets.sources.topics import connect_log
 from cdc_assets.sources.topics.archive.reader import ArchiveReader
 from cdc_assets.sources.topics.options import topic_options
+from cdc_assets_tests.canaries import found_in
 from cdc_assets_tests.snappy_frames import framed_snappy
 
 Message = tuple[bytes | None, bytes | None]
@@ -234,6 +235,42 @@ def test_fields_that_were_not_given_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "cdc-2-0").write_bytes(as_csv(0, MESSAGES[:1]))
     with pytest.raises(BadSettings, match="has 3 fields, and the layout names value"):
         read(archive(tmp_path, "aiven"))
+
+
+def test_a_message_of_any_length_is_read_from_csv(tmp_path: Path) -> None:
+    long = [(b"k", b"{" + b" " * (200 << 10) + b"}")]
+    (tmp_path / "cdc-2-0").write_bytes(as_csv(0, long))
+    assert read(archive(tmp_path, "aiven:key,value,offset")) == [(0, *long[0])]
+
+
+SECRET = "ann-7431@hidden.example"
+IN_BASE64 = base64.b64encode(SECRET.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "line"),
+    [
+        ("aiven", "cdc-2-0", json.dumps({"value": SECRET})),
+        ("aiven", "cdc-2-0", json.dumps({"value": "{}", "offset": SECRET})),
+        ("aiven", "cdc-2-0", json.dumps({"value": "{}", "offset": True})),
+        ("aiven:value,key", "cdc-2-0", f"{IN_BASE64},{SECRET}"),
+        ("aiven:value,key", "cdc-2-0", f"{IN_BASE64[:-2]}!,{IN_BASE64}"),
+        ("aiven:value,offset", "cdc-2-0", f"{IN_BASE64},{IN_BASE64}"),
+        ("aiven:value", "cdc-2-0", f"{IN_BASE64}\xff"),
+        ("records", "a.jsonl", json.dumps({"topic": "cdc", "partition": SECRET})),
+        ("records", "a.jsonl", json.dumps({"topic": "cdc", "partition": 2, "offset": {"a": SECRET}})),
+        ("confluent", "topics/cdc/partition=2/cdc+2+0000000000.json", json.dumps(SECRET)),
+    ],
+)
+def test_what_is_said_of_a_record_that_cannot_be_read_has_nothing_of_it(
+    tmp_path: Path, layout: str, name: str, line: str
+) -> None:
+    """Whether columns of its table are masked is not known before it is read."""
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(f"{line}\n".encode("latin-1"))
+    with pytest.raises(MalformedData) as raised:
+        read(archive(tmp_path, layout, "canal-json"))
+    assert found_in(str(raised.value).encode(), [SECRET.encode(), SECRET[:12].encode()]) == []
 
 
 def test_an_archive_of_another_layout_is_reported(tmp_path: Path) -> None:

@@ -37,7 +37,10 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 __all__ = ["LAYOUT", "Aiven"]
 
 _NAME = re.compile(r"(?:.*/)?(?P<topic>[^/]+)-(?P<number>\d+)-(?P<start>\d+)(?:\.[a-z.]+)?")
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
+
+csv.field_size_limit(1 << 30)  # a message may be longer than the 128 KB at which Python stops
 
 Line = dict[str, Any]
 
@@ -83,7 +86,7 @@ class Aiven:
             )
         more: dict[str, Any] = {}
         if lines and all("offset" in line for line in lines):
-            more["offset"] = [int(line["offset"]) for line in lines]
+            more["offset"] = [_offset(line["offset"], span.path, number) for number, line in enumerate(lines, 1)]
         if any(line.get("timestamp") is not None for line in lines):
             more["timestamp"] = [_milliseconds(line.get("timestamp")) for line in lines]
             more["timestamp_type"] = [None if one is None else "create" for one in more["timestamp"]]
@@ -92,16 +95,18 @@ class Aiven:
     def _count(self, file: NamedFile, read: Read) -> int:
         lines = self._lines(file.path, read(file.path))
         last = lines[-1].get("offset") if lines else None
-        return len(lines) if last is None else int(last) + 1 - file.start
+        return len(lines) if last is None else _offset(last, file.path, len(lines)) + 1 - file.start
 
     def _lines(self, path: str, data: bytes) -> list[Line]:
         plain = uncompressed(data, path)
         texts = [line for line in plain.split(b"\n") if line.strip()]
         if texts and texts[0].lstrip().startswith(b"{"):
             return [_of_json(line, path, number) for number, line in enumerate(texts, 1)]
-        return [
-            self._of_csv(row, path, number) for number, row in enumerate(csv.reader(plain.decode().splitlines()), 1)
-        ]
+        try:
+            rows = list(csv.reader(plain.decode().splitlines()))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise MalformedData(f"{path} is not CSV ({error}). Restore it.", file=path) from None
+        return [self._of_csv(row, path, number) for number, row in enumerate(rows, 1)]
 
     def _of_csv(self, row: Sequence[str], path: str, number: int) -> Line:
         if len(row) != len(self._fields):
@@ -132,15 +137,27 @@ def _from_base64(text: str, path: str, number: int) -> bytes | None:
         return base64.b64decode(text, validate=True) if text else None
     except (binascii.Error, ValueError):
         raise MalformedData(
-            f"{path} line {number} holds a field that is not base64: {text[:60]!r}. Write the archive with "
-            "format.output.fields.value.encoding=base64.",
+            f"{path} line {number} holds a field that is not base64. Write the archive with "
+            "format.output.fields.value.encoding=base64, and give its fields in their order in the layout.",
             file=path,
             line=number,
         ) from None
 
 
+def _offset(value: Any, path: str, number: int) -> int:
+    """Return an offset; of what stands in its place nothing is said, as it may be a message."""
+    if type(value) is int or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        return int(value)
+    raise MalformedData(
+        f"{path} line {number} has no number where its offset is expected. Restore the file, or give its fields in "
+        "their order in the layout, such as aiven:key,value,offset,timestamp.",
+        file=path,
+        line=number,
+    )
+
+
 def _milliseconds(value: Any) -> int | None:
-    if isinstance(value, int):
+    if type(value) is int:
         return value
     try:
         return int(parse_iso_time(str(value)).timestamp() * 1000)

@@ -141,8 +141,8 @@ def raw_of(value: Any, path: str, line: int) -> bytes | None:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise MalformedData(
-            f"{path} line {line} holds a text that is neither base64 nor JSON: {value[:60]!r}. The archive has to be "
-            "written with ByteArrayConverter, which keeps the bytes of messages.",
+            f"{path} line {line} holds a text that is neither base64 nor JSON. The archive has to be written with "
+            "ByteArrayConverter, which keeps the bytes of messages.",
             file=path,
             line=line,
         ) from None

@@ -84,7 +84,7 @@ def _message(path: str, number: int, line: bytes) -> dict[str, Any]:
 
 def _typed(value: Any, kind: type) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{type(value).__name__} is no {kind.__name__}")
     return value
 
 
