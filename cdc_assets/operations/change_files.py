@@ -94,7 +94,7 @@ def _csv(file: Path, columns: pa.Schema) -> Iterator[_Write]:
 def _is_text(kind: pa.DataType) -> bool:
     """Return whether Arrow's CSV has no values of a type, or has some with an exponent, such as 0E-8."""
     exponents = pa.types.is_decimal(kind) and kind.scale > _PLAIN_SCALE
-    return exponents or pa.types.is_nested(kind) or pa.types.is_binary(kind)
+    return bool(exponents or pa.types.is_nested(kind) or pa.types.is_binary(kind))
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
