@@ -5,6 +5,9 @@ restart of the machine, or of the code server's container, nobody does: the run 
 (dagster-io/dagster#4319), keeps its place in the queue, and a sensor that waits for it waits for ever. A sensor is
 evaluated where these processes run, so it can look for them. Other launchers look after their runs themselves, and a
 run that a person executes by Dagster's command line may be anywhere.
+
+A process is known again by when it began, counted from the start of the machine, in a tag that its run gets when it is
+first seen. Before that it is the one whose id the run told if it began before that by the clock, which may be set.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ _EARLIER_SECONDS = 5.0
 """How much later than it said so a process may have begun, by a clock that was set meanwhile."""
 
 
+PROCESS_TAG = "cdc/process"
+"""The process of a run: its id, when it began in ticks of the system, and the machine's start."""
+
+
 def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) -> set[str]:
     """Report runs as failed whose process is gone, and return their ids."""
     lost = set[str]()
@@ -31,7 +38,12 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
         started = run.status is dg.DagsterRunStatus.STARTED and GRPC_INFO_TAG in run.tags  # by a code server
         if started and (process := _process_of(instance, run.run_id)) is not None:
             pid, told_at = process
-            if not _lives(pid, told_at):
+            known, now = run.tags.get(PROCESS_TAG, ""), _mark(pid)
+            if known.partition("/")[0] == str(pid):
+                lives = known == now
+            elif lives := _lives(pid, told_at):
+                instance.add_run_tags(run.run_id, {PROCESS_TAG: now} if now else {})
+            if not lives:
                 instance.report_run_failed(
                     run,
                     f"The process of this run ({pid}) is gone, and so is the code server that started it: the machine "
@@ -39,6 +51,21 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
                 )
                 lost.add(run.run_id)
     return lost
+
+
+def _mark(pid: int) -> str:
+    """Return what tells the process that has this id now from all others, "" where there is none or it is not told."""
+    ticks, machine = _began_ticks(pid), Path("/proc/sys/kernel/random/boot_id")
+    return "" if ticks is None or not machine.exists() else f"{pid}/{ticks}/{machine.read_text().strip()}"
+
+
+def _began_ticks(pid: int) -> int | None:
+    """Return how many ticks of the system after the machine's start a process began, None where there is no such."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _process_of(instance: dg.DagsterInstance, run_id: str) -> tuple[int, float] | None:
@@ -61,10 +88,9 @@ def _lives(pid: int, told_at: float) -> bool:
             except ProcessLookupError:
                 return False
         return True
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    ticks = _began_ticks(pid)
+    if ticks is None:
         return False
-    since_boot = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    since_boot = ticks / os.sysconf("SC_CLK_TCK")
     began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
     return began < told_at + _EARLIER_SECONDS

@@ -200,6 +200,29 @@ def test_a_run_whose_process_is_gone_is_failed_and_what_it_left_is_asked_for_aga
     assert f"({process.pid}) is gone" in run_reasons(watched.instance, run.run_id)[0]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no process is known again here")
+def test_a_run_goes_on_though_the_clock_is_set_and_is_lost_once_another_process_has_its_id(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.tables(2)
+    (config,) = watched.asked()
+    run = watched.instance.get_run_by_id(watched.begin(config))
+    assert run is not None
+    watched.instance.add_run_tags(run.run_id, {GRPC_INFO_TAG: "{}"})
+    watched.instance.report_engine_event("Started process for run", run, EngineEventData.in_process(os.getpid()))
+    watched.feed.publish(FIRST + 20)
+    assert watched.asked(15) == []
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 3600)
+    watched.feed.publish(FIRST + 30)
+    assert watched.asked(15) == []
+    monkeypatch.setattr(time, "time", clock)
+    tags = watched.instance.get_run_by_id(run.run_id).tags  # type: ignore[union-attr]  # it is there
+    pid, ticks, machine = tags[lost_runs.PROCESS_TAG].split("/")
+    watched.instance.add_run_tags(run.run_id, {lost_runs.PROCESS_TAG: f"{pid}/{int(ticks) - 1}/{machine}"})
+    assert [one["attempt"] for one in watched.asked(90)] == ["2"]
+
+
 def test_a_run_that_no_code_server_started_may_be_anywhere(instance: dg.DagsterInstance) -> None:
     run = create_run_for_test(instance, job_name=JOB, status=dg.DagsterRunStatus.STARTED)
     instance.report_engine_event("Executing steps in process", run, EngineEventData.in_process(2**22 + 1))
