@@ -791,6 +791,9 @@ class MemoryForgetting:
     def end(self, token: str) -> None:
         self.lake.tickets.pop(token, None)
 
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        self.lake.waiting = frozenset(map(str, lives))
+
     def unfinished(self) -> Mapping[Life, str]:
         return {}
 

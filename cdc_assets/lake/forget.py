@@ -66,7 +66,7 @@ from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import KEYED_BY, OF, DataFileWritten
 from cdc_assets.lake.tables import Lake
-from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets
+from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, hold_back
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life
@@ -113,6 +113,10 @@ class LakeForgetting:
     def end(self, token: str) -> None:
         """Remove a ticket."""
         self._tickets.end(token)
+
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        """Let the windows of these tables, and of no others, wait for the run with that token."""
+        hold_back(self.lake.state, token, lives)
 
     def unfinished(self) -> dict[Life, str]:
         """Return why old snapshots of tables are still needed, a sentence each: what was begun has to be finished."""

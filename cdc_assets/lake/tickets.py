@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FORGET", "REBUILD", "LakeTickets", "held_back", "hold_back"]
 
-REBUILD, FORGET, SWAP = "rebuild", "forget", "swap"
-"""Kinds of work; a swap is that of one table by a rebuild, and its token begins with that of the rebuild."""
+REBUILD, FORGET, WAIT = "rebuild", "forget", "wait"
+"""Kinds of work, and tables that wait for it: the token of such a one begins with that of the work."""
 
 
 class LakeTickets:
@@ -34,7 +34,10 @@ class LakeTickets:
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the work that began and did not end, oldest first."""
-        kept = own_properties(self._catalog, self._own)
+        return self.among(own_properties(self._catalog, self._own))
+
+    def among(self, kept: Mapping[str, str]) -> tuple[Ticket, ...]:
+        """Return that among properties which were read before."""
         found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
         mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
         return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
@@ -50,20 +53,22 @@ class LakeTickets:
 
 
 def hold_back(state: LakeState, token: str, lives: Iterable[Life]) -> None:
-    """Let the windows of these tables, and of no others, wait until a rebuild has swapped them or is dead."""
-    swaps, now = LakeTickets(state, SWAP), time.time()
+    """Let the windows of these tables, and of no others, wait until the work with that token has ended or is dead."""
+    waits, now = LakeTickets(state, WAIT), time.time()
     wanted = {f"{token}-{number}": str(life) for number, life in enumerate(lives)}
-    for ticket in swaps.tickets():
+    for ticket in waits.tickets():
         if ticket.token.partition("-")[0] == token and ticket.token not in wanted:
-            swaps.end(ticket.token)
+            waits.end(ticket.token)
     for name, life in wanted.items():
-        swaps.touch(Ticket(name, "", "", now, now, life=life))
+        waits.touch(Ticket(name, "", "", now, now, life=life))
 
 
 def held_back(state: LakeState) -> frozenset[str]:
-    """Return the tables, as texts, whose windows wait for a rebuild that runs."""
-    running = {ticket.token for ticket in LakeTickets(state, REBUILD).tickets() if ticket.runs()}
-    if not running:
+    """Return the tables, as texts, whose windows wait for work that runs."""
+    kept = own_properties(state.catalog, state.places.own.main)
+    waiting = LakeTickets(state, WAIT).among(kept)
+    if not waiting:
         return frozenset()
-    swaps = LakeTickets(state, SWAP).tickets()
-    return frozenset(ticket.life for ticket in swaps if ticket.token.partition("-")[0] in running)
+    work = (ticket for kind in (REBUILD, FORGET) for ticket in LakeTickets(state, kind).among(kept))
+    running = {ticket.token for ticket in work if ticket.runs()}
+    return frozenset(ticket.life for ticket in waiting if ticket.token.partition("-")[0] in running)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -63,12 +63,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ForgettingLake", "abandon", "forget"]
 
-_ATTEMPTS = 4
-"""How often a table that another writer moves is looked at anew."""
+_ATTEMPTS = 8
+"""How often a table that another writer moves is looked at anew; its windows wait from the second time on."""
 
 
 class ForgettingLake(Tickets, Protocol):
     """The part of a lake that forgetting needs; its tickets are of runs that forget rows."""
+
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        """Let the windows of these tables, and of no others, wait for the run with that token."""
 
     def unfinished(self) -> Mapping[Life, str]:
         """Return why old snapshots of tables are still needed, a sentence each."""
@@ -132,7 +135,7 @@ def forget(
             raise
         life, plan = format_identity(found.life), _digest(token, found.life, keys, alone=found.alone)
         lake.touch(replace(ticket, plan=plan, table=str(found.name), keys=found.count, life=life))
-        report = _forgotten(pipeline, lake, found, started, run, say)
+        report = _forgotten(pipeline, lake, found, started, run, say, token)
     if report.complete:
         for one in lake.tickets():
             if any(one.plan == _digest(one.token, source, keys, alone=alone) for source, alone in found.asked):
@@ -252,6 +255,7 @@ def _forgotten(
     started: datetime,
     run: str,
     say: Callable[[str], object],
+    token: str,
 ) -> ForgetReport:
     """Take the rows out wherever they stand, and read what is left."""
     mark, removed, kept_out = uuid.uuid4().hex, list[RemovedRows](), found.kept_out
@@ -259,7 +263,7 @@ def _forgotten(
         say(f"{counted(found.count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
     for one, (mine, schema) in found.targets.items():
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
-        removed.append(_repeated(pipeline, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
+        removed.append(_repeated(pipeline, lake, token, one, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
     remade = lake.follow_tags()
 
     def has(life: Life, raw: bytes) -> bool:
@@ -306,14 +310,24 @@ def _forgotten(
     return report
 
 
-def _repeated(pipeline: Pipeline, action: Callable[[], RemovedRows]) -> RemovedRows:
-    for attempt in range(_ATTEMPTS - 1):
-        try:
-            return action()
-        except TableMoved:
+def _repeated(
+    pipeline: Pipeline, lake: ForgettingLake, token: str, life: Life, action: Callable[[], RemovedRows]
+) -> RemovedRows:
+    """Do something to a table, and again where another writer was first: a run that lives on is so all day."""
+    try:
+        return action()
+    except TableMoved:
+        lake.hold_back(token, [life])
+    try:
+        for attempt in range(_ATTEMPTS - 2):
             time.sleep(0.2 * 2**attempt)
             pipeline.lake.applied()
-    return action()
+            with suppress(TableMoved):
+                return action()
+        return action()
+    finally:
+        with suppress(CdcError):  # else the table waits until the ticket is stale
+            lake.hold_back(token, ())
 
 
 # --- which tables -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.lake.state import LakeState
-from cdc_assets.lake.tickets import REBUILD, LakeTickets, held_back, hold_back
+from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, held_back, hold_back
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
@@ -17,18 +17,19 @@ from cdc_assets.settings.config import LakeSettings
 ONE, OTHER = (Life(TableId("s", name), 1) for name in ("one", "other"))
 
 
-def test_tables_are_held_back_by_a_rebuild_that_runs_until_it_names_others_or_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize("work", [REBUILD, FORGET])
+def test_tables_are_held_back_by_work_that_runs_until_it_names_others_or_dies(tmp_path: Path, work: str) -> None:
     state = LakeState(LakeSettings.from_warehouse(tmp_path), "shop")
-    rebuilds, now = LakeTickets(state, REBUILD), time.time()
+    tickets, now = LakeTickets(state, work), time.time()
     assert held_back(state) == frozenset()
     hold_back(state, "token", [ONE, OTHER])
-    assert held_back(state) == frozenset(), "no rebuild has that token"
-    rebuilds.touch(Ticket("token", "", "", now, now))
+    assert held_back(state) == frozenset(), "no work has that token"
+    tickets.touch(Ticket("token", "", "", now, now))
     assert held_back(state) == {str(ONE), str(OTHER)}
     assert held_back(LakeState(state.settings, "shop~token")) == frozenset(), "of another changefeed"
     hold_back(state, "token", [OTHER])
     assert held_back(state) == {str(OTHER)}
-    rebuilds.end("token")
+    tickets.end("token")
     assert held_back(state) == frozenset()
 
 

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import pyarrow.compute as pc
 import pytest
 
-from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused
+from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused, TableMoved
 from cdc_assets.io.scratch import SCRATCH, scratch
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.forgetting import ForgetReport, RemovedRows
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -58,6 +58,9 @@ class Shop:
 
     def forget(self, *keys: str, table: str = "shop.t", **more: Any) -> ForgetReport:
         return forget(self.pipeline(), MemoryForgetting(self.lake), table, [[key] for key in keys], "run", **more)
+
+    def rows_of(self, name: str) -> list[tuple[int, str]]:
+        return sorted((row["id"], row["v"]) for row in self.lake.read(TableId("shop", name)).to_pylist())
 
     def rows(self, kind: str = "") -> list[tuple[int, str]]:
         (table,) = (table for life, table in self.lake.tables.items() if life.kind == kind)
@@ -265,6 +268,30 @@ def test_a_rebuild_beside_it_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     assert (shop.rows(), rebuilds.open, rebuilds.asides) == ([(2, "two")], {}, {})
     rebuild(shop.pipeline(), rebuilds, ["shop.t"])
     assert len(shop.rows()) == 2
+
+
+def test_windows_of_a_run_that_lives_on_wait_for_a_run_that_lost_its_races_against_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.feed.create("shop.other")
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    former, ends = MemoryForgetting.forget, iter(range(FIRST + 20, FIRST + 90, 10))
+
+    def beside(*given: Any) -> RemovedRows:
+        end, before = next(ends), shop.rows_of("t")
+        shop.feed.rows("shop.other", FIRST, [("I", end - 1, end - FIRST, "more")])
+        shop.apply(end, ("I", end - 1, end - FIRST, "more"))
+        if shop.rows_of("t") != before:
+            raise TableMoved("another writer committed first.")
+        return former(*given)
+
+    monkeypatch.setattr(MemoryForgetting, "forget", beside)
+    assert shop.forget("1").complete
+    assert [key for key, _ in shop.rows_of("t")] == [2, 20]
+    assert [key for key, _ in shop.rows_of("other")] == [20, 30], "others went on"
+    shop.apply(FIRST + 99)
+    assert [key for key, _ in shop.rows_of("t")] == [2, 20, 30]
 
 
 def test_a_held_table_is_not_touched(tmp_path: Path) -> None:
