@@ -66,7 +66,7 @@ class _Check:
 
     def of_states(self) -> list[str]:
         """Return what is wrong with states."""
-        since = self.properties.get(KEYED_SINCE, "-1")
+        since = self.properties.get(KEYED_SINCE) or "-1"
         keys = self._keys()
         found = self._faults(
             f"SELECT {keys} FROM (SELECT {keys}, {START_TS}, {END_TS}, "
@@ -93,7 +93,7 @@ class _Check:
         """Return what is wrong with a log."""
         if self.mirror is None or self.mirror.gap is not None or self.table.since is not None:
             return []
-        if KEYED_SINCE in self.properties:
+        if self.properties.get(KEYED_SINCE):
             return []
         emptied = self.session.spark.sql(
             f"SELECT max({POSITION}), count(_cdc_partitions) FROM {self.rows} WHERE _change_type = 'TRUNCATE'"

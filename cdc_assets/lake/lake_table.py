@@ -211,7 +211,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
         key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
-        since=int(file.properties[SINCE]) if SINCE in file.properties else None,
+        since=int(file.properties[SINCE]) if file.properties.get(SINCE) else None,
         tags=file.tags,
         snapshots=len(file.snapshots),
         forgotten=file.properties.get(FORGOTTEN, ""),
@@ -250,7 +250,7 @@ def _parse_gap(properties: Mapping[str, str]) -> Gap | None:
 
 
 def _parse_base(properties: Mapping[str, str]) -> Base | None:
-    if not all(name in properties for name in BASE):
+    if not all(properties.get(name) for name in BASE):
         return None
     fields = json.loads(properties[BASE[1]])
     table = parse_name(fields["table"])

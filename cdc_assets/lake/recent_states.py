@@ -33,7 +33,7 @@ def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -
     """Return what is wrong with states written since a position, a sentence with the first keys; "" if nothing is."""
     table, mirror, schema = state.find(life), state.tables().get(life.source), schema.in_lake
     scan = TableScan(state, table)
-    keyed = int(state.file(table.metadata_location).properties.get(KEYED_SINCE, -1))
+    keyed = int(state.file(table.metadata_location).properties.get(KEYED_SINCE) or -1)
     found = _overlaps(scan, max(since, keyed), schema)
     if mirror is not None and None not in (mirror.name, table.name) and _place(mirror) == _place(table):
         rows = TableScan(state, mirror)

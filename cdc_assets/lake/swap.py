@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
-from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME, LakeTable, format_base
+from cdc_assets.lake.lake_table import BASE, CHANGEFEED, COLUMNS, IDENTITY, KEY, KEYED_SINCE, NAME, SINCE, LakeTable
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import TABLE_PROPERTIES
@@ -50,6 +51,8 @@ __all__ = ["REBUILD", "AsideLake", "Rebuilds"]
 
 REBUILD = "cdc.rebuild"
 """Snapshot property: the token of the rebuild that a commit swapped in."""
+_OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE)
+"""Properties of a table that go with its rows, beside its key."""
 
 
 class AsideLake(Lake):
@@ -165,8 +168,7 @@ class Rebuilds:
                 )
             source = session.load(theirs.identifier)
             rows = _rows(session, theirs)
-            properties = {NAME: format_name(theirs.name), KEY: dict(source.properties()).get(KEY, "[]")}
-            properties |= format_base(theirs.base)
+            properties = {NAME: format_name(theirs.name), **_of_rows(source, work.target.table)}
             if columns_of(source) == columns_of(work.target.table):
                 statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(
@@ -174,11 +176,12 @@ class Rebuilds:
                     label,
                     rows=lambda: overwrite(work.target, rows, statement),
                     schema=lambda transaction: _document(transaction, source),
-                    properties=properties,
+                    properties={**{one: said or None for one, said in properties.items()}, NAME: properties[NAME]},
                     mark=mark,
                 )
             else:
-                _replace(work.target, _documented(rows, source), {**label.properties(), **mark}, properties)
+                said = {**label.properties(), **mark}
+                _replace(work.target, _documented(rows, source), said, properties, life.kind)
             return self.live.workbench.result(work, started)
 
     @contextmanager
@@ -215,12 +218,12 @@ class Rebuilds:
                 CHANGEFEED: self.live.changefeed,
                 IDENTITY: format_identity(life),
                 NAME: format_name(name),
-                KEY: dict(source.properties()).get(KEY, "[]"),
-                **format_base(theirs.base),
+                **_of_rows(source),
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }
             rows = _documented(_rows(session, theirs), source)
-            _writer(rows, session.name(home), {**theirs.label.properties(), **mark}, properties).create()
+            said = {**theirs.label.properties(), **mark}
+            _writer(rows, session.name(home), said, properties, life.kind).create()
             statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
         lake_table = state.find(life)
         return StepResult(
@@ -291,6 +294,13 @@ def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:
     )
 
 
+def _of_rows(source: Any, live: Any = None) -> dict[str, str]:
+    """Return what the properties of a table say of its rows and columns; what only those of another say is "" there."""
+    theirs, mine = dict(source.properties()), {} if live is None else dict(live.properties())
+    said = {name: theirs.get(name, "") for name in _OF_ROWS if name in theirs or name in mine}
+    return {**said, KEY: theirs.get(KEY, "[]")}
+
+
 def _document(transaction: Any, source: Any) -> None:
     """Give columns the documentation of those with the same names."""
     update = transaction.updateSchema()
@@ -309,8 +319,10 @@ def _documented(rows: DataFrame, source: Any) -> DataFrame:
     return rows.select(*columns)
 
 
-def _writer(rows: DataFrame, name: str, said: Mapping[str, str], properties: Mapping[str, str]) -> Any:
-    writer = rows.writeTo(name).using("iceberg")
+def _writer(rows: DataFrame, name: str, said: Mapping[str, str], properties: Mapping[str, str], kind: str) -> Any:
+    writer, partition = rows.writeTo(name).using("iceberg"), partition_column(kind)
+    if partition:
+        writer = writer.partitionedBy(sql.partitioning.bucket(1, partition))
     for key, value in properties.items():
         writer = writer.tableProperty(key, value)
     for key, value in said.items():
@@ -318,9 +330,11 @@ def _writer(rows: DataFrame, name: str, said: Mapping[str, str], properties: Map
     return writer
 
 
-def _replace(target: CommitTarget, rows: DataFrame, said: Mapping[str, str], properties: Mapping[str, str]) -> None:
+def _replace(
+    target: CommitTarget, rows: DataFrame, said: Mapping[str, str], properties: Mapping[str, str], kind: str
+) -> None:
     """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
     kept = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))
-    _writer(rows, target.name, said, kept).replace()
+    _writer(rows, target.name, said, kept, kind).replace()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.lake import Lake, windows
+from cdc_assets.lake import Lake, swap, windows
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
@@ -227,3 +227,45 @@ def test_maintenance_folds_a_log_and_names_the_first_keys_where_that_is_not_its_
         "notes"
     )
     lake.close()
+
+
+@pytest.mark.parametrize("how", ["swapped", "replaced", "created"])
+def test_a_rebuilt_history_table_says_of_itself_what_one_says_that_was_never_rebuilt(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    feed, ledger, kinds = LittleFeed(tmp_path), Ledger("sqlite://"), {"shop.*": ["log", "scd2"]}
+    feed.create("shop.orders")
+    file = feed.rows("shop.orders", FIRST, [("I", FIRST + 9, 1, "a"), ("U", FIRST + 10, 1, "b")])
+    feed.ddl("shop.orders", FIRST + 20, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
+    feed.publish(FIRST + 30)
+    lakes = [Lake(LakeSettings.from_warehouse(tmp_path / name), "little", lambda: spark) for name in ("lake", "other")]
+
+    def pipeline(lake: Lake, **more: Any) -> LakePipeline:
+        settings = feed.settings(**more)
+        return LakePipeline(settings, settings.open_source(), lake, ledger if lake is lakes[0] else Ledger("sqlite://"))
+
+    def said(lake: Lake, name: str) -> tuple[Any, ...]:
+        lake.state.forget_listing()
+        table = lake.state.catalog.load_table(lake.state.named(TableId("shop", name)).identifier)
+        names = ("_cdc_since", "cdc.columns", "cdc.keyed-since", "cdc.key", "cdc.incomplete", "cdc.name")
+        spec = [(one.name, str(one.transform)) for one in table.spec().fields]
+        rows = table.scan().to_arrow().drop_columns(["_cdc_place"] if name.endswith("log") else []).to_pylist()
+        return [table.properties.get(one) or None for one in names], spec, sorted(map(repr, rows))
+
+    pipeline(lakes[0]).apply("test")
+    pipeline(lakes[1], history=kinds).apply("test")
+    if how != "created":
+        data = file.read_bytes()
+        file.unlink()
+        pipeline(lakes[0], history=kinds).apply("test")
+        assert lakes[0].state.named(TableId("shop", "orders__scd2")).since == FIRST + 30
+        file.write_bytes(data)
+    if how == "replaced":  # as where columns differ
+        monkeypatch.setattr(swap, "columns_of", lambda table: object())
+    rebuild(pipeline(lakes[0], history=kinds), Rebuilds(lakes[0]), ["shop.orders__log", "shop.orders__scd2"])
+    for name in ("orders__log", "orders__scd2"):
+        assert said(lakes[0], name) == said(lakes[1], name)
+    outcome = pipeline(lakes[0], history=kinds).apply("test")
+    assert [one.rule for one in outcome.findings if one.rule.startswith("history")] == []
+    for lake in lakes:
+        lake.close()
