@@ -315,7 +315,8 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
             found.append(DeleteRows(None))
             continue
         try:
-            found.append(DeleteRows(partition_predicate(before.partitioning, spec.names, before), tuple(spec.names)))
+            rows = partition_predicate(before.partitioning, spec.names, before, by_server=file.by_server)
+            found.append(DeleteRows(rows, tuple(spec.names)))
         except TableHeld as problem:
             raise held(file, problem.message) from problem
     return found

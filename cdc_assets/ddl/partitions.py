@@ -43,12 +43,17 @@ from cdc_assets.model.schema_changes import Predicate
 __all__ = ["exchange_predicate", "partition_predicate", "repartition"]
 
 
-def partition_predicate(partitioning: Partitioning | None, names: tuple[str, ...], schema: TableSchema) -> Predicate:
+def partition_predicate(
+    partitioning: Partitioning | None, names: tuple[str, ...], schema: TableSchema, *, by_server: bool = False
+) -> Predicate:
     """Return the condition that holds for exactly the rows of the named partitions; never NULL.
 
     `schema` gives the types of the columns that the definition uses. Raises TableHeld where the definition is not known
-    (no CREATE TABLE in the feed) or cannot be evaluated outside TiDB (KEY, time zones, case-insensitive texts).
+    (no CREATE TABLE in the feed) or cannot be evaluated outside TiDB (KEY, time zones, case-insensitive texts). With
+    `by_server` collations are those of a server's own defaults, most of which are case-insensitive, and not TiDB's.
     """
+    if by_server:
+        schema = replace(schema, columns=tuple(replace(column, collation=None) for column in schema.columns))
     try:
         if partitioning is None:
             raise Unreadable("the table's partition definition is not in the changefeed")
@@ -64,9 +69,11 @@ def partition_predicate(partitioning: Partitioning | None, names: tuple[str, ...
         raise TableHeld(f"The rows of partition {', '.join(names)} cannot be identified: {problem}.") from problem
 
 
-def exchange_predicate(partitioning: Partitioning | None, name: str, schema: TableSchema) -> Predicate:
+def exchange_predicate(
+    partitioning: Partitioning | None, name: str, schema: TableSchema, *, by_server: bool = False
+) -> Predicate:
     """Return the condition for the rows of the partition that EXCHANGE PARTITION names; see `partition_predicate`."""
-    return partition_predicate(partitioning, (name,), schema)
+    return partition_predicate(partitioning, (name,), schema, by_server=by_server)
 
 
 def _place(partitioning: Partitioning, name: str) -> int:

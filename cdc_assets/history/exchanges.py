@@ -74,7 +74,8 @@ def _exchangeable(
     if not schema.decodes_like(other.after):
         return f"{file.query}: the two tables differ in their columns, so a DDL of one is not in the changefeed.", None
     try:
-        return "", ddl.exchange_predicate(schema.partitioning, statement.partition, schema)
+        rows = ddl.exchange_predicate(schema.partitioning, statement.partition, schema, by_server=file.by_server)
+        return "", rows
     except CdcError as error:
         return f"{file.query}: {error.message}", None
 

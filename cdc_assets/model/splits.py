@@ -48,7 +48,8 @@ class SchemaFile:
     before, so that a column that comes again in them was never gone. `commit_ts` is when the source carried the DDL
     out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
     anew, with the file. `unsent` are columns by which the database changes rows without a word in its log, each with
-    the words of the foreign key that does so.
+    the words of the foreign key that does so. `by_server` says that what no text has, as collations, is as a server of
+    MySQL or MariaDB was set up, and not as TiDB has it.
     """
 
     path: str
@@ -67,6 +68,7 @@ class SchemaFile:
     commit_ts: Tso = 0
     filling: Filling = field(default_factory=Filling)
     unsent: tuple[tuple[str, str], ...] = ()
+    by_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)

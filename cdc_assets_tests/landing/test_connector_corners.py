@@ -423,6 +423,19 @@ def test_ddl_has_the_effect_that_it_has_in_mariadb(statement: str) -> None:
     assert (1 in source.rows) == (not statement.startswith("CREATE"))
 
 
+@pytest.mark.parametrize("text", ["DROP", "TRUNCATE"])
+def test_rows_of_a_partition_by_texts_that_the_server_compares_by_a_collation_of_its_own_hold_the_table(
+    text: str,
+) -> None:
+    source = MariaDb()
+    partitions = "PARTITION BY LIST COLUMNS (r) (PARTITION a VALUES IN ('a', 'b'), PARTITION c VALUES IN ('c'))"
+    source.ddl(f"CREATE TABLE t (id INT, r VARCHAR(5), PRIMARY KEY (id, r)) {partitions}")
+    source.row(id=1, r="B")
+    source.ddl(f"ALTER TABLE t {text} PARTITION a")
+    (reason,) = source.applied()
+    assert 'texts of "r" compare by the collation unknown' in reason
+
+
 def test_rows_that_a_foreign_key_changes_without_a_word_in_the_log_are_told_under_the_column_s_newest_name() -> None:
     source = MariaDb()
     source.ddl("CREATE TABLE t (id INT PRIMARY KEY, up INT REFERENCES t (id) ON DELETE CASCADE, other INT)")

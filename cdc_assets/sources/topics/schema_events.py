@@ -53,7 +53,7 @@ def landed_schema_files(
     placed = (_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files))
     if not options.in_source_order:
         return list(placed)
-    return [replace(one, unsent=cascades(one.query)) if one.query else one for one in placed]
+    return [replace(one, unsent=cascades(one.query), by_server=True) if one.query else one for one in placed]
 
 
 def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
