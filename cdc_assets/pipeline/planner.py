@@ -34,7 +34,13 @@ from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.value_settings import ValueSettings
-from cdc_assets.preflight.conformance import conformance, conformance_holds, expired_holds, take_sample
+from cdc_assets.preflight.conformance import (
+    conformance,
+    conformance_holds,
+    expired_holds,
+    nameless_holds,
+    take_sample,
+)
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source, renewed
@@ -166,7 +172,8 @@ class Planner:
         begins: dict[Life, AppliedState] = {}
 
         def holds(history: History) -> tuple[HoldTable, ...]:
-            return (*conformance_holds(history), *expired_holds(history, listing.gone, {**begins, **applied}))
+            expired = expired_holds(history, listing.gone, {**begins, **applied})
+            return (*conformance_holds(history), *expired, *nameless_holds(history, listing))
 
         planned = plan(listing, applied, rules, facts, beginnings, holds)
         if is_doubted(planned.history):

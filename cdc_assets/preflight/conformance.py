@@ -26,7 +26,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 from cdc_assets.types.zones import zone_of
@@ -39,6 +39,7 @@ __all__ = [
     "expired_holds",
     "listed",
     "live",
+    "nameless_holds",
     "take_sample",
     "warning",
 ]
@@ -128,6 +129,36 @@ def expired_holds(
                 )
                 yield HoldTable(life, life.version if state is None else state.progress.tso + 1, reason)
                 break
+
+
+def nameless_holds(history: History, listing: Listing) -> Iterator[HoldTable]:
+    """Yield the tables under whose former name rows of a MySQL or MariaDB came when no table had it any more.
+
+    Then the DDL that took it away was of another table of that name. Such a row is the last one of its split, which is
+    cut at the versions of its table.
+    """
+    if not any(file.by_server for file in listing.schema_files):
+        return
+    owners: dict[TableId, list[tuple[Tso, Tso, Life]]] = {}
+    for life, table in (*history.lives.items(), *history.unneeded.items()):
+        for name, since, until in table.names:
+            owners.setdefault(name.folded, []).append((since, until, life))
+    cuts = {(file.root, file.version) for file in listing.schema_files}
+    for file in listing.data_files:
+        at = FOREVER if file.bounds is None else file.bounds[1]
+        if at > listing.checkpoint or (file.root, at) in cuts:
+            continue
+        for name, _ in history.decoding.get((file.root, file.version), ()):
+            known = owners.get(name.folded, [])
+            before = [(until, life) for since, until, life in known if until <= at]
+            if before and not any(since <= at < until for since, until, _ in known):
+                until, life = max(before)
+                reason = (
+                    f"a row of {name} came at {at}, when no table had that name any more: the RENAME or DROP TABLE at "
+                    f"{until - 1} was of another table of that name, as of a temporary one, of which a connector sends "
+                    "them too. Rebuild the table from a new snapshot of the connector."
+                )
+                yield HoldTable(life, max(until - 1, life.version), reason)
 
 
 def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[str, Content]:

@@ -236,3 +236,21 @@ def test_a_name_in_between_is_no_table_of_another_database() -> None:
         row(6, "b", "c", 2, 20),
     ]
     assert tables(applied(messages)) == {"d.b": [(1, 10), (2, 20)], "e.tmp": [(7, 70)]}
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4])
+def test_a_row_under_a_name_that_a_rename_took_away_holds_the_table(cut: int) -> None:
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    messages = [
+        ddl(1, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]),
+        row(2, "a", "c", 1, 10),
+        ddl(5, "RENAME TABLE a TO b", "b", ["b"]),  # of a temporary table, of which nothing else is sent
+        row(6, "a", "c", 2, 20),
+    ]
+    held = list[str]()
+    for part in (messages[:cut], messages[cut:]):
+        send(log, part)
+        held = [one.reason for one in feed.apply().tables if one.reason]
+    assert len(held) == 1
+    assert "a row of d.a came at" in held[0]
