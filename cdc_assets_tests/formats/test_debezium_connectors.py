@@ -17,9 +17,9 @@ from cdc_assets.formats.debezium_json.connectors import (
     decode,
     schemas,
 )
-from cdc_assets.formats.values import MAYBE_ZERO_DATE, ROUNDED
+from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.connect import OUT_OF_RANGE
-from cdc_assets.model.schema import Column
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import ZERO_DATE
 from cdc_assets_tests.topics import messages_of, rows_of
 
@@ -267,6 +267,32 @@ def test_what_mysql_s_connectors_send_for_zero_dates_too_is_told(
     assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
     assert dict(found.notes) == ({("n", rule): 1} if rule else {})
     assert not decoded_column(field, sent).notes  # of PostgreSQL's
+
+
+@pytest.mark.parametrize(
+    ("column", "default", "others"),
+    [
+        (Column("n", "INT", default="5"), 5, [6, None]),
+        (Column("n", "VARCHAR", default="no"), "no", ["NO", ""]),
+        (Column("n", "DECIMAL", precision=6, scale=2, default="1.50"), "AJY=", ["AJc="]),
+        (Column("n", "DATE", default="2020-01-01"), 18262, [18263]),
+        (Column("n", "DATETIME", scale=3, default="2020-01-01 00:00:00"), 1577836800000, [1577836800001]),
+        (Column("n", "VARBINARY", precision=3, default="ab"), "YWI=", ["AP8="]),
+        (Column("n", "INT", default="5", nullable=False), 5, [6]),
+    ],
+)
+def test_a_value_that_is_its_columns_default_may_be_null_without_schema_block_too(
+    column: Column, default: Any, others: list[Any]
+) -> None:
+    sent = [default, *others]
+    rows = [row("c", after={"id": one, "n": value}, source=MARIADB) for one, value in enumerate(sent)]
+    messages = messages_of([(json.dumps({"id": one}).encode(), json.dumps(value).encode())
+                            for one, value in enumerate(rows)])  # fmt: skip
+    table = TableId("public", "t")
+    schema = TableSchema((Column("id", "INT", nullable=False), column), ("id",))
+    found = decode(rows_of(messages, classify(messages, OPTIONS)), "landed", table, schema, OPTIONS)
+    assert (found.changes.num_rows, found.rejects) == (len(sent), ())
+    assert dict(found.notes) == ({("n", DEFAULTED): 1} if column.nullable else {})
 
 
 @pytest.mark.parametrize(

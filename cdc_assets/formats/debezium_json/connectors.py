@@ -620,7 +620,7 @@ class _ImageColumn(NamedTuple):
     `absent` marks images that lack the column, of those that have not all that the table had. `zero` marks moments as
     which MySQL's connectors send zero and partial dates too, and of TIMESTAMP, which has no such moment, nothing else:
     the day from which moments are counted, and the default, in columns that are NOT NULL ("Temporal types" of their
-    documentation).
+    documentation). `bare` marks values of MySQL without schema block, whose defaults are in DDL texts alone.
     """
 
     cells: RecordColumn
@@ -628,6 +628,7 @@ class _ImageColumn(NamedTuple):
     unchanged: Marks
     absent: Marks
     zero: Marks
+    bare: Marks
 
     @property
     def defaulted(self) -> Marks:
@@ -650,9 +651,13 @@ def _cells(
         kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
     kind = pa.binary() if is_binary(column) else kinds.pop() if kinds else pa.string()
     array = pa.concat_arrays([values.array.cast(kind) for values in read])
-    absent, unchanged, defaulted, zero = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("absent", "unchanged", "defaulted", "zero")
+    absent, unchanged, defaulted, zero, bare = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("absent", "unchanged", "defaulted", "zero", "bare")
     )
+    if column.nullable and column.default is not None and bare.any():
+        texts = array if pa.types.is_binary(array.type) else array.cast(pa.string())
+        defaulted |= bare & bits(pc.equal(texts, pa.scalar(_default_text(column), texts.type)))
     wrong = np.concatenate([part.cells.given & ~values.sound for part, values in zip(parts, read, strict=True)])
     none = (np.zeros(len(part.cells), bool) for part in parts)
     beyond = np.concatenate(
@@ -695,17 +700,25 @@ def _image_column(
             zero = cells.given & bits(pc.is_in(cells.texts, pa.array(known)))
     cells = cells.without(unchanged)
     is_whole = bool(block) or not of_mysql
-    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole), zero)
+    bare = np.full(count, of_mysql and not block)
+    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole), zero, bare)
+
+
+def _default_text(column: Column) -> str:
+    """Return the default of a column as its values are read."""
+    text = str(column.default)
+    return (
+        text if column.type not in ("DATETIME", "TIMESTAMP") else f"{text}{'' if '.' in text else '.'}".ljust(26, "0")
+    )
 
 
 def _side_by_side(parts: Sequence[_ImageColumn]) -> _ImageColumn:
     """Put columns of one field one after the other: what is done once for a column takes long for a few rows."""
     if len(parts) == 1:
         return parts[0]
-    unchanged, absent, zero = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("unchanged", "absent", "zero")
-    )
-    return _ImageColumn(RecordColumn.joined([part.cells for part in parts]), parts[0].field, unchanged, absent, zero)
+    marks = ("unchanged", "absent", "zero", "bare")
+    joined = [np.concatenate([getattr(part, name) for part in parts]) for name in marks]
+    return _ImageColumn(RecordColumn.joined([part.cells for part in parts]), parts[0].field, *joined)
 
 
 # --- settings on which values depend ----------------------------------------------------------------------------------
