@@ -69,6 +69,11 @@ def test_another_delimiter_stands_between_the_prefix_and_the_tables(tmp_path: Pa
     assert options(tmp_path, json.dumps({**CONFIG, "topic.delimiter": "_"})).topics == ("shop", "shop_*")
 
 
+POSTGRES = {
+    "connector.class": "PostgresConnector",
+    "publish.via.partition.root": True,
+    "include.unknown.datatypes": True,
+}
 LOSSES: dict[str, tuple[dict[str, object], str]] = {
     "truncates, by default": ({}, "skipped.operations = t, Debezium's default"),
     "rows": ({"skipped.operations": "u, t"}, "skipped.operations = u, t"),
@@ -83,10 +88,16 @@ LOSSES: dict[str, tuple[dict[str, object], str]] = {
     "names": ({"field.name.adjustment.mode": "avro"}, "field.name.adjustment.mode = avro"),
     "what a transformation drops": ({"transforms": "filter"}, "transforms = filter"),
     "what a converter changes": ({"converters": "own"}, "converters = own"),
-    "long bytea": (
-        {"connector.class": "PostgresConnector", "binary.handling.mode": "base64-url-safe"},
-        "binary.handling.mode = base64-url-safe",
+    "long bytea": ({**POSTGRES, "binary.handling.mode": "base64-url-safe"}, "binary.handling.mode = base64-url-safe"),
+    "changes of partitioned tables": (
+        {**POSTGRES, "publish.via.partition.root": False},
+        "publish.via.partition.root = false",
     ),
+    "changes of partitioned tables, by default": (
+        {"connector.class": "PostgresConnector", "include.unknown.datatypes": True},
+        "publish.via.partition.root is not set",
+    ),
+    "columns of unknown types": ({**POSTGRES, "include.unknown.datatypes": False}, "include.unknown.datatypes = false"),
     "changes while it stands": ({"slot.drop.on.stop": "true"}, "slot.drop.on.stop = true"),
 }
 
@@ -109,6 +120,7 @@ def test_a_configuration_that_leaves_nothing_out_is_no_loss(tmp_path: Path) -> N
         "slot.drop.on.stop": False,
     }
     assert options(tmp_path, json.dumps({**CONFIG, **safe})).losses == ()
+    assert options(tmp_path, json.dumps({**CONFIG, **safe, **POSTGRES})).losses == ()
     assert options(tmp_path, json.dumps({"topic.prefix": "shop"})).losses == ()
     assert options(tmp_path, json.dumps({**CONFIG, **safe, "binary.handling.mode": "base64"})).losses == ()
 

@@ -45,7 +45,8 @@ _PASSED_OVER = (
     *("schema.history.internal.skip.unparseable.ddl", "database.history.skip.unparseable.ddl"),
 )
 _NAMES = ("field.name.adjustment.mode", "sanitize.field.names")
-_OTHERS = ("transforms", "converters", "slot.drop.on.stop")
+_BY_ROOT, _UNKNOWN_TYPES = "publish.via.partition.root", "include.unknown.datatypes"
+_OTHERS = ("transforms", "converters", "slot.drop.on.stop", _BY_ROOT, _UNKNOWN_TYPES)
 _HARMLESS = ("fail", "none", "false")
 _HARMFUL = (
     (
@@ -160,6 +161,20 @@ def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             "IDENTITY is not FULL: the table has NULL then, as nothing tells it from a NULL of the source. Set it to "
             "bytes or hex, and let a new connector send a snapshot to new topics; or set REPLICA IDENTITY FULL for "
             "tables with such columns.",
+        )
+    if "postgres" in kind and members.get(_BY_ROOT, "false").lower() != "true":
+        yield (
+            _BY_ROOT + (" = false" if _BY_ROOT in members else " is not set"),
+            "PostgreSQL's connector sends the rows of a partitioned table in a snapshot, and its changes as those of "
+            f"its partitions: that table stays as the snapshot had it. Set {_BY_ROOT} to true, in the publication "
+            "too (publish_via_partition_root), or leave partitioned tables out and use their partitions.",
+        )
+    if "postgres" in kind and members.get(_UNKNOWN_TYPES, "false").lower() != "true":
+        yield (
+            _UNKNOWN_TYPES + (" = false" if _UNKNOWN_TYPES in members else " is not set"),
+            "PostgreSQL's connector leaves out columns of types that it does not know, such as composite ones, "
+            f"multiranges and most geometric ones: they are missing in the tables. Set {_UNKNOWN_TYPES} to true, and "
+            "let a new connector send a snapshot, if they are wanted.",
         )
     if members.get("slot.drop.on.stop", "false").lower() == "true":
         yield (
