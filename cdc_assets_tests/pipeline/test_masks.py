@@ -33,11 +33,13 @@ from cdc_assets.report.landings import describe_landing, describe_unread
 from cdc_assets.report.plan_text import describe_plan
 from cdc_assets.report.tables import describe_tables
 from cdc_assets.report.text import outcome_lines
+from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.types.families import BINARY
 from cdc_assets_tests.canaries import found_in, leaks, tokens_of
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.connector_topics import Recording, recordings
+from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.landing.test_connectors import recorded_feed
 from cdc_assets_tests.masked import KEY, differences_of_masked
@@ -242,6 +244,39 @@ def test_no_value_of_a_masked_column_of_files_is_left_anywhere(
         everything_said(masking, masking.apply(), there)
         (there / "log.txt").write_text(caplog.text)
     assert leaks(left, tokens) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("sql", "parquet"))])
+def test_no_value_of_a_masked_column_of_dumps_is_left_anywhere(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    config = next(case for case in cases() if case.name == "A_all_types").configs[0]
+    begin = next(one for one in reversed(config.checkpoints) if one.expected is not None)
+    feed_from(config, config.checkpoints[-1], begin, tmp_path / "feed", "begun")
+    dump_of(begin, tmp_path / "dump", kind)
+
+    def applied(to: Path, **more: Any) -> MemoryLake:
+        to.mkdir(parents=True)
+        settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
+        settings = ChangefeedSettings.model_validate({**settings.model_dump(), **more})
+        ledger, lake = Ledger(f"sqlite:///{to / 'ledger.db'}"), MemoryLake()
+        pipeline = Pipeline(settings, settings.open_source(), lake, ledger)
+        everything_said(pipeline, pipeline.apply(), to)
+        return lake
+
+    tokens, chance = tokens_of(rows_of(applied(tmp_path / "plain")).values()), random.Random(7)
+    for file in sorted((tmp_path / "dump").glob(f"*.[0-9]*.{kind}")):
+        data = bytearray(file.read_bytes())
+        for _ in range(chance.randrange(4)):
+            data[chance.randrange(len(data))] = chance.choice(b"x\",{0\\\n'()")
+        file.write_bytes(bytes(data[: -chance.choice((0, 0, 9)) or None]))
+    caplog.clear()
+    applied(tmp_path / "left" / "quarantined", privacy=HASHED, quarantine=True, **SEALED)
+    applied(tmp_path / "left" / "held", privacy=SECRET, **SEALED)
+    (tmp_path / "left" / "log.txt").write_text(caplog.text)
+    assert tokens
+    assert leaks(tmp_path / "left", tokens) == []
 
 
 def leaks_of_topics(masked: TopicFeed, lines: list[dict[str, Any]], tokens: set[bytes], tmp_path: Path) -> list[str]:
