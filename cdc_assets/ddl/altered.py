@@ -245,5 +245,5 @@ def defaults_by_text(file: SchemaFile) -> SchemaFile:
     except Unreadable:
         return file
     stated = {text.name.lower() for text in texts if text.default is not None}
-    columns = (replace(one, default=None) if one.name.lower() in stated else one for one in file.columns)
+    columns = (replace(column, default=None) if column.name.lower() in stated else column for column in file.columns)
     return replace(file, columns=tuple(columns))

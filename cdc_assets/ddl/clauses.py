@@ -351,15 +351,15 @@ def inline_indexes(text: ColumnText) -> list[Index]:
 
 def named(indexes: Sequence[Index]) -> tuple[Index, ...]:
     """Give nameless indexes the name MySQL gives them: that of their first column, then with _2, _3."""
-    taken = {one.name.lower() for one in indexes if one.name}
+    taken = {index.name.lower() for index in indexes if index.name}
     done = []
-    for one in indexes:
-        base = one.columns[0] if one.columns else "expression_index"
-        name, number = one.name or base, 2
-        while not one.name and name.lower() in taken:
+    for index in indexes:
+        base = index.columns[0] if index.columns else "expression_index"
+        name, number = index.name or base, 2
+        while not index.name and name.lower() in taken:
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
-        done.append(replace(one, name=name))
+        done.append(replace(index, name=name))
     return tuple(done)
 
 

@@ -223,9 +223,9 @@ def _members(default: Default, column: Column) -> str:
             return elems[number - 1]
         return ",".join(one for place, one in enumerate(elems) if number >> place & 1)
     if column.type == "ENUM":
-        return text if text in elems else next((one for one in elems if one.lower() == text.lower()), text)
+        return text if text in elems else next((member for member in elems if member.lower() == text.lower()), text)
     chosen = {one.lower() for one in text.split(",")}
-    known = [one for one in elems if one.lower() in chosen]
+    known = [member for member in elems if member.lower() in chosen]
     return ",".join(known) if len(known) == len(chosen) else text
 
 

@@ -456,7 +456,7 @@ def schema_after(
             UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)
         )
     comment = next((one.comment for one in reversed(text.specs) if isinstance(one, TableCommentSpec)), before.comment)
-    same_primary = [one for one in before.indexes if one.primary] == [one for one in indexes if one.primary]
+    same_primary = [index for index in before.indexes if index.primary] == [index for index in indexes if index.primary]
     clustered = before.clustered if same_primary else None
     schema = TableSchema(tuple(columns), (), indexes, parts, collation, comment, clustered)
     return replace(schema, key=_key(before, schema, moved))

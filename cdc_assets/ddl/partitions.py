@@ -89,7 +89,7 @@ def _place(partitioning: Partitioning, name: str) -> int:
 
 def _range(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
     value = expression(partitioning.expressions[0], schema)
-    bounds = [one.less_than[0] for one in partitioning.partitions]
+    bounds = [partition.less_than[0] for partition in partitioning.partitions]
     parts = []
     if place:
         before = bounds[place - 1]
@@ -202,12 +202,12 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     if isinstance(spec, AddPartitionsSpec):
         new = partition_definitions(spec.inside, found.kind) if spec.inside else ()
         new = new or tuple(TablePartition(f"p{found.count + number}") for number in range(spec.count))
-        if {one.name.lower() for one in parts} & {one.name.lower() for one in new}:
+        if {part.name.lower() for part in parts} & {one.name.lower() for one in new}:
             raise Unreadable(f"partition {new[0].name} was there before it was added")
         return _with(found, (*parts, *new))
     if isinstance(spec, PartitionRowsSpec) and spec.drop:
         gone = {name.lower() for name in spec.names}
-        return _with(found, tuple(one for one in parts if one.name.lower() not in gone))
+        return _with(found, tuple(part for part in parts if part.name.lower() not in gone))
     if isinstance(spec, ReorganizeSpec):
         places = [_place(found, name) for name in spec.names]
         first = min(places)

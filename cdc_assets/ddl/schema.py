@@ -149,7 +149,7 @@ def created(
     names = [column.name.lower() for column in text.columns]
     if not names or len(set(names)) < len(names):
         raise Unreadable("it has no columns" if not names else "it has a column twice")
-    primary = {name.lower() for one in text.indexes if one.primary for name in one.columns}
+    primary = {name.lower() for index in text.indexes if index.primary for name in index.columns}
     charset = charset_of(_collation_of(text, database_collation))
     keyed = (replace(column, primary=column.name.lower() in primary) for column in text.columns)
     listed = tuple(column_of(column, charset) for column in keyed)
@@ -277,12 +277,12 @@ def primary_first(indexes: tuple[Index, ...], columns: tuple[Column, ...]) -> tu
     listed = tuple(column.name for column in columns if column.is_pk)
     spelled: Mapping[str, str] = {column.name.lower(): column.name for column in columns}
     known = tuple(
-        replace(one, columns=tuple(spelled.get(name.lower(), name) for name in one.columns)) for one in indexes
+        replace(index, columns=tuple(spelled.get(name.lower(), name) for name in index.columns)) for index in indexes
     )
-    primary = next((one for one in known if one.primary), None)
+    primary = next((index for index in known if index.primary), None)
     if primary is None or set(primary.columns) != set(listed):
         primary = Index("PRIMARY", listed, True, True) if listed else None
-    rest = tuple(one for one in known if not one.primary)
+    rest = tuple(index for index in known if not index.primary)
     return (primary, *rest) if primary else rest
 
 
@@ -295,15 +295,15 @@ def key_of(schema: TableSchema, setting: tuple[str, ...] | None) -> tuple[str, .
     """
     if setting:
         return tuple(_named(schema, name) for name in setting)
-    primary = next((one.columns for one in schema.indexes if one.primary), ())
+    primary = next((index.columns for index in schema.indexes if index.primary), ())
     listed = tuple(column.name for column in schema.columns if column.is_pk)
     if listed:
         return primary if set(primary) == set(listed) else listed
     if primary:  # not of MySQL: YDB's may hold NULL, which identifies a row like any other value
         return primary
     usable = {column.name for column in schema.columns if not column.nullable and not column.virtual}
-    unique = [one for one in schema.indexes if one.unique and not one.partial and one.columns]
-    whole = [one.columns for one in unique if usable.issuperset(one.columns)]
+    unique = [index for index in schema.indexes if index.unique and not index.partial and index.columns]
+    whole = [index.columns for index in unique if usable.issuperset(index.columns)]
     return min(whole, key=len) if whole else ()
 
 

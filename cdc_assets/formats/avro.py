@@ -542,7 +542,7 @@ def as_described(
         whole = tuple(found) == known.stored
         columns = known.columns if whole else tuple(found)
         return replace(known, columns=columns), tuple(left)
-    indexes = tuple(replace(one, columns=tuple(names[name] for name in one.columns)) for one in shown.indexes)
+    indexes = tuple(replace(index, columns=tuple(names[name] for name in index.columns)) for index in shown.indexes)
     return replace(shown, columns=tuple(found), key=key, indexes=indexes), tuple(left)
 
 

@@ -98,14 +98,16 @@ class Images:
 def side_by_side(parts: Sequence[Images]) -> Images:
     """Put images of several kinds one after the other."""
     starts = np.cumsum([0, *map(len, parts)])
-    after = [np.where(one.after < 0, -1, one.after + start) for one, start in zip(parts, starts[:-1], strict=True)]
-    moved = [pa.nulls(len(one), pa.string()) if one.moved is None else one.moved for one in parts]
+    after = [
+        np.where(images.after < 0, -1, images.after + start) for images, start in zip(parts, starts[:-1], strict=True)
+    ]
+    moved = [pa.nulls(len(part), pa.string()) if part.moved is None else part.moved for part in parts]
     return Images(
-        np.concatenate([one.lines for one in parts]),
-        np.concatenate([one.ops for one in parts]),
-        np.concatenate([one.commit_ts for one in parts]),
+        np.concatenate([part.lines for part in parts]),
+        np.concatenate([part.ops for part in parts]),
+        np.concatenate([part.commit_ts for part in parts]),
         np.concatenate(after),
-        pa.concat_arrays(moved) if any(one.moved is not None for one in parts) else None,
+        pa.concat_arrays(moved) if any(part.moved is not None for part in parts) else None,
     )
 
 

@@ -72,15 +72,15 @@ class TypedColumn:
 
 def infer(columns: Sequence[TypedColumn], in_table_order: bool) -> tuple[TableSchema, tuple[str, ...]] | None:
     """Return the schema from a row's types, and what of it is approximate; None for a type that TiDB lacks."""
-    names = [type_name(one.code, one.flags) for one in columns]
+    names = [type_name(column.code, column.flags) for column in columns]
     if None in names:
         return None
-    handle = tuple(one.name for one in columns if one.flags & HANDLE_KEY)
-    primary = any(one.flags & HANDLE_KEY and one.flags & PRIMARY for one in columns)
+    handle = tuple(column.name for column in columns if column.flags & HANDLE_KEY)
+    primary = any(column.flags & HANDLE_KEY and column.flags & PRIMARY for column in columns)
     doubts = [] if in_table_order else ["the order of the columns, which are by name in the rows"]
     doubts += ["the order of the key's columns"] if len(handle) > 1 else []
     doubts.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
-    found = (_column(one, name or "") for one, name in zip(columns, names, strict=True))
+    found = (_column(column, name or "") for column, name in zip(columns, names, strict=True))
     return shown_schema(found, handle, *doubts, primary=primary)
 
 

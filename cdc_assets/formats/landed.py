@@ -157,13 +157,13 @@ def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options
     """
     found = [_part(frame, chosen, path, table, schema, options) for chosen in _batches(frame)]
     notes: dict[tuple[str, str], int] = {}
-    for one in found:
-        for rule, count in one.notes.items():
+    for decoded in found:
+        for rule, count in decoded.notes.items():
             notes[rule] = notes.get(rule, 0) + count
-    changes = pa.concat_tables([one.changes for one in found], promote_options="default")
-    stated = frozenset.intersection(*(one.stated for one in found))
-    rejects = tuple(reject for one in found for reject in one.rejects)
-    deliveries = pa.concat_tables(pa.table({"delivery": one.deliveries}) for one in found).column(0)
+    changes = pa.concat_tables([decoded.changes for decoded in found], promote_options="default")
+    stated = frozenset.intersection(*(decoded.stated for decoded in found))
+    rejects = tuple(reject for decoded in found for reject in decoded.rejects)
+    deliveries = pa.concat_tables(pa.table({"delivery": decoded.deliveries}) for decoded in found).column(0)
     return Decoded(changes, rejects, None, notes, stated, deliveries)
 
 
@@ -191,7 +191,7 @@ def _part(
     at = changes.column(position_column(changes))
     inside = pc.and_(pc.greater(at, pa.scalar(frame.since)), pc.less_equal(at, pa.scalar(frame.until)))
     changes = changes.filter(inside)
-    rejects = (_placed(one, frame, int(lines[one.line - 1]), owners, by_offset) for one in found.rejects)
+    rejects = (_placed(reject, frame, int(lines[reject.line - 1]), owners, by_offset) for reject in found.rejects)
     mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
     return replace(found, changes=changes, rejects=mine, deliveries=pa.chunked_array([deliveries.filter(inside)]))
 

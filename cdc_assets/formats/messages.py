@@ -183,12 +183,12 @@ def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
     """Return lines as a batch."""
     held = list(lines)
     own = {
-        "kind": [one.kind.value for one in held],
-        "schema": [None if one.table is None else one.table.schema for one in held],
-        "table": [None if one.table is None else one.table.table for one in held],
-        "last_commit_ts": [one.commit_ts for one in held],
+        "kind": [line.kind.value for line in held],
+        "schema": [None if line.table is None else line.table.schema for line in held],
+        "table": [None if line.table is None else line.table.table for line in held],
+        "last_commit_ts": [line.commit_ts for line in held],
     }
-    columns = {name: own.get(name) or [getattr(one, name) for one in held] for name in CLASSIFIED.names}
+    columns = {name: own.get(name) or [getattr(line, name) for line in held] for name in CLASSIFIED.names}
     return pa.RecordBatch.from_pydict(columns, CLASSIFIED)
 
 

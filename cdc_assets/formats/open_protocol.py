@@ -402,7 +402,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             columns = _typed(_row(events.values[event].as_py(), options))
         except _TROUBLE:
             continue  # decode rejects it
-        shape = (table, tuple((one.name, one.code, one.flags) for one in columns))
+        shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
         inferred = infer(columns, in_table_order=False)
         if inferred is not None and (shape not in found or commit_ts < found[shape].version):
             found[shape] = SchemaEvent(int(events.owners[event]), table, commit_ts, *inferred)

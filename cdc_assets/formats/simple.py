@@ -299,10 +299,10 @@ def _table_schema(schema: Mapping[str, Any]) -> TableSchema:
         Index(str(one["name"]), tuple(map(str, one["columns"])), bool(one["unique"]), bool(one["primary"]))
         for one in schema.get("indexes") or ()
     )
-    primary = next((one.columns for one in indexes if one.primary), ())
+    primary = next((index.columns for index in indexes if index.primary), ())
     columns = tuple(_column(one, primary) for one in schema["columns"])
     nullable = {column.name for column in columns if column.nullable}
-    whole = [one.columns for one in indexes if one.unique and not nullable.intersection(one.columns)]
+    whole = [index.columns for index in indexes if index.unique and not nullable.intersection(index.columns)]
     return TableSchema(columns, primary or min(whole, key=len, default=()), indexes)
 
 

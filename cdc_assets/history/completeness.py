@@ -103,10 +103,10 @@ def _begin(state: Gap | Whole, event: Event) -> Tso | None:
 
 def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, complete: bool) -> Gap | None:
     """Return the gap of a table whose rows may have been in messages that were gone."""
-    lost = [one for one in due if one.later or not complete]
+    lost = [missed for missed in due if missed.later or not complete]
     if not lost:
         return None
-    brings = offered is not None and all(one.through <= offered.at for one in lost)
+    brings = offered is not None and all(missed.through <= offered.at for missed in lost)
     offer = offered.uri if offered is not None and brings else ""
     return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost))
 

@@ -82,19 +82,19 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
         if not state.unfilled:
             chosen.append(Chosen(known.pop(there) if there in known else _gone(base), life))
     newest: ByName[Import] = ByName()
-    due = sorted((one for one in known.values() if one.base.at <= until), key=lambda one: one.base.at)
-    for one in due:
-        newest[one.base.table] = one
-    waiting = [one for one in known.values() if one.base.at > until and one.base.table not in newest]
+    due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda one: one.base.at)
+    for dump in due:
+        newest[dump.base.table] = dump
+    waiting = [dump for dump in known.values() if dump.base.at > until and dump.base.table not in newest]
     for life, state, base in stood:
         if state.unfilled:
             table = newest.pop(base.table, None) or _gone(base)
             chosen.append(Chosen(table, life, "" if table.base.at == base.at else _doubt(table.base, begun)))
     taken = {base.table.folded for _, _, base in stood}
-    for one in due:
-        older = one is not newest.get(one.base.table)
-        if not older or one.base.table.folded not in taken:
-            chosen.append(Chosen(one, None, _doubt(one.base, begun), older))
+    for dump in due:
+        older = dump is not newest.get(dump.base.table)
+        if not older or dump.base.table.folded not in taken:
+            chosen.append(Chosen(dump, None, _doubt(dump.base, begun), older))
     chosen = [one for one in chosen if one.table.base.at <= until]
     chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))
     return Choice(tuple(chosen), tuple(waiting))
@@ -120,9 +120,9 @@ def _doubt(base: Base, begun: Tso | None) -> str:
 def needless(brought: Mapping[Chosen, Life], tables: Mapping[Life, TableHistory]) -> set[Chosen]:
     """Return the older imports whose table began anew with a later dump, or is gone."""
     return {
-        one
-        for one, life in brought.items()
-        if one.older and (tables[life].brought is not one.table or tables[life].name is None)
+        chosen
+        for chosen, life in brought.items()
+        if chosen.older and (tables[life].brought is not chosen.table or tables[life].name is None)
     }
 
 
@@ -297,18 +297,18 @@ def superseded(
     the same schema files are about both. A table whose name another one has by now comes too late, and is None.
     """
     names = {state.name.folded for state in standing.values() if state.name is not None}
-    found: dict[Chosen, Life | None] = {one: life for one, life in brought.items() if life in standing}
-    left = {one: life for one, life in brought.items() if one not in found}
+    found: dict[Chosen, Life | None] = {chosen: life for chosen, life in brought.items() if life in standing}
+    left = {chosen: life for chosen, life in brought.items() if chosen not in found}
     if not standing or not left:
         return found
     lives = alone().lives
     life_of = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
-    for one, life in left.items():
+    for chosen, life in left.items():
         there = [life_of[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in life_of]
         if there:
-            found[one] = there[0]
-        elif one.table.base.table.folded in names:
-            found[one] = None
+            found[chosen] = there[0]
+        elif chosen.table.base.table.folded in names:
+            found[chosen] = None
     return found
 
 
@@ -323,7 +323,7 @@ def needed_before(
     One side of it needs the rows that the other had then. A table that begins with a dump has them no more: it is
     played from the feed alone, unless all that need it were dropped and never came into the lake.
     """
-    dumps = {life: one for one, life in brought.items()}
+    dumps = {life: chosen for chosen, life in brought.items()}
     partners: dict[Life, set[Life]] = {}
     for life, table in played.lives.items():
         seen = standing[life].ddl if life in standing else -1

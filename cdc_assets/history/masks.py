@@ -141,7 +141,9 @@ def _types(
     newest: dict[str, Column] = {}
     lost: set[str] = set()
     for event, before, after in traced:
-        guesses = {one.new.name for one in event.changes if isinstance(one, RetypeColumn) and one.approximate}
+        guesses = {
+            change.new.name for change in event.changes if isinstance(change, RetypeColumn) and change.approximate
+        }
         lost |= {after[name] for name in guesses if name in after}
         for schema, names in ((event.before, before), (event.after, after)):
             for column in schema.columns:
@@ -171,10 +173,10 @@ def _types(
 def _comes_back(types: Sequence[Sequence[Column]]) -> bool:
     """Return whether a type is the same as one before another."""
     return any(
-        one.decodes_like(other)
+        column.decodes_like(other)
         for place, alike in enumerate(types)
         for later in types[place + 1 :]
-        for one in alike
+        for column in alike
         for other in later
     )
 
@@ -203,7 +205,7 @@ def _without_values(event: Event, policy: MaskPolicy) -> Event:
         names.add("partition")  # whatever it says of one may have a bound
 
     def is_masked(name: str) -> bool:
-        return name in names or any(policy.of(one.schema, one.table, name) is not None for one in tables)
+        return name in names or any(policy.of(table.schema, table.table, name) is not None for table in tables)
 
     query, values = concealed(event.file.query, is_masked)
     shown = replace(event, file=replace(event.file, query=query))

@@ -103,7 +103,7 @@ def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Col
     the statement does. A table that a person let go past the statement is not meant.
     """
     near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
-    others = {one.folded for one in targets} - {file.table.folded}
+    others = {target.folded for target in targets} - {file.table.folded}
     if near in lives.holders or statement.old.schema or near.folded in others:
         return [lives.holders.spelled(near)]
     same = [name for name in lives.holders if name.folded.table == near.folded.table]

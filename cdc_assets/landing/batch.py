@@ -337,7 +337,7 @@ def _against_marks(batch: LandingBatch, splits: Iterable[LandedSplit]) -> Iterat
     greatest = dict(before.expired)
     for table, position in (
         *((one.table, one.high) for one in before.splits),
-        *((one.table, one.position + 1) for one in before.events if one.kind is EventKind.BAD),
+        *((event.table, event.position + 1) for event in before.events if event.kind is EventKind.BAD),
     ):
         if table is None:
             return
@@ -510,7 +510,7 @@ class Dialects:
         topics = batch.column("topic").take(spoken.column("message"))
         columns = [topics, *(spoken.column(name) for name in _OF)]
         groups = pa.table(columns, names=["topic", *_OF]).group_by(["topic", *_OF], use_threads=False).aggregate([])
-        mixed = {tuple(one.values()): reason for one in groups.to_pylist() if (reason := self._reason(**one))}
+        mixed = {tuple(group.values()): reason for group in groups.to_pylist() if (reason := self._reason(**group))}
         if not mixed:
             return spoken
         held = zip(*(column.to_pylist() for column in columns), strict=True)

@@ -162,7 +162,7 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
     It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for one of
     a broker's topic that is there and has no barriers, of which nothing waits.
     """
-    waited = {one.topic for one in landing.landed().barriers}
+    waited = {barrier.topic for barrier in landing.landed().barriers}
     if landing.log().proves_ends and partition.topic in {one.topic for one in landing.ends()} - waited:
         raise BadSettings(
             f"{partition} is on a broker, where the checkpoint waits for no partition. Only one of an archive can be "

@@ -249,7 +249,7 @@ def split_of(group: RowGroup, number: int, file: str = "") -> LandedSplit | None
 def splits_of(groups: Iterable[RowGroup], file: str) -> list[LandedSplit]:
     """Return the splits of a file whose row groups are these, in this order."""
     found = (split_of(group, number, file) for number, group in enumerate(groups))
-    return [one for one in found if one is not None]
+    return [split for split in found if split is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,7 +542,7 @@ class Spool:
             return SpooledFiles()
         splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(left))]
         written = self._rest(left)
-        return SpooledFiles((written,), tuple(replace(one, file=written[0]) for one in splits if one is not None))
+        return SpooledFiles((written,), tuple(replace(split, file=written[0]) for split in splits if split is not None))
 
     def _rest(self, groups: Sequence[RowGroup]) -> tuple[str, int]:
         if self._file is None:

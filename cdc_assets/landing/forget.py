@@ -41,14 +41,15 @@ def forget_messages(
     """
     landed, store = landing.landed(), landing.store
     stored, chosen = store.stored(), set[str]()
-    for one in landed.splits:
-        if any(partition == one.partition and one.first <= offset <= one.last for partition, offset in places):
-            chosen.add(one.file)
+    for split in landed.splits:
+        if any(partition == split.partition and split.first <= offset <= split.last for partition, offset in places):
+            chosen.add(split.file)
     chosen |= {file for file in stored.rows if _repeats(store.read_rows(file, _NAMED), tables)}
     splits = sorted(
-        (one for one in landed.splits if one.file in chosen), key=lambda one: (one.table, one.partition, one.first)
+        (split for split in landed.splits if split.file in chosen),
+        key=lambda one: (one.table, one.partition, one.first),
     )
-    groups = [_emptied(store.fetch(one.file, one.group), places) for one in splits]
+    groups = [_emptied(store.fetch(split.file, split.group), places) for split in splits]
     lost = {**lost, **_of_others(splits, groups, tables)}
     events = tuple(_without(event) if may_have(event, tables, has) else event for event in landed.events)
     if not chosen and events == landed.events:
@@ -58,7 +59,7 @@ def forget_messages(
     state = replace(landed, expired={**landed.expired, **expired})
     written = store.write_rows(groups) if groups else None
     moved = [] if written is None else splits_of(groups, written[0])
-    stays = [one for one in landed.splits if one.file not in chosen]
+    stays = [split for split in landed.splits if split.file not in chosen]
     rows = event_rows(events, state, [*stays, *moved])
     added = NewFiles(() if written is None else (written,), (store.write_events(rows),))
     store.replace(added, [*stored.events, *chosen], digest_of(landed.next) if landed.next else "")
@@ -71,10 +72,10 @@ def _of_others(
 ) -> dict[TableId, Tso]:
     """Return the other tables whose rows were in messages that were emptied, and through which position."""
     found: dict[TableId, Tso] = {}
-    for one, group in zip(splits, groups, strict=True):
+    for split, group in zip(splits, groups, strict=True):
         left = pc.sum(pc.list_value_length(group.rows.column("ordinals"))).as_py() or 0
-        if one.table not in tables and left < one.rows:
-            found[one.table] = max(one.high, found.get(one.table, 0))
+        if split.table not in tables and left < split.rows:
+            found[split.table] = max(split.high, found.get(split.table, 0))
     return found
 
 

@@ -298,9 +298,9 @@ class Landing:
         if not any(one.partition.topic in alone for one in unread):
             return unread, None
         offsets.backlog.clear()
-        mine = [one for one in ranges if one.partition.topic in alone]
+        mine = [span for span in ranges if span.partition.topic in alone]
         left = self._read_some(log, mine, offsets, self._commit_bytes, together=True)
-        return [*left, *(one for one in ranges if one not in mine)], None
+        return [*left, *(span for span in ranges if span not in mine)], None
 
     def _read_some(
         self,
@@ -460,9 +460,9 @@ class RangeReader:
                 refuse_unshared(name)
         reached = self._take(results)
         left = [
-            OffsetRange(one.partition, reached.get(one.partition, one.start), one.stop)
-            for one in ranges
-            if reached.get(one.partition, one.start) < one.stop
+            OffsetRange(span.partition, reached.get(span.partition, span.start), span.stop)
+            for span in ranges
+            if reached.get(span.partition, span.start) < span.stop
         ]
         if left:
             self._commit_so_far()
@@ -473,7 +473,7 @@ class RangeReader:
         for result in results:
             self.batch.count(result)
             self._bytes, self._messages = self._bytes + result.read_bytes, self._messages + result.messages
-        ranges = [(one.wanted, one, result.written) for result in results for one in result.ranges]
+        ranges = [(span.wanted, span, result.written) for result in results for span in result.ranges]
         for wanted, one, written in sorted(ranges, key=lambda some: some[0]):
             self.batch.take_result(one, partial(self._rows_again, written, wanted.partition))
         return {wanted.partition: wanted.stop for wanted, _, _ in ranges}

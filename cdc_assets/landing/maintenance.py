@@ -185,14 +185,14 @@ def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: 
     """Put the rows of files that did not expire into one, by table, and forget the others."""
     mine = frozenset(files)
     kept = sorted(
-        (one for one in landed.splits if one.file in mine and one not in expired),
+        (split for split in landed.splits if split.file in mine and split not in expired),
         key=lambda one: (one.table, one.partition, one.first),
     )
-    groups = [RowGroup(landing.store.fetch(one.file, one.group), one.size) for one in kept]
+    groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in kept]
     gone = dict(landed.expired)
-    for one in landed.splits:
-        if one.file in mine and one in expired:
-            gone[one.table] = max(one.high, gone.get(one.table, 0))
+    for split in landed.splits:
+        if split.file in mine and split in expired:
+            gone[split.table] = max(split.high, gone.get(split.table, 0))
     landed = replace(landed, expired=gone)
     return _commit(landing, landed, groups, files)
 

@@ -153,7 +153,7 @@ class Backlog:
         sent = self._ddl_sent()
         if None in (*ends, *sent):
             return None
-        found: int = min(one for one in ends if one is not None) - _CLOCKS_DIFFER_MS
+        found: int = min(end for end in ends if end is not None) - _CLOCKS_DIFFER_MS
         for moment in sorted((one for one in sent if one is not None), reverse=True):
             if abs(moment - found) < _CLOCKS_DIFFER_MS:
                 found = moment - _CLOCKS_DIFFER_MS
@@ -383,7 +383,9 @@ class _Row(NamedTuple):
         if self.has_key or dialect_of(self.stream.source) in _ROW_PLACES:
             return ""
         headers = self.batch.column("headers")[self.message].as_py() or ()
-        return next(((one["value"] or b"").decode("utf-8", "replace") for one in headers if one["name"] == _RUN), "")
+        return next(
+            ((header["value"] or b"").decode("utf-8", "replace") for header in headers if header["name"] == _RUN), ""
+        )
 
     @property
     def is_last(self) -> bool:

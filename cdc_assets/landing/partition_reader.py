@@ -770,7 +770,7 @@ def whole_message(
     batch = pa.RecordBatch.from_arrays([pa.array([one], pa.binary()) for one in (key, value)], ["key", "value"])
     lines = codec.classify(batch, options).to_pylist()
     names = ("schema", "table", "ordinals", "commit_ts")
-    same = [one["kind"] == Kind.ROW.value and all(one[name] == row[name] for name in names) for one in lines]
+    same = [line["kind"] == Kind.ROW.value and all(line[name] == row[name] for name in names) for line in lines]
     if same != [True] or lines[0]["claim"]:
         raise _another("; ".join(map(_shown, lines)), row)
     if codec.lone_row is not None:

@@ -259,7 +259,7 @@ class OffsetBatch:
             if barrier and one.topic in barrier.topics and not self._is_silent(one):
                 self.batch.barriers.setdefault(one, "")
         barriers = self.batch.barriers
-        is_open = any(not barriers.get(one, "-") and not self._is_silent(one) for one in self._ends)
+        is_open = any(not barriers.get(end, "-") and not self._is_silent(end) for end in self._ends)
         if barrier is None or (self.batch.ahead <= barrier.place and not is_open):
             self.proven, self.batch.ahead = self.batch.last, ""
 

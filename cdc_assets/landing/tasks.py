@@ -67,7 +67,7 @@ class ObservedTables:
 
 
 def _of(chosen: Callable[..., Tso], *positions: Tso | None) -> Tso | None:
-    return chosen((one for one in positions if one is not None), default=None)
+    return chosen((position for position in positions if position is not None), default=None)
 
 
 Note = tuple[Tso, LandedEvent | ObservedTables]

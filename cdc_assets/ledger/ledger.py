@@ -159,7 +159,7 @@ def settled_rows(
 ) -> list[sa.Row[Any]]:
     """Return columns of the settled files that are in other directories than these."""
     known = sa.select(_SETTLED.c.directory).where(_SETTLED.c.changefeed == changefeed)
-    left_out = {one.directory for one in without}
+    left_out = {settled.directory for settled in without}
     wanted = [row[0] for row in connection.execute(known) if row[0] not in left_out]
     found = list[sa.Row[Any]]()
     columns = [_SETTLED_FILES.c[name] for name in names]
@@ -535,14 +535,14 @@ class Ledger:
             {
                 "changefeed": changefeed,
                 "position": position,
-                "rule": one.rule,
-                "severity": one.severity.value,
-                "table": one.table,
-                "sentence": one.sentence,
-                "detail": one.detail,
+                "rule": finding.rule,
+                "severity": finding.severity.value,
+                "table": finding.table,
+                "sentence": finding.sentence,
+                "detail": finding.detail,
                 "run": run,
             }
-            for position, one in enumerate(findings)
+            for position, finding in enumerate(findings)
         ]
         with self._database.write() as connection:
             connection.execute(sa.delete(_FINDINGS).where(_FINDINGS.c.changefeed == changefeed))
@@ -759,7 +759,7 @@ _OF_JOURNAL = tuple(field.name for field in fields(JournalEntry))
 
 
 def _format_key_ranges(ranges: Sequence[KeyRange]) -> str:
-    return json.dumps([astuple(one) for one in ranges])
+    return json.dumps([astuple(span) for span in ranges])
 
 
 def _parse_key_ranges(text: str) -> tuple[KeyRange, ...]:

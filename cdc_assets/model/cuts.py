@@ -85,12 +85,12 @@ class Cut:
     @property
     def taken(self) -> tuple[CutTable, ...]:
         """Its tables, but for those that were left out."""
-        return tuple(one for one in self.tables if one.snapshot_id is not None)
+        return tuple(table for table in self.tables if table.snapshot_id is not None)
 
     @property
     def left_out(self) -> tuple[CutTable, ...]:
         """The tables that were left out."""
-        return tuple(one for one in self.tables if one.snapshot_id is None)
+        return tuple(table for table in self.tables if table.snapshot_id is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +155,4 @@ def is_unnamed(name: str) -> bool:
 
 def is_left_out(life: Life, name: TableId, patterns: Sequence[str]) -> bool:
     """Return whether a table's identity, or its name, is one of these or matches one of these patterns."""
-    return any(text == one or fnmatchcase(text, one) for one in patterns for text in (str(life), str(name)))
+    return any(text == pattern or fnmatchcase(text, pattern) for pattern in patterns for text in (str(life), str(name)))

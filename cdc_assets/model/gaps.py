@@ -57,7 +57,9 @@ def missed_text(some: Sequence[MissedMessages]) -> str:
     """
     lost = some[0].lost
     more = f", and so had those of {counted(len(some) - 1, 'more partition')}" if len(some) > 1 else ""
-    alone = "" if any(one.later for one in some) else ", or of one table: cdc-assets release --complete SCHEMA.TABLE"
+    alone = (
+        "" if any(missed.later for missed in some) else ", or of one table: cdc-assets release --complete SCHEMA.TABLE"
+    )
     return (
         f"{lost.partition} began at offset {lost.stop} when it was first read: the {counted(len(lost), 'message')} "
         f"{lost.start}..{lost.stop - 1} had expired{more}, and nothing that is left there shows that none of them was "

@@ -311,7 +311,9 @@ class Landed:
     def accepted_losses(self) -> tuple[OffsetRange, ...]:
         """The offsets whose messages are gone, as a person has accepted."""
         return tuple(
-            OffsetRange(one.partition, one.offset, one.stop) for one in self.decisions if one.kind is EventKind.LOST
+            OffsetRange(decision.partition, decision.offset, decision.stop)
+            for decision in self.decisions
+            if decision.kind is EventKind.LOST
         )
 
     def unaccepted(self, lost: OffsetRange) -> OffsetRange | None:

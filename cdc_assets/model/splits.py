@@ -253,7 +253,7 @@ class Listing:
     @property
     def file_count(self) -> int:
         """How many data files there are, settled ones included."""
-        return len(self.data_files) + sum(one.files for one in self.settled)
+        return len(self.data_files) + sum(settled.files for settled in self.settled)
 
 
 _T = TypeVar("_T")

@@ -244,7 +244,7 @@ class TableHistory:
         """The columns by which the source changes rows without a word in its log, under their newest names, and how."""
         found: dict[str, str] = {}
         for event in self.events:
-            renamed = {one.old: one.new for one in event.changes if isinstance(one, RenameColumn)}
+            renamed = {change.old: change.new for change in event.changes if isinstance(change, RenameColumn)}
             found = {renamed.get(name, name): how for name, how in found.items()}
             spelled = {column.name.lower(): column.name for column in event.after.columns}
             found |= {spelled.get(name.lower(), name): how for name, how in event.file.unsent}

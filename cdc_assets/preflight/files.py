@@ -91,7 +91,9 @@ def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]
 
     A directory may begin above 1 (files were cleaned up), and the file that an index names may still be to come.
     """
-    numbers: dict[tuple[str, str], set[int]] = {(one.directory, ""): {one.number} for one in listing.settled}
+    numbers: dict[tuple[str, str], set[int]] = {
+        (settled.directory, ""): {settled.number} for settled in listing.settled
+    }
     for file in listing.data_files:
         numbers.setdefault((file.directory, file.dispatcher), set()).add(file.number)
     gaps = {}

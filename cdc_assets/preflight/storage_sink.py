@@ -159,7 +159,7 @@ def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
 
 
 def _heads(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
-    first: dict[tuple[str, str], int] = {(one.directory, ""): 1 for one in listing.settled}
+    first: dict[tuple[str, str], int] = {(settled.directory, ""): 1 for settled in listing.settled}
     for file in listing.data_files:
         place = (file.directory, file.dispatcher)
         first[place] = min(first.get(place, file.number), file.number)

@@ -40,15 +40,15 @@ def findings(
 def _unread(listing: Listing, history: History) -> Iterator[Finding]:
     """Find partitions that lost messages before they could be read, and after the newest dump was taken."""
     dumped = max((table.base.at for table in history.lives.values() if table.base is not None), default=0)
-    for one in listing.unread:
-        if one.through > dumped:
+    for missed in listing.unread:
+        if missed.through > dumped:
             yield warning(
                 "expired-unread",
                 "the first messages of these partitions had expired when they were first read: a table that has no "
                 "later ones is not known here, and nothing says that it is missing. Bring such tables from a dump "
                 "taken since, or from another snapshot or scan; or accept that there are none, or that they are not "
                 "needed, which is written down: cdc-assets landing accept-loss TOPIC PARTITION FIRST LAST.",
-                detail=f"{one.lost.partition} {one.lost.start}..{one.lost.stop - 1}",
+                detail=f"{missed.lost.partition} {missed.lost.start}..{missed.lost.stop - 1}",
             )
 
 

@@ -24,9 +24,9 @@ def explanation_lines(found: RowExplanation) -> Iterator[str]:
         if found.position:
             yield f"  as of position {found.position} ({tso_time(found.position)})"
     steps: list[RowChange | TableChange] = [*found.events, *found.changes]
-    for one in sorted(steps, key=lambda one: (one.position, isinstance(one, RowChange))):
-        yield f"{one.time}  {one.position}  {_what(one)}"
-        yield f"    {_origin(one)}"
+    for step in sorted(steps, key=lambda one: (one.position, isinstance(one, RowChange))):
+        yield f"{step.time}  {step.position}  {_what(step)}"
+        yield f"    {_origin(step)}"
     for aside in found.set_aside:
         yield f"in quarantine ({aside.state}), perhaps of this row: {aside.place}: {aside.reason}"
     yield from (f"not known: {sentence}" for sentence in found.gone)

@@ -85,7 +85,7 @@ class LandingText:
     @property
     def behind(self) -> int:
         """How many messages are not landed."""
-        return sum(one.behind for one in self.partitions)
+        return sum(partition.behind for partition in self.partitions)
 
     @property
     def rebuild(self) -> str:
@@ -136,12 +136,14 @@ def describe_decisions(changefeed: str, landed: Landed) -> list[DecisionText]:
     return [
         DecisionText(
             changefeed,
-            str(one.partition) if one.kind is not EventKind.RELEASED else f"{one.partition} offset {one.offset}",
-            one.what,
-            one.who,
-            one.when,
+            str(decision.partition)
+            if decision.kind is not EventKind.RELEASED
+            else f"{decision.partition} offset {decision.offset}",
+            decision.what,
+            decision.who,
+            decision.when,
         )
-        for one in landed.decisions
+        for decision in landed.decisions
     ]
 
 
@@ -149,25 +151,25 @@ def describe_unread(changefeed: str, landed: Landed) -> list[UnreadText]:
     """Return the messages that hold something, each with the ways out."""
     bad = [
         (
-            one,
+            event,
             (
-                f"read it once more: {release_command(one.partition, one.offset, again=True)}",
-                f"go past it: {release_command(one.partition, one.offset)}",
+                f"read it once more: {release_command(event.partition, event.offset, again=True)}",
+                f"go past it: {release_command(event.partition, event.offset)}",
             ),
         )
-        for one in landed.open_bad
+        for event in landed.open_bad
     ]
     late = [
-        (one, (f"build the table with it: cdc-assets rebuild {shlex.quote(str(one.table))}",))
-        for one in landed.open_late
+        (event, (f"build the table with it: cdc-assets rebuild {shlex.quote(str(event.table))}",))
+        for event in landed.open_late
     ]
     return [
         UnreadText(
-            changefeed, one.place, "" if one.table is None else str(one.table), reason, _shown(one.key, reason),
-            _shown(one.value, reason), ways,
+            changefeed, event.place, "" if event.table is None else str(event.table), reason, _shown(event.key, reason),
+            _shown(event.value, reason), ways,
         )
-        for one, ways in (*bad, *late)
-        for reason in [NOT_SHOWN if is_sealed(one.value or b"") else one.reason]
+        for event, ways in (*bad, *late)
+        for reason in [NOT_SHOWN if is_sealed(event.value or b"") else event.reason]
     ]  # fmt: skip
 
 

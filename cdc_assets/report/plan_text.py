@@ -161,9 +161,9 @@ def input_text(files: Sequence[DataFile]) -> str:
         return f"{counted(len(files), 'file')}, {counted(sum(file.size for file in files), 'byte')}"
     size = counted(sum(ranges.values()), "byte")
     ends: dict[Partition, tuple[int, int]] = {}
-    for one in ranges:
-        first, last = ends.get(one.partition, (one.start, one.stop - 1))
-        ends[one.partition] = min(first, one.start), max(last, one.stop - 1)
+    for span in ranges:
+        first, last = ends.get(span.partition, (span.start, span.stop - 1))
+        ends[span.partition] = min(first, span.start), max(last, span.stop - 1)
     if len(ends) > _NAMED_PARTITIONS:
         return f"messages of {len(ends):,} partitions, {size}"
     places = (f"{partition} {first}..{last}" for partition, (first, last) in sorted(ends.items()))

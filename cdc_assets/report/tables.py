@@ -69,7 +69,11 @@ class Inspection:
     @property
     def sound(self) -> bool:
         """Whether nothing of it stops, is held or is incomplete."""
-        graves = (one for one in self.findings if one.severity is not Severity.WARNING or one.rule == INCOMPLETE)
+        graves = (
+            finding
+            for finding in self.findings
+            if finding.severity is not Severity.WARNING or finding.rule == INCOMPLETE
+        )
         return not self.problems and not any(graves)
 
 

@@ -118,13 +118,14 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
         if table.quarantined:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
-    before = {one.table for one in outcome.known_findings if one.rule == INCOMPLETE}
+    before = {finding.table for finding in outcome.known_findings if finding.rule == INCOMPLETE}
     lacking = [(str(t.name), t.incomplete, t.incomplete_cause) for t in outcome.tables if t.incomplete]
     yield from ((line, True) for line in incomplete_lines(one for one in lacking if one[0] not in before))
     if still := [name for name, _, _ in lacking if name in before]:
         yield f"incomplete as before: {first_of(still, 'table')}: see `cdc-assets status`", True
     new, known = (
-        [one for one in found if one.rule != INCOMPLETE] for found in (outcome.new_findings, outcome.known_findings)
+        [finding for finding in found if finding.rule != INCOMPLETE]
+        for found in (outcome.new_findings, outcome.known_findings)
     )
     yield from ((line, True) for line in group_lines(grouped(new)))
     standing = len(grouped(known))

@@ -33,12 +33,12 @@ class SettledTally:
         Where nothing is left, or nothing was looked at, nothing has come: it holds what it held.
         """
         kept, changed = list[SettledFiles](), list[SettledFiles]()
-        for directory, one in self._settled.items():
+        for directory, settled in self._settled.items():
             found = self._found[directory]
-            if found == (one.files, one.digest):
-                kept.append(replace(one, checkpoint=checkpoint, passed_over=False))
+            if found == (settled.files, settled.digest):
+                kept.append(replace(settled, checkpoint=checkpoint, passed_over=False))
             elif found[0]:
-                changed.append(one)
+                changed.append(settled)
             else:
-                kept.append(one if one.passed_over else replace(one, checkpoint=checkpoint))
+                kept.append(settled if settled.passed_over else replace(settled, checkpoint=checkpoint))
         return kept, changed

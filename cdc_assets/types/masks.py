@@ -143,14 +143,14 @@ def _plainest(values: pa.Array, column: Column) -> pa.Array:
     """Return each value as a text, or bytes, that is the same however wide its column is."""
     match family_of(column):
         case "decimal":
-            return pa.array([None if one is None else _digits(one) for one in values.to_pylist()], pa.string())
+            return pa.array([None if value is None else _digits(value) for value in values.to_pylist()], pa.string())
         case "integer":
             whole = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
             return whole.cast(pa.string())
         case "float":
-            return pa.array([None if one is None else repr(one + 0.0) for one in values.to_pylist()], pa.string())
+            return pa.array([None if value is None else repr(value + 0.0) for value in values.to_pylist()], pa.string())
         case "vector":
-            return pa.array([None if one is None else repr(one) for one in values.to_pylist()], pa.string())
+            return pa.array([None if value is None else repr(value) for value in values.to_pylist()], pa.string())
         case "time":
             return _without_zeros(pc.utf8_rtrim(values.cast(pa.string()), characters="Z"))
         case "text" if column.mask is not None and column.mask.way == "hash":

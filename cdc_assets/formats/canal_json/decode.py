@@ -204,7 +204,9 @@ def read_changes(
         return _cells_of_members(whole, lacking, types.texts, column)
 
     done = changes_of(found, cells, schema, options, faults)
-    rejects = (one if one.commit_ts else replace(one, commit_ts=_commit_ts(one.raw)) for one in done.rejects)
+    rejects = (
+        reject if reject.commit_ts else replace(reject, commit_ts=_commit_ts(reject.raw)) for reject in done.rejects
+    )
     return replace(done, rejects=tuple(rejects), notes=_noted(done, schema))
 
 

@@ -179,7 +179,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         own,
         deletes_are_cut=options.cuts_large_rows,
     )
-    rejects = tuple(replace(one, raw=sent[one.line - 1].as_py() or b"") for one in found.rejects)
+    rejects = tuple(replace(reject, raw=sent[reject.line - 1].as_py() or b"") for reject in found.rejects)
     return replace(found, rejects=rejects)
 
 

@@ -389,7 +389,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         for group, columns in _shapes(frames, groups):
             event = int(groups.event[group])
             table = TableId(_term(frames, frames.schema[event]), _term(frames, frames.table[event]))
-            shape = (table, tuple((one.name, one.code, one.flags) for one in columns))
+            shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
             version = int(frames.commit_ts[event])
             inferred = infer(columns, in_table_order=True)
             if inferred is None or (shape in found and found[shape].version <= version):

@@ -148,7 +148,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
             faults.add(number + file.first, reason)
     _refuse_cut_texts(file, faults)
     total = sum(len(rows.lines) + len(rows.broken) for rows in blocks)
-    rejects = (replace(one, commit_ts=one.commit_ts or _commit_ts(one.raw, file)) for one in faults.in_order())
+    rejects = (
+        replace(reject, commit_ts=reject.commit_ts or _commit_ts(reject.raw, file)) for reject in faults.in_order()
+    )
     return Decoded(pa.concat_tables(parts), tuple(rejects), _tail(file, total), notes)
 
 

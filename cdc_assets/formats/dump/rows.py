@@ -244,7 +244,7 @@ def assembled(parts: Sequence[Part], broken: Iterable[tuple[int, str]], faults: 
     if changes.num_rows == 0 and (len(uneven) == len(rejects) or len(rejects) >= _MANY):
         raise _wrong_way(rejects[0], target)
     offset = target.offset()
-    return Decoded(changes, tuple(replace(one, line=one.line + offset) for one in rejects), None, notes)
+    return Decoded(changes, tuple(replace(reject, line=reject.line + offset) for reject in rejects), None, notes)
 
 
 def _wrong_way(first: Reject, target: Target) -> MalformedData:

@@ -140,10 +140,10 @@ def _opened(data: bytes, target: Target, how: Dialect) -> _InsertFile:
             line=where,
         )
     columns = _columns(found, data, target)
+    names = ", ".join("(none)" if column is None else column.name for column in columns)
     advice = (
-        f"It was read with escape-backslash {str(bool(how.escapes)).lower()} and the columns "
-        f"{', '.join('(none)' if one is None else one.name for one in columns)}; give escape-backslash as Dumpling had "
-        "it."
+        f"It was read with escape-backslash {str(bool(how.escapes)).lower()} and the columns {names}; give "
+        "escape-backslash as Dumpling had it."
     )
     return _InsertFile(Cutting(replace(target, columns=columns), how, "hex", advice), found[0].rstrip())
 

@@ -65,7 +65,7 @@ def _nodes(node: Predicate) -> Iterator[Predicate]:
 def promised(schema: TableSchema, columns: Generators) -> TableSchema:
     """Return the schema that rows of a dump are held to: a generated column may be NULL that the source's is not."""
     made_null = {name for name, value in columns.items() if isinstance(value, str) or _has_dates(value)}
-    relaxed = (replace(one, nullable=one.nullable or one.name in made_null) for one in schema.columns)
+    relaxed = (replace(column, nullable=column.nullable or column.name in made_null) for column in schema.columns)
     return replace(schema, columns=tuple(relaxed))
 
 

@@ -86,15 +86,15 @@ def cut(session: Session, table: DumpTable, size: Size, range_bytes: int = RANGE
 def narrowed(file: DumpFile, conditions: Iterable[RowCondition]) -> DumpFile:
     """Return the rows of a range that fulfil all conditions."""
     parts = [file.condition] if file.condition else []
-    for one in conditions:
-        name, value = identifier(one.column), one.value
+    for condition in conditions:
+        name, value = identifier(condition.column), condition.value
         quoted = value if _NUMBER.fullmatch(value.encode()) else f"'{value}'"
         if not (_NUMBER.fullmatch(value.encode()) or _TIME.fullmatch(value.encode())):
             raise ValueError("a condition has a number or a time")
-        if one.operator == "%":  # of a negative number it is negative
-            parts.append(f"MOD({name}, {quoted}) IN ({one.remainder}, {one.remainder} - {quoted})")
+        if condition.operator == "%":  # of a negative number it is negative
+            parts.append(f"MOD({name}, {quoted}) IN ({condition.remainder}, {condition.remainder} - {quoted})")
         else:
-            parts.append(f"{name} {one.operator} {quoted}")
+            parts.append(f"{name} {condition.operator} {quoted}")
     return replace(file, condition=" AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts))
 
 

@@ -26,8 +26,8 @@ def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
         for column in schema.columns
     ]
     indexes = [
-        {"name": one.name, "columns": one.columns, "unique": one.unique, "primary": one.primary}
-        for one in schema.indexes
+        {"name": index.name, "columns": index.columns, "unique": index.unique, "primary": index.primary}
+        for index in schema.indexes
     ]
     return json.dumps({"columns": columns, "key": schema.key, "indexes": indexes, "approximate": approximate})
 

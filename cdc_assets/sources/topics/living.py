@@ -44,7 +44,7 @@ def names_at(files: Iterable[SchemaFile], at: Tso) -> Names:
         for file in group:
             match ddl.statement(file):
                 case ddl.DropDatabase():
-                    for name in [one for one in names.living if one.folded.schema == file.table.folded.schema]:
+                    for name in [table for table in names.living if table.folded.schema == file.table.folded.schema]:
                         names.end(name, version)
                 case ddl.DropTableStatement():
                     names.end(file.table, version)

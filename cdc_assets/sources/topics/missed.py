@@ -54,8 +54,8 @@ class _Places:
         self._counts = Counter(partition.topic for partition in landed.next)
         self._rows: ByName[set[Partition]] = ByName()
         for table, partition in (
-            *((one.table, one.partition) for one in landed.splits),
-            *((one.table, one.partition) for one in landed.events if one.kind is EventKind.SCHEMA),
+            *((split.table, split.partition) for split in landed.splits),
+            *((event.table, event.partition) for event in landed.events if event.kind is EventKind.SCHEMA),
         ):
             if table is not None:
                 self._rows.setdefault(table, set()).add(partition)

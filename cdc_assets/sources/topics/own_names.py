@@ -42,12 +42,14 @@ class OwnNames:
         """Return what was landed under the tables' own names, without what could be of several tables."""
         if not self.of:
             return landed
-        splits = [replace(one, table=name) for one in landed.splits if (name := self._clear(one)) is not None]
-        events = [replace(one, table=self._clear(one)) if one.kind in _NAMED_IN else one for one in landed.events]
+        splits = [replace(split, table=name) for split in landed.splits if (name := self._clear(split)) is not None]
+        events = [
+            replace(event, table=self._clear(event)) if event.kind in _NAMED_IN else event for event in landed.events
+        ]
         return replace(
             landed,
             splits=tuple(splits),
-            events=tuple(one for one in events if one.kind is not EventKind.SCHEMA or one.table is not None),
+            events=tuple(event for event in events if event.kind is not EventKind.SCHEMA or event.table is not None),
             began=self._by_name(landed.began),
             expired=self._by_name(landed.expired),
         )

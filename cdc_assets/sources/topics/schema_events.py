@@ -50,10 +50,10 @@ def landed_schema_files(
     rest = {table: schema for table, schema in older.tables.items() if table.folded not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
     fillings = Fillings(landed, options, snapshots, _scanned(older, options))
-    placed = (_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files))
+    placed = (_placed(file, places.get((file.version, file.query)), fillings) for file in _needed(files))
     if not options.in_source_order:
         return list(placed)
-    return [replace(one, unsent=cascades(one.query), by_server=True) if one.query else one for one in placed]
+    return [replace(file, unsent=cascades(file.query), by_server=True) if file.query else file for file in placed]
 
 
 def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
@@ -70,9 +70,9 @@ def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
     surer: ByName[bool] = ByName()
     for _, group in groupby(files, key=lambda one: one.version):
         together = list(group)
-        sure = [one for one in together if not one.approximate and not one.grows]
-        surer.update({one.table: isinstance(statement(one), DropTableStatement) for one in sure})
-        yield from (one for one in together if not one.approximate or surer.get(one.table, True))
+        sure = [file for file in together if not file.approximate and not file.grows]
+        surer.update({file.table: isinstance(statement(file), DropTableStatement) for file in sure})
+        yield from (file for file in together if not file.approximate or surer.get(file.table, True))
 
 
 def _placed(file: SchemaFile, event: LandedEvent | None, fillings: Fillings) -> SchemaFile:

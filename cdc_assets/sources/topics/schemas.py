@@ -118,7 +118,7 @@ def schema_files(
     version on where that is a DDL of its table, else from just below it, for rows at it are read by it; it has to have
     one. Raises MalformedData for a DDL whose table is not known.
     """
-    read = [_by_text(one) for one in events]
+    read = [_by_text(event) for event in events]
     found = {(one.version, one.table.folded, one.query): one for one in read}
     first = _first_statements(found.values())
     files = [_database(name, collation, since) for name, collation in older.collations.items()]
@@ -127,13 +127,13 @@ def schema_files(
         for table, schema in older.tables.items()
         if not isinstance(first.get(table), ddl.CreateTableStatement)
     ]
-    shown = sorted((one for one in shown if one.version), key=lambda one: one.version)
+    shown = sorted((event for event in shown if event.version), key=lambda one: one.version)
     after = {(file.version, file.table.folded): ddl.statement(file) for file in found.values()}
-    for one in shown:
-        by = after.get((one.version, one.table.folded))
+    for event in shown:
+        by = after.get((event.version, event.table.folded))
         if not isinstance(by, ddl.DropTableStatement):
-            whole = _whole(one.table, one.version - (by is None), one.schema, one.approximate)
-            files.append(replace(whole, grows=one.grows, lags=one.lags))
+            whole = _whole(event.table, event.version - (by is None), event.schema, event.approximate)
+            files.append(replace(whole, grows=event.grows, lags=event.lags))
     return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
 
 

@@ -99,7 +99,7 @@ class TopicsSource:
         """Return all that is landed, with what stands above the fence: nobody may apply that yet."""
 
         def behind_all(landed: Landed, _: list[SchemaFile]) -> Fence:
-            ends = (*(one.high for one in landed.splits), *(one.position for one in landed.events))
+            ends = (*(split.high for split in landed.splits), *(event.position for event in landed.events))
             return Fence(1 + max(ends, default=0))
 
         return self._listed(behind_all)
@@ -183,7 +183,9 @@ class TopicsSource:
         written = codec_of(self.options.messages).written
         if written is None:
             return OwnNames()
-        by_ddl = [one.table for one in landed.events if one.kind is EventKind.DDL and one.table and one.table.table]
+        by_ddl = [
+            event.table for event in landed.events if event.kind is EventKind.DDL and event.table and event.table.table
+        ]
         return own_names([*self.older.tables, *by_ddl], written, self.routing.topic_of)
 
     def names_behind(self) -> Callable[[TableId], Collection[TableId]]:
@@ -199,7 +201,7 @@ class TopicsSource:
         unnamed = {id(bad): rule for bad in landed.open_bad if bad.table is None and (rule := self._rule(bad, landed))}
         if not unnamed:
             return landed
-        known = {*(one.table for one in landed.splits), *landed.began}
+        known = {*(split.table for split in landed.splits), *landed.began}
         known |= {one.table for one in landed.events if one.table is not None and one.table.table}
         events: list[LandedEvent] = []
         for event in landed.events:
@@ -218,7 +220,7 @@ class TopicsSource:
         messages, topic = self.options.messages, bad.partition.topic
         is_row = messages.of_connector or (messages.has_bare_deletes and bad.key is not None)
         rule = self.routing.rule_of_one_table(topic) if is_row else ""
-        tables = {one.table for one in landed.splits if one.partition.topic == topic} if rule else set()
+        tables = {split.table for split in landed.splits if split.partition.topic == topic} if rule else set()
         return rule if all(self.routing.topic_of(table) == topic for table in tables) else ""
 
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:

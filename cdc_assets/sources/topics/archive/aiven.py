@@ -57,7 +57,7 @@ class Aiven:
         assert options.archive is not None
         names = options.archive.layout.partition(":")[2]
         fields = tuple(one.strip() for one in names.split(",")) if names else ("value",)
-        unknown = [one for one in fields if one not in _FIELDS]
+        unknown = [field for field in fields if field not in _FIELDS]
         if unknown or "value" not in fields:
             raise BadSettings(
                 f"archive layout {options.archive.layout}: expected fields out of {', '.join(_FIELDS)}, value among "

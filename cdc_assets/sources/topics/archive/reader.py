@@ -53,7 +53,7 @@ class ArchiveReader:
             for some in self.spans.values():
                 for earlier, later in _overlapping(some):
                     self._refuse_different(earlier, later)
-            self._etags = {one.path: f"{one.path} {one.size} {one.etag}" for one in entries}
+            self._etags = {entry.path: f"{entry.path} {entry.size} {entry.etag}" for entry in entries}
             self._entries = entries
         return {
             partition: LogEnds(spans[0].start, max(span.stop for span in spans), self._etags[spans[0].path])

@@ -112,7 +112,7 @@ class KafkaLog:
             wanted = self._listed(concerns)
             low, written, high = self._ask(partial(_offsets, wanted))
             known = low.keys() & written.keys() & high.keys()
-            missing = [one for one in wanted if (one.topic, one.partition) not in known]
+            missing = [partition for partition in wanted if (partition.topic, partition.partition) not in known]
             if not missing:
                 return {
                     place: LogEnds(low[place], max(high[place], low[place]), written=written[place])
@@ -222,7 +222,7 @@ class KafkaLog:
                 position, until = reached, time.monotonic() + self.patience_seconds
                 problems.clear()
                 yield position
-            elif time.monotonic() > until or any(one.code() in LASTING | _GONE for one in problems):
+            elif time.monotonic() > until or any(problem.code() in LASTING | _GONE for problem in problems):
                 raise self._stuck(wanted, position, problems)
 
     def _hold(self, consumer: Consumer, wanted: OffsetRange, position: int, held: _MessageBuffer) -> int:
@@ -274,7 +274,7 @@ class KafkaLog:
 
     def _stuck(self, wanted: OffsetRange, position: int, problems: list[Any]) -> CdcError:
         place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
-        if any(one.code() in _GONE for one in problems):
+        if any(problem.code() in _GONE for problem in problems):
             return InputError(
                 f"{wanted.partition} is not on the broker of {self.uri} any more; expected its offset {position}. "
                 "Where the topic was deleted, import its tables anew.",
@@ -305,7 +305,7 @@ class KafkaLog:
                 problems.append(error.args[0])
             except TimeoutError:
                 client.poll(0)
-            if time.monotonic() > until or any(one.code() in LASTING for one in problems):
+            if time.monotonic() > until or any(problem.code() in LASTING for problem in problems):
                 _admin.cache_clear()
                 raise refusal(problems, self.uri, self.options)
             time.sleep(0.02)
@@ -329,9 +329,9 @@ def _offsets(
 
 def _answered(asked: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
     found = {}
-    for one, answer in asked.items():
+    for partition, answer in asked.items():
         try:
-            found[Partition(str(one.topic), int(one.partition))] = int(answer.result(seconds + 1).offset)
+            found[Partition(str(partition.topic), int(partition.partition))] = int(answer.result(seconds + 1).offset)
         except KafkaException as error:
             if error.args[0].code() not in _GONE:
                 raise

@@ -82,9 +82,9 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
 
 def _weightiest(problems: Sequence[Any]) -> Any:
     """Return the problem that explains the others; None for none."""
-    lasting = [one for one in problems if one.code() in LASTING]
-    unresolved = [one for one in problems if one.code() == KafkaError._RESOLVE]
-    passing = [one for one in problems if one.code() != KafkaError._ALL_BROKERS_DOWN]
+    lasting = [problem for problem in problems if problem.code() in LASTING]
+    unresolved = [problem for problem in problems if problem.code() == KafkaError._RESOLVE]
+    passing = [problem for problem in problems if problem.code() != KafkaError._ALL_BROKERS_DOWN]
     return next(iter([*lasting, *unresolved, *reversed(passing), *problems]), None)
 
 
