@@ -148,7 +148,7 @@ def _listed(partitioning: Partitioning, place: int, holds: Callable[[tuple[str, 
     own = partitioning.partitions[place].values
     wanted = [holds(row) for row in own if row != ("DEFAULT",)]
     if ("DEFAULT",) in own:
-        others = [row for n, one in enumerate(partitioning.partitions) if n != place for row in one.values]
+        others = [row for n, partition in enumerate(partitioning.partitions) if n != place for row in partition.values]
         wanted.append(negate(either(*map(holds, others))))
     return either(*wanted)
 
@@ -202,7 +202,7 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     if isinstance(spec, AddPartitionsSpec):
         new = partition_definitions(spec.inside, found.kind) if spec.inside else ()
         new = new or tuple(TablePartition(f"p{found.count + number}") for number in range(spec.count))
-        if {part.name.lower() for part in parts} & {one.name.lower() for one in new}:
+        if {part.name.lower() for part in parts} & {partition.name.lower() for partition in new}:
             raise Unreadable(f"partition {new[0].name} was there before it was added")
         return _with(found, (*parts, *new))
     if isinstance(spec, PartitionRowsSpec) and spec.drop:
@@ -211,7 +211,7 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     if isinstance(spec, ReorganizeSpec):
         places = [_place(found, name) for name in spec.names]
         first = min(places)
-        kept = [one for place, one in enumerate(parts) if place not in places]
+        kept = [partition for place, partition in enumerate(parts) if place not in places]
         kept[first:first] = partition_definitions(spec.inside, found.kind)
         return _with(found, tuple(kept))
     if isinstance(spec, CoalesceSpec):

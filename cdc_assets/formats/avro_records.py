@@ -250,7 +250,7 @@ def table_named_by(schema_id: str | None, registry: Mapping[str, str]) -> TableI
 def _plan_of(document: Mapping[str, Any]) -> tuple[AvroField, ...] | None:
     """Return the fields of a record's schema in order, None where one is of another kind than those above."""
     found = [_field(one) for one in document["fields"]]
-    return None if None in found else tuple(one for one in found if one is not None)
+    return None if None in found else tuple(field for field in found if field is not None)
 
 
 def _field(declared: Mapping[str, Any]) -> AvroField | None:

@@ -144,7 +144,7 @@ class Landing:
 
     def behind(self) -> int:
         """Return how many offsets are not landed. Raises InputError for a log that lost some of them."""
-        return sum(len(one) for one in ranges_to_read(self.landed(), self.ends()))
+        return sum(len(span) for span in ranges_to_read(self.landed(), self.ends()))
 
     def news(self) -> News:
         """Return what is there and not landed. Nothing is written. Raises InputError for a log that lost messages.
@@ -159,7 +159,7 @@ class Landing:
 
     def _has_more_than_marks(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
         batch, log = self._batch(landed), self.log()
-        return any(batch.adds_more_than_marks(some, one.partition) for one in wanted for some in log.read(one))
+        return any(batch.adds_more_than_marks(some, span.partition) for span in wanted for some in log.read(span))
 
     def decide(self, decided: Callable[[LandingBatch], object]) -> None:
         """Land what a person decided: `decided` adds it to an empty batch, and may be asked again."""
@@ -220,8 +220,8 @@ class Landing:
         What a transaction wrote is shown by one partition after the other, some time after it was acknowledged.
         """
         ends = self.ends()
-        written, until = {partition: one.written for partition, one in ends.items()}, time.monotonic() + _SHOWN_SECONDS
-        while unfinished := {place: written[place] for place, one in ends.items() if one.high < written.get(place, 0)}:
+        written, until = {partition: end.written for partition, end in ends.items()}, time.monotonic() + _SHOWN_SECONDS
+        while unfinished := {place: written[place] for place, end in ends.items() if end.high < written.get(place, 0)}:
             if time.monotonic() > until:
                 break
             time.sleep(0.05)

@@ -148,7 +148,7 @@ class Backlog:
         TiCDC sends a DDL once all rows before it are in their partitions, and the rows after it later, at any offset.
         So a time parts no DDL from its rows: all that was sent through it is read, and no DDL was sent close to it.
         """
-        held = [self._pieces.get(one) for one in unread]
+        held = [self._pieces.get(partition) for partition in unread]
         ends = [None if pieces is None else pieces[-1].batch.column("timestamp")[-1].as_py() for pieces in held]
         sent = self._ddl_sent()
         if None in (*ends, *sent):

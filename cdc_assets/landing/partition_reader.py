@@ -283,8 +283,8 @@ def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Generator[_T, None,
                 waiting.append(pool.submit(next, source, _END))
                 yield found  # type: ignore[misc]  # what is not the end is the source's
         finally:
-            for one in waiting:
-                one.cancel()
+            for future in waiting:
+                future.cancel()
 
 
 # --- what messages say -----------------------------------------------------------------------------------------------

@@ -157,14 +157,14 @@ class OffsetBatch:
         """
         if not self.options.in_source_order or not self.backlog.greatest():
             return []
-        return [one for one in unread if not self.backlog.greatest([one.partition])]
+        return [span for span in unread if not self.backlog.greatest([span.partition])]
 
     def through(self, unread: Sequence[OffsetRange], barrier: CommonBarrier | None = None) -> str | None:
         """Return the place through which all is read while some ranges are not read to their ends.
 
         Where a barrier is given, none beyond that; before all places while a range is `unplaced`.
         """
-        read = self.backlog.greatest([one.partition for one in unread])
+        read = self.backlog.greatest([span.partition for span in unread])
         if self.unplaced(unread):
             return ""
         return min(([read] if read else []) + ([barrier.place] if barrier else []), default=None)
@@ -172,7 +172,7 @@ class OffsetBatch:
     def lands(self, through: str | None, barrier: CommonBarrier | None = None) -> bool:
         """Return whether anything of the backlog comes before a place, or in a topic that waits for no barrier."""
         bare = self.without_places(barrier)
-        return any(self._part(one, through, None, barrier, bare)[0] for one in self.backlog.reached)
+        return any(self._part(partition, through, None, barrier, bare)[0] for partition in self.backlog.reached)
 
     def _part(
         self,

@@ -499,14 +499,14 @@ class Ledger:
                 "changefeed": changefeed,
                 "life": str(life),
                 "position": position,
-                "column": one.column,
-                "source": one.source,
-                "lake": one.lake,
-                "grade": one.grade.value,
-                "rule": one.rule,
+                "column": row.column,
+                "source": row.source,
+                "lake": row.lake,
+                "grade": row.grade.value,
+                "rule": row.rule,
             }
             for life, columns in tables.items()
-            for position, one in enumerate(columns)
+            for position, row in enumerate(columns)
         ]
         mine = sa.and_(_COLUMNS.c.changefeed == sa.bindparam("of"), _COLUMNS.c.life == sa.bindparam("whose"))
         with self._database.write() as connection:
@@ -584,7 +584,7 @@ class Ledger:
         query = sa.select(_COMPARISONS.c.comparison).where(_COMPARISONS.c.changefeed == changefeed)
         with self._database.read() as connection:
             found = [parse_comparison(row.comparison) for row in connection.execute(query)]
-        return {one.table: one for one in found}
+        return {table.table: table for table in found}
 
     def forget_comparison(self, changefeed: str, table: TableId) -> None:
         """Remove the newest comparison of a table, which has values of rows that differed."""

@@ -319,9 +319,9 @@ class Landed:
     def unaccepted(self, lost: OffsetRange) -> OffsetRange | None:
         """Return what of a loss nobody has accepted, None where all is."""
         at = lost.start
-        for one in sorted(self.accepted_losses):
-            if one.partition == lost.partition and one.start <= at < one.stop:
-                at = one.stop
+        for span in sorted(self.accepted_losses):
+            if span.partition == lost.partition and span.start <= at < span.stop:
+                at = span.stop
         return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
 
     @property

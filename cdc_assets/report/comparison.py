@@ -73,7 +73,7 @@ def shown_value(value: str | None) -> str:
 
 def summary_line(found: Sequence[TableComparison]) -> str:
     """Return how many tables are equal, different, and not compared."""
-    states = Counter(one.state for one in found)
+    states = Counter(table.state for table in found)
     return f"{counted(len(found), 'table')}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
 
 

@@ -21,12 +21,12 @@ NOT_SEARCHED = (
 def forget_lines(report: ForgetReport) -> Iterator[str]:
     """Yield what was removed of which table, what was searched, and what may bring the rows back."""
     yield f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
-    for one in report.removed:
-        rewritten = f"{counted(one.files_rewritten, 'data file')} written anew ({one.bytes_rewritten:,} bytes)"
-        copies = counted(one.rows, "copy of a row", "copies of rows")
-        expired = counted(one.snapshots_expired, "snapshot")
-        orphans = counted(one.orphans, "file that nothing referred to", "files that nothing referred to")
-        yield f"  removed   {one.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
+    for removed in report.removed:
+        rewritten = f"{counted(removed.files_rewritten, 'data file')} written anew ({removed.bytes_rewritten:,} bytes)"
+        copies = counted(removed.rows, "copy of a row", "copies of rows")
+        expired = counted(removed.snapshots_expired, "snapshot")
+        orphans = counted(removed.orphans, "file that nothing referred to", "files that nothing referred to")
+        yield f"  removed   {removed.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
     yield from (f"  made anew the cut {name}" for name in report.cuts)
     yield from (f"  removed   the record {place} of the quarantine, by its bytes" for place in report.records)
     if report.stages:

@@ -245,7 +245,7 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
     every = list(found)
     rows = [
         (
-            one.changefeed,
+            landing.changefeed,
             f"{part.topic}[{part.partition}]",
             part.end,
             part.landed,
@@ -254,26 +254,26 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
             part.mark or "none",
             part.mark_time,
         )
-        for one in every
-        for part in one.partitions
+        for landing in every
+        for part in landing.partitions
     ]
     if rows:
         yield from grid_lines(heads, rows)
-    for one in every:
-        when = tso_time(one.landed_ms << 18) if one.landed_ms else "never"
-        asked = "now" if one.asked else "then"
-        marked = f"its newest mark was {seconds_text(one.lag_seconds)} old"
-        mark = marked if any(part.mark for part in one.partitions) else "no mark is landed"
+    for landing in every:
+        when = tso_time(landing.landed_ms << 18) if landing.landed_ms else "never"
+        asked = "now" if landing.asked else "then"
+        marked = f"its newest mark was {seconds_text(landing.lag_seconds)} old"
+        mark = marked if any(part.mark for part in landing.partitions) else "no mark is landed"
         yield (
-            f"{one.changefeed}: newest landing {when}, {counted(one.behind, 'message')} behind the log's ends as of "
-            f"{asked}, {mark}; "
-            f"{counted(one.rows, 'row event')} kept ({counted(one.row_bytes, 'byte')}); {one.rebuild}"
+            f"{landing.changefeed}: newest landing {when}, {counted(landing.behind, 'message')} behind the log's ends as "
+            f"of {asked}, {mark}; "
+            f"{counted(landing.rows, 'row event')} kept ({counted(landing.row_bytes, 'byte')}); {landing.rebuild}"
         )
-        if one.waits:
-            yield f"{one.changefeed}: {one.waits}"
-        for bad in one.unreadable[:5]:
-            yield f"{one.changefeed}: holds: {bad}"
-        if len(one.unreadable) > 5:
-            yield f"{one.changefeed}: and {len(one.unreadable) - 5} more that hold"
-        if one.unreadable:
-            yield f"{one.changefeed}: `cdc-assets landing list` shows them with their bytes and the ways out"
+        if landing.waits:
+            yield f"{landing.changefeed}: {landing.waits}"
+        for bad in landing.unreadable[:5]:
+            yield f"{landing.changefeed}: holds: {bad}"
+        if len(landing.unreadable) > 5:
+            yield f"{landing.changefeed}: and {len(landing.unreadable) - 5} more that hold"
+        if landing.unreadable:
+            yield f"{landing.changefeed}: `cdc-assets landing list` shows them with their bytes and the ways out"

@@ -86,14 +86,14 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
 
     whole, others = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()
     for table in tables:
-        for one in table.fidelity:
-            if one.grade is Grade.LOSSLESS and not one.notes:
+        for row in table.fidelity:
+            if row.grade is Grade.LOSSLESS and not row.notes:
                 whole += 1
             else:
-                sources, columns = others.setdefault((one.lake, f"{one.grade.value}, {one.rule}"), ({}, []))
-                sources[one.source] = None
-                counts = "".join(f" ({count:,} {what})" for what, count in one.notes.items())
-                columns.append(f"{table.table}.{one.column}{counts}")
+                sources, columns = others.setdefault((row.lake, f"{row.grade.value}, {row.rule}"), ({}, []))
+                sources[row.source] = None
+                counts = "".join(f" ({count:,} {what})" for what, count in row.notes.items())
+                columns.append(f"{table.table}.{row.column}{counts}")
     for (lake, kept), (sources, columns) in others.items():
         yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
     if whole:

@@ -265,7 +265,10 @@ class ChangefeedSettings(Model):
     @classmethod
     def _one_mask_each(cls, lines: dict[str, MaskSettings]) -> dict[str, MaskSettings]:
         contradiction = MaskPolicy(
-            tuple(MaskLine(pattern, Mask(one.way, one.detail, one.variable.encode())) for pattern, one in lines.items())
+            tuple(
+                MaskLine(pattern, Mask(mask.way, mask.detail, mask.variable.encode()))
+                for pattern, mask in lines.items()
+            )
         ).contradiction()
         if contradiction:
             raise ValueError(contradiction)
@@ -274,7 +277,7 @@ class ChangefeedSettings(Model):
     @property
     def masks(self) -> MaskPolicy:
         """Which columns are masked and how, with the keys. Raises BadSettings where a key is not in the environment."""
-        lines = tuple(MaskLine(pattern, one.mask(pattern)) for pattern, one in self.privacy.items())
+        lines = tuple(MaskLine(pattern, mask.mask(pattern)) for pattern, mask in self.privacy.items())
         given = None if self.privacy_key is None else SealKey(key_of(self.privacy_key["env"], "privacy_key"))
         return MaskPolicy(lines, given)
 

@@ -318,13 +318,13 @@ def _kinds(codes: Places, flags: Places) -> list[tuple[int, int]]:
 
 def _merged(found: list[tuple[Mask | None, Cells]]) -> Cells:
     """Put together a column that is not sent as one type throughout, as texts."""
-    kinds = {one.array.type for _, one in found}
+    kinds = {cells.array.type for _, cells in found}
     whole = pa.nulls(len(found[0][1].array), kinds.pop() if len(kinds) == 1 else pa.binary())
     faults: list[tuple[Mask, Reason]] = []
-    for mask, one in found:
-        array = one.array if one.array.type == whole.type else one.array.cast(pa.string()).cast(pa.binary())
+    for mask, cells in found:
+        array = cells.array if cells.array.type == whole.type else cells.array.cast(pa.string()).cast(pa.binary())
         whole = pc.if_else(pa.array(mask), array, whole)
-        faults += one.faults
+        faults += cells.faults
     return Cells(whole, faults=tuple(faults))
 
 

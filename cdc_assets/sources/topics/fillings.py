@@ -103,7 +103,7 @@ class Fillings:
         if self._options.takes_rows is False or _is_listed(file.table, self._options.selected):
             return Filling(Lack.SETTINGS, Whole.SNAPSHOT)
         found = list(self._next(file))
-        whole = [(through, one) for one in found if (through := self._through(one)) is not None]
+        whole = [(through, snapshot) for snapshot in found if (through := self._through(snapshot)) is not None]
         if whole:
             through, one = min(whole, key=lambda pair: pair[0])
             return Filling(Lack.RUNNING, Whole.SNAPSHOT, self._since(one), through)
@@ -124,11 +124,11 @@ class Fillings:
         """
         table, seen = file.table.folded, set[str]()
         alone = len(self._sources.get(table, ())) <= 1
-        for one in sorted(self._by_table.get(table, ()), key=lambda one: one.begin):
-            if one.begin >= file.version and one.source not in seen:
-                seen.add(one.source)
-                if alone or self._began.get(table, 0) >= one.begin:
-                    yield one
+        for snapshot in sorted(self._by_table.get(table, ()), key=lambda one: one.begin):
+            if snapshot.begin >= file.version and snapshot.source not in seen:
+                seen.add(snapshot.source)
+                if alone or self._began.get(table, 0) >= snapshot.begin:
+                    yield snapshot
 
     def _through(self, one: _Snapshot) -> Tso | None:
         """Return the position at which all rows of a table in a snapshot are there, None while they are not."""
