@@ -89,7 +89,7 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
     with _opened(given) as (pipeline, run):
         place = Partition(topic, partition)
         late = release_message(pipeline, place, offset, again=again, who=given["who"], run=run)
-    names = [str(one) for one in late]
+    names = [str(table) for table in late]
     what = "read again" if again else "passed over"
     _say(as_json, f"{place} offset {offset} is {what}.", {"place": f"{place} offset {offset}", "rebuild": names})
     if names and not as_json:

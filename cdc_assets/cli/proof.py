@@ -95,14 +95,14 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         options = replace(options, choice=choice, repair=repair, resume=resume, cut=given["cut"], run=run_name())
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
-            for one in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):
-                found.append(one)
+            for table in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):
+                found.append(table)
                 if not as_json:
-                    click.echo("\n".join(comparison_lines(one)))
-        code = max(code, DONE if all(one.state in (EQUAL, REPAIRED) for one in found) else HELD)
+                    click.echo("\n".join(comparison_lines(table)))
+        code = max(code, DONE if all(table.state in (EQUAL, REPAIRED) for table in found) else HELD)
         if not as_json:
             click.echo(summary_line(found))
-        printed += [comparison_json(settings.name, one) for one in found]
+        printed += [comparison_json(settings.name, table) for table in found]
     if tables and not printed:
         raise BadSettings(f"no table is called like {', '.join(tables)}. Give names, identities or patterns of tables.")
     if as_json:
@@ -152,7 +152,7 @@ def explain(
     refuse_missing(lake)
     settings = target.only("A row is of")
     with open_pipeline(settings, lake) as pipeline:
-        cuts = {one.name: one.at for one in pipeline.lake.cuts()}
+        cuts = {cut.name: cut.at for cut in pipeline.lake.cuts()}
         moments = (parse_moment(text, cuts) for text in (since, until) if text is not None)
         found = run(pipeline, pipeline.lake, table, key, *moments)
     if as_json:

@@ -155,7 +155,7 @@ def purge(
 
 def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
     return {
-        "tables": {one.before.table: one.figures() for one in upkept.tables},
+        "tables": {table.before.table: table.figures() for table in upkept.tables},
         "idle": upkept.idle,
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
@@ -169,7 +169,7 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
     from cdc_assets.operations.maintenance import MOVE_HEADS
 
     heads = ("table", "due" if dry_run else "done", *MOVE_HEADS, "orphans")
-    rows = [(one.before.table, str(one.due), *one.moves, one.orphans) for one in upkept.tables]
+    rows = [(table.before.table, str(table.due), *table.moves, table.orphans) for table in upkept.tables]
     if rows:
         show_grid(heads, rows)
     if upkept.idle or not rows:
@@ -178,6 +178,6 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
         click.echo(f"{landing}.")
     if upkept.cuts:
         click.echo(f"{counted(len(upkept.cuts), 'cut')} {'to remove' if dry_run else 'removed'}.")
-    for one in upkept.tables:
-        if one.problem:
-            click.echo(f"{one.before.table}: {one.problem}", err=True)
+    for table in upkept.tables:
+        if table.problem:
+            click.echo(f"{table.before.table}: {table.problem}", err=True)

@@ -333,18 +333,18 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
 
 def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
     """Add what files hold; the blocks of one file follow each other, and are one, also where all of one is refused."""
-    for one in more:
+    for stats in more:
         last = files[-1] if files else None
-        if last is None or last.path != one.path:
-            files.append(one)
+        if last is None or last.path != stats.path:
+            files.append(stats)
             continue
         notes = {**last.notes}
-        for rule, count in one.notes.items():
+        for rule, count in stats.notes.items():
             notes[rule] = notes.get(rule, 0) + count
-        low = min((ts for ts in (last.min_commit_ts, one.min_commit_ts) if ts is not None), default=None)
-        high = max((ts for ts in (last.max_commit_ts, one.max_commit_ts) if ts is not None), default=None)
-        keys = _in_both(last.keys, one.keys)
-        rows = last.rows + one.rows
+        low = min((ts for ts in (last.min_commit_ts, stats.min_commit_ts) if ts is not None), default=None)
+        high = max((ts for ts in (last.max_commit_ts, stats.max_commit_ts) if ts is not None), default=None)
+        keys = _in_both(last.keys, stats.keys)
+        rows = last.rows + stats.rows
         files[-1] = replace(last, rows=rows, min_commit_ts=low, max_commit_ts=high, notes=notes, keys=keys)
 
 

@@ -133,7 +133,7 @@ def build_defs(settings: Settings) -> dg.Definitions:
     """Return the definitions of every changefeed of a settings file, and a sensor that posts failures to a webhook."""
     lake = settings.needed_lake()
     alerts = dg.Definitions(sensors=[failure_alerts(changefeed.name for changefeed in settings.changefeeds)])
-    return dg.Definitions.merge(*(build_changefeed_defs(one, lake) for one in settings.changefeeds), alerts)
+    return dg.Definitions.merge(*(build_changefeed_defs(feed, lake) for feed in settings.changefeeds), alerts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,9 +343,9 @@ def _looked_at(
 ) -> dg.AssetCheckResult:
     """Look at the states of a run's windows, or of the newest one."""
     windows = table.accounts or accounts[-1:]
-    if sum(one.changes for one in windows) > _LOOKED_AT:
+    if sum(window.changes for window in windows) > _LOOKED_AT:
         return states_result(key, "", "Too many are new to look at them: maintenance does.")
-    since = min((one.lo for one in windows), default=table.through)
+    since = min((window.lo for window in windows), default=table.through)
     return states_result(key, pipeline.lake.look_at_states(table.life, since, planned.history.lives[table.life].schema))
 
 

@@ -97,15 +97,15 @@ def _figures(found: LandingText) -> dict[str, Any]:
     records = [
         dg.TableRecord(
             {
-                "partition": f"{one.topic}[{one.partition}]",
-                "log ends at": one.end,
-                "landed to": one.landed,
-                "applied to": one.applied,
-                "not landed": one.behind,
-                "newest mark": one.mark_time or "none",
+                "partition": f"{partition.topic}[{partition.partition}]",
+                "log ends at": partition.end,
+                "landed to": partition.landed,
+                "applied to": partition.applied,
+                "not landed": partition.behind,
+                "newest mark": partition.mark_time or "none",
             }
         )
-        for one in found.partitions
+        for partition in found.partitions
     ]
     figures: dict[str, Any] = {
         "messages_behind": found.behind,
@@ -114,7 +114,7 @@ def _figures(found: LandingText) -> dict[str, Any]:
         "rebuild": found.rebuild,
         "unreadable_messages": len(found.unreadable),
     }
-    if any(one.mark for one in found.partitions):
+    if any(partition.mark for partition in found.partitions):
         figures["mark_lag_seconds"] = dg.MetadataValue.float(found.lag_seconds)
     if records:
         figures["offsets"] = dg.MetadataValue.table(records)

@@ -46,16 +46,16 @@ def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         with as_failure(), source.pipeline(s3, pyspark) as pipeline:
             upkept = maintain(pipeline, _now_ms(), config.tables, config.dry_run, context.log.info)
         context.add_output_metadata(_figures(upkept), output_name="result")
-        for one in upkept.tables:
-            if one.name is not None and one.looked and one.life is not None and keeps_states(one.life.kind):
-                key = lake_key(source.changefeed, one.name)
-                yield evaluation(key, states_result(key, one.problem, "All states were looked at."))
-            if one.name is not None:
-                metadata: dict[str, Any] = one.figures()
+        for table in upkept.tables:
+            if table.name is not None and table.looked and table.life is not None and keeps_states(table.life.kind):
+                key = lake_key(source.changefeed, table.name)
+                yield evaluation(key, states_result(key, table.problem, "All states were looked at."))
+            if table.name is not None:
+                metadata: dict[str, Any] = table.figures()
                 yield dg.AssetObservation(
-                    lake_key(source.changefeed, one.name), description=f"maintenance: {one.due}", metadata=metadata
+                    lake_key(source.changefeed, table.name), description=f"maintenance: {table.due}", metadata=metadata
                 )
-        problems = [f"{one.before.table}: {one.problem}" for one in upkept.tables if one.problem]
+        problems = [f"{table.before.table}: {table.problem}" for table in upkept.tables if table.problem]
         if problems:
             raise dg.Failure("\n".join(problems), allow_retries=False)
         yield dg.Output(None)
@@ -84,7 +84,7 @@ def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: st
         if due.is_idle:
             return dg.SkipReason(f"nothing is due for {counted(due.idle, 'table')}")
         tags = {TABLES_TAG: str(len(due.tables))}
-        names = [one.name for one in due.tables if one.name is not None]
+        names = [table.name for table in due.tables if table.name is not None]
         if len(due.tables) == len(names) == 1:
             tags[TABLE_TAG] = format_table(names[0])  # the queue serializes it with the table's writers
         return dg.RunRequest(tags=tags)
@@ -111,13 +111,13 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
         "cuts_removed": len(upkept.cuts),
-        "orphan_files_removed": sum(one.orphans for one in upkept.tables),
+        "orphan_files_removed": sum(table.orphans for table in upkept.tables),
         **(upkept.landing.figures() if upkept.landing is not None else {}),
         **({"landing_due": str(upkept.landing_due)} if upkept.landing_due else {}),
     }
     for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
-        figures[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)
-        figures[name] = sum(getattr(one.after, name) for one in upkept.tables)
+        figures[f"{name}_before"] = sum(getattr(table.before, name) for table in upkept.tables)
+        figures[name] = sum(getattr(table.after, name) for table in upkept.tables)
     columns = ["table", "done", *MOVE_HEADS, "problem"]
-    rows = [(one.before.table, str(one.due), *one.moves, one.problem) for one in upkept.tables]
+    rows = [(table.before.table, str(table.due), *table.moves, table.problem) for table in upkept.tables]
     return {**figures, "tables": text_table(columns, rows)} if rows else figures

@@ -99,7 +99,7 @@ def _input(given: Sequence[DataFile]) -> dict[str, Any]:
     """Return the files that rows come from, or where their messages are in topics."""
     ranges = ranges_of(given)
     if ranges:
-        places = [f"{one.partition} {one.start}..{one.stop - 1}" for one in sorted(ranges)]
+        places = [f"{span.partition} {span.start}..{span.stop - 1}" for span in sorted(ranges)]
         return {
             "message_bytes": sum(ranges.values()),
             "source_messages": dg.MetadataValue.json(places[:MAX_FILES]),
@@ -300,7 +300,10 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.Tabl
 def cut_metadata(made: Cut) -> dict[str, Any]:
     """Return a cut's position and its tables with their snapshots."""
     columns = ("table", "snapshot", "applied_ts", "left_out")
-    rows = [(str(one.name), str(one.snapshot_id or ""), str(one.applied_ts or ""), one.why_not) for one in made.tables]
+    rows = [
+        (str(table.name), str(table.snapshot_id or ""), str(table.applied_ts or ""), table.why_not)
+        for table in made.tables
+    ]
     return {
         "cut": made.name,
         "position": str(made.at),

@@ -260,7 +260,7 @@ def sql_condition(target: CommitTarget, predicate: Predicate) -> str:
     from cdc_assets.ddl import spark_sql
 
     columns = target.table.schema().columns()
-    return str(spark_sql(predicate, {one.name() for one in columns if one.type().toString() == "int"}))
+    return str(spark_sql(predicate, {column.name() for column in columns if column.type().toString() == "int"}))
 
 
 def refuse_undated(rows: DataFrame, predicates: Iterable[Predicate], step: ChangeTable | ExchangePartition) -> None:

@@ -54,7 +54,7 @@ class Decisions:
 
     def releases(self) -> Releases:
         """Return the releases of this changefeed: one query."""
-        return {(one.life, one.version): one for one in self._all(Release)}
+        return {(decision.life, decision.version): decision for decision in self._all(Release)}
 
     def said_complete(self) -> tuple[CompletePattern, ...]:
         """Return which tables people said to have had no rows before, by time: one query."""

@@ -271,7 +271,7 @@ class GrowingTable:
         """Expire snapshots older than `before_ms`, but for the newest; raises TableMoved in a race with another run."""
         table = self.load()
         current = table.metadata.current_snapshot_id
-        old = [one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms < before_ms]
+        old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.timestamp_ms < before_ms]
         if old := [one for one in old if one != current]:
             try:
                 with answering():

@@ -67,7 +67,7 @@ class LakeMaintenance:
 
         `exchanges` are open ones (`open_exchanges`).
         """
-        lake_table = {one.identifier: one for one in self.lake.state.tables().values()}
+        lake_table = {table.identifier: table for table in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
         pinned = {(pin.life, pin.snapshot_id) for pin in self.lake.state.decisions.pins() if not _is_stale(pin)}
         own = self.lake.state.places.own.main
@@ -94,7 +94,7 @@ class LakeMaintenance:
     ) -> TableFacts:
         state = self.lake.state
         file = state.file(place)
-        line = {one.snapshot_id: one for one in file.lineage(across_rewrites=True)}
+        line = {snapshot.snapshot_id: snapshot for snapshot in file.lineage(across_rewrites=True)}
 
         def total(name: str) -> int:
             return (file.snapshot.number(f"total-{name}") or 0) if file.snapshot is not None else 0
@@ -113,8 +113,8 @@ class LakeMaintenance:
             total("delete-files"),
             len(manifests),
             sum(manifests),
-            tuple(_fact_of(one, file) for one in line.values()),
-            tuple(_fact_of(one, file) for one in file.snapshots.values() if one.snapshot_id not in line),
+            tuple(_fact_of(snapshot, file) for snapshot in line.values()),
+            tuple(_fact_of(snapshot, file) for snapshot in file.snapshots.values() if snapshot.snapshot_id not in line),
             frozenset(self._needed(lake_table, line.values(), tokens, exchanges))
             | {snapshot_id for life, snapshot_id in pinned if lake_table is not None and life == lake_table.life},
             int(file.properties.get(_SWEPT, 0)),
@@ -152,9 +152,9 @@ class LakeMaintenance:
                 yield snapshot_below(self.lake.state.file(lake_table.metadata_location), lake_table, version)[0]
         waiting = self._quarantine.tokens(lake_table.life) if self._quarantine.counts() else {}
         begun = {token for tokens in waiting.values() for token in tokens}
-        for one in line:
-            if one.summary.get(REPLAY) in begun or one.summary.get(REBUILD) in tokens:
-                yield one.snapshot_id
+        for snapshot in line:
+            if snapshot.summary.get(REPLAY) in begun or snapshot.summary.get(REBUILD) in tokens:
+                yield snapshot.snapshot_id
 
     # --- doing ---
 
@@ -309,6 +309,6 @@ def _remove_orphans(session: StepSession, table: Any, older_ms: int, local: bool
 def _expire(table: Any, snapshots: tuple[int, ...]) -> None:
     """Expire exactly these snapshots, with the files that only they refer to."""
     expiring = table.expireSnapshots().expireOlderThan(1)  # else those above Iceberg's default age expire too
-    for one in snapshots:
-        expiring = expiring.expireSnapshotId(one)
+    for snapshot_id in snapshots:
+        expiring = expiring.expireSnapshotId(snapshot_id)
     expiring.commit()

@@ -106,7 +106,7 @@ def parse_metadata_file(data: bytes) -> MetadataFile:
         document["location"],
         document.get("properties") or {},
         None if current == _NO_SNAPSHOT else current,
-        {one.snapshot_id: one for one in snapshots},
+        {snapshot.snapshot_id: snapshot for snapshot in snapshots},
         tuple(one["snapshot-id"] for one in document.get("snapshot-log") or ()),
         {name: one["snapshot-id"] for name, one in (document.get("refs") or {}).items()},
     )

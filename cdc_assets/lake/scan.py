@@ -86,7 +86,7 @@ class TableScan:
     def count(self, condition: str) -> int:
         """Return how many rows there are in files of which all rows fulfil a condition, or none. Reads no data file."""
         pieces = self.pieces(condition=condition)
-        return sum(one.file.record_count - sum(gone.record_count for gone in one.delete_files) for one in pieces)
+        return sum(piece.file.record_count - sum(gone.record_count for gone in piece.delete_files) for piece in pieces)
 
 
 def _such_rows(equal: Mapping[str, object], condition: str) -> BooleanExpression:

@@ -220,7 +220,7 @@ def _described(target: CommitTarget, step: ChangeTable) -> dict[str, str]:
     if step.life.kind:
         lives = parse_lives(dict(target.table.properties()))
         described |= format_lives(column_lives(lives, step.schema, step.changes, step.at))
-        if any(isinstance(one, Rekey) for one in step.changes):
+        if any(isinstance(change, Rekey) for change in step.changes):
             described[KEYED_SINCE] = str(step.at)
     return described
 
@@ -233,11 +233,13 @@ def _rows(target: CommitTarget) -> DataFrame:
 def needs_rewrite(step: ChangeTable) -> bool:
     """Return whether existing values must be converted, or a default cannot be stored in Iceberg's schema."""
     empties = _empties(step)
-    return any(_rewrites(one, empties) for one in step.changes)
+    return any(_rewrites(change, empties) for change in step.changes)
 
 
 def _empties(step: ChangeTable) -> bool:
-    return not step.life.kind and any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
+    return not step.life.kind and any(
+        isinstance(change, DeleteRows) and change.predicate is None for change in step.changes
+    )
 
 
 def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
@@ -309,18 +311,20 @@ def _alter(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     names = _column_names(work.table())
     say = target.session.statements.append
     where = f"ALTER TABLE {target.name}"
-    drops = [one.name for one in step.changes if isinstance(one, DropColumn) and one.name in names]
+    drops = [change.name for change in step.changes if isinstance(change, DropColumn) and change.name in names]
     renames = [
-        one for one in step.changes if isinstance(one, RenameColumn) and one.old in names and one.old not in drops
+        change
+        for change in step.changes
+        if isinstance(change, RenameColumn) and change.old in names and change.old not in drops
     ]
-    adds = [one for one in step.changes if isinstance(one, AddColumn) and not one.column.virtual]
+    adds = [change for change in step.changes if isinstance(change, AddColumn) and not change.column.virtual]
     update = work.updateSchema()
     for name in drops:
         update.deleteColumn(name)
         say(f"{where} DROP COLUMN {quoted(name)}")
-    for one in renames:
-        update.renameColumn(one.old, one.new)
-        say(f"{where} RENAME COLUMN {quoted(one.old)} TO {quoted(one.new)}")
+    for rename in renames:
+        update.renameColumn(rename.old, rename.new)
+        say(f"{where} RENAME COLUMN {quoted(rename.old)} TO {quoted(rename.new)}")
     update.commit()
     update = work.updateSchema()
     for add in adds:
@@ -438,9 +442,9 @@ def _rewrite(
         rows = history_writer(step.life.kind).rewritten(target, step, moved, rows)
     names = rows.columns
     sources = list(_sources(step, names))
-    for one in step.changes:
-        if isinstance(one, DeleteRows) and not step.life.kind:
-            gone = "true" if one.predicate is None else sql_condition(target, one.predicate)
+    for change in step.changes:
+        if isinstance(change, DeleteRows) and not step.life.kind:
+            gone = "true" if change.predicate is None else sql_condition(target, change.predicate)
             rows = rows.where(f"NOT coalesce({gone}, false)")
     converted = _converted(rows, sources, names, step.life.kind)
     writer = converted.writeTo(target.name).using("iceberg").tableProperty("location", target.table.location())
@@ -455,7 +459,7 @@ def _rewrite(
     columns = _columns_text((source.column for source in sources), step.life.kind)
     target.session.statements.append(f"REPLACE TABLE {target.name} ({columns}) AS SELECT …")
     target.session.statements += [
-        _guess_comment(one) for one in step.changes if isinstance(one, RetypeColumn) and one.approximate
+        _guess_comment(change) for change in step.changes if isinstance(change, RetypeColumn) and change.approximate
     ]
     refuse_beside()
     refuse_moved(target, target.session.load(target.identifier))
@@ -481,10 +485,10 @@ def _refuse_lost(target: CommitTarget, step: ChangeTable) -> None:
 
 def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
     """Yield the source of each column of the new schema. Renames come first, so a type change has either name."""
-    renames = {one.new: one.old for one in step.changes if isinstance(one, RenameColumn)}
-    dropped = {one.name for one in step.changes if isinstance(one, DropColumn)}
-    adds = {one.column.name: one for one in step.changes if isinstance(one, AddColumn)}
-    retypes = {one.new.name: one for one in step.changes if isinstance(one, RetypeColumn)}
+    renames = {change.new: change.old for change in step.changes if isinstance(change, RenameColumn)}
+    dropped = {change.name for change in step.changes if isinstance(change, DropColumn)}
+    adds = {change.column.name: change for change in step.changes if isinstance(change, AddColumn)}
+    retypes = {change.new.name: change for change in step.changes if isinstance(change, RetypeColumn)}
     for column in step.schema.stored:
         name, retype = column.name, retypes.get(column.name)
         if name in adds:

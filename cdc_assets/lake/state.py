@@ -264,18 +264,20 @@ class LakeState:
 
     def label_of(self, table: LakeTable, snapshot_id: int) -> Label:
         """Return how far a table was applied in a snapshot."""
-        labels = (Label.parse(one.summary) for one in self.file(table.metadata_location).lineage_of(snapshot_id))
+        labels = (
+            Label.parse(snapshot.summary) for snapshot in self.file(table.metadata_location).lineage_of(snapshot_id)
+        )
         return next((label for label in labels if label is not None), table.label)
 
     def snapshot_with(self, life: Life, name: str, value: str) -> Snapshot | None:
         """Return the snapshot of a table's history that has a property of that value."""
         snapshots = self.file(self.find(life).metadata_location).lineage(across_rewrites=True)
-        return next((one for one in snapshots if one.summary.get(name) == value), None)
+        return next((snapshot for snapshot in snapshots if snapshot.summary.get(name) == value), None)
 
     def has_mark(self, lake_table: LakeTable, name: str, value: str) -> bool:
         """Return whether any snapshot in a table's metadata has a property of that value."""
         snapshots = self.file(lake_table.metadata_location).snapshots.values()
-        return any(one.summary.get(name) == value for one in snapshots)
+        return any(snapshot.summary.get(name) == value for snapshot in snapshots)
 
     def summary(self, lake_table: LakeTable) -> Mapping[str, str]:
         """Return the newest snapshot's summary."""

@@ -92,7 +92,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
 
 def _tag(bench: Workbench, step: TagTable, started: float) -> StepResult:
     """Tag the snapshot with which the table stands at a cut, unless it is tagged already."""
-    if step.tag not in {one.name for one in bench.state.decisions.cut_requests() if not one.withdrawn}:
+    if step.tag not in {cut.name for cut in bench.state.decisions.cut_requests() if not cut.withdrawn}:
         raise TableMoved(f"{step.life}: the cut {step.tag} is no longer to be made. Plan again.", table=str(step.life))
     with bench.on(step.life) as work:
         if step.tag not in work.lake_table.tags:
@@ -260,14 +260,16 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
     if not isinstance(step, history_writer(step.life.kind).ASKS):
         return MovedRows()
     if isinstance(step, ChangeTable):
-        deletes = [one for one in step.changes if isinstance(one, DeleteRows)]
-        predicates = [one.predicate for one in deletes]
+        deletes = [change for change in step.changes if isinstance(change, DeleteRows)]
+        predicates = [delete.predicate for delete in deletes]
         leaving = _before(bench, step, step.life.source, work) if deletes else None
         if leaving is not None and None not in predicates:
             leaving = leaving.where(
-                " OR ".join(f"({sql_condition(work.target, one)})" for one in predicates if one is not None)
+                " OR ".join(
+                    f"({sql_condition(work.target, predicate)})" for predicate in predicates if predicate is not None
+                )
             )
-        named = tuple(name for one in deletes for name in one.partitions)
+        named = tuple(name for delete in deletes for name in delete.partitions)
         unknown = bool(deletes) and leaving is None
         return MovedRows(leaving, None, unknown, named)
     if isinstance(step, DropTable):
@@ -329,7 +331,7 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
     if not has_masks(table.label.settings, step.masks.get(table.life, {})):
         return None
     lives = parse_lives(bench.state.file(table.metadata_location).properties)
-    there = [one for one in lives if one.was_there(step.at)]
+    there = [life for life in lives if life.was_there(step.at)]
     for one in there:
         if one.former_type(step.at) is not None:
             raise TableHeld(

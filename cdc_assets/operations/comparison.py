@@ -528,13 +528,13 @@ class RowsOfKeys:
     def _complete(self, source: Sequence[Frame]) -> None:
         """Give a row that the lake has too often beside one that is equal the source's row of its key."""
         places = [self.how.columns.index(name) for name in self.how.key]
-        alone = {tuple(mine[one] for one in places) for mine, theirs in self.unequal if mine and theirs is None}
+        alone = {tuple(mine[place] for place in places) for mine, theirs in self.unequal if mine and theirs is None}
         if not alone:
             return
         rows = (row for frame in source for row in rows_of(frame))
-        there = {key: row for row in rows if (key := tuple(row[one] for one in places)) in alone}
+        there = {key: row for row in rows if (key := tuple(row[place] for place in places)) in alone}
         self.unequal = [
-            (mine, there.get(tuple(mine[one] for one in places)) if mine and theirs is None else theirs)
+            (mine, there.get(tuple(mine[place] for place in places)) if mine and theirs is None else theirs)
             for mine, theirs in self.unequal
         ]
 

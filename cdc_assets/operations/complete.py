@@ -30,7 +30,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
 
     Raises BadSettings, with nothing recorded, for a pattern that matches no incomplete table.
     """
-    said = {one.pattern for one in pipeline.lake.said_complete()}
+    said = {decision.pattern for decision in pipeline.lake.said_complete()}
     now = iso_now()
 
     def keep(history: History) -> None:
@@ -47,7 +47,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
 
 def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
     """Remove recorded patterns; return the tables that are incomplete then, by name. Raises BadSettings."""
-    said = {one.pattern for one in pipeline.lake.said_complete()}
+    said = {decision.pattern for decision in pipeline.lake.said_complete()}
 
     def forget(_: History) -> None:
         for pattern in patterns:

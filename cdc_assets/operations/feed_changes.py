@@ -312,7 +312,7 @@ def _refuse_missing(
             raise ExtractRefused(f"{name} is held at {step.at}, within the range: {step.reason}")
     gap = history.gap_at(until, until)
     begins = history.life.version if gap is not None and history.base is None else 0
-    expired = max((listing.gone.get(one, 0) for one, _, _ in history.names), default=0)
+    expired = max((listing.gone.get(table, 0) for table, _, _ in history.names), default=0)
     covered = max(begins - 1 if begins else 0, expired, lost)
     if since < covered:
         why = "expired" if expired == covered else "left the feed" if lost == covered else "are not in the feed"
@@ -334,7 +334,9 @@ def _shares(step: ApplyRows) -> Iterator[Sequence[int]]:
 
 
 def _deletes(step: Step) -> list[DeleteRows]:
-    return [one for one in step.changes if isinstance(one, DeleteRows)] if isinstance(step, ChangeTable) else []
+    return (
+        [change for change in step.changes if isinstance(change, DeleteRows)] if isinstance(step, ChangeTable) else []
+    )
 
 
 def _living(net: NetChanges, rows: pa.Table) -> pa.Table:
@@ -382,4 +384,4 @@ def _emptied(step: Step, schema: TableSchema) -> Iterator[pa.Table]:
     deletes = _deletes(step)
     if not deletes and not isinstance(step, DropTable):
         return
-    yield all_leave(schema, step.at, [name for one in deletes for name in one.partitions])
+    yield all_leave(schema, step.at, [name for delete in deletes for name in delete.partitions])

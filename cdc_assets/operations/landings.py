@@ -66,6 +66,6 @@ def _ends_now(settings: ChangefeedSettings | None) -> dict[Partition, int] | Non
     if settings is None or not settings.source_options.is_landed:
         return None
     try:
-        return {partition: one.high for partition, one in log_ends(settings).items()}
+        return {partition: end.high for partition, end in log_ends(settings).items()}
     except CdcError:
         return None

@@ -35,7 +35,7 @@ def no_such_table(
 
 def mirrors(planned: Plan) -> dict[Life, TableHistory]:
     """Return the tables with a name of which the lake has the rows as the source has them: no history tables."""
-    return {life: one for life, one in planned.history.lives.items() if not life.kind and one.name is not None}
+    return {life: table for life, table in planned.history.lives.items() if not life.kind and table.name is not None}
 
 
 def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) -> TableHistory:
@@ -44,29 +44,29 @@ def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) 
     Raises BadSettings for a text that means none or several of them.
     """
     every = tables.values()
-    found = [one for one in every if is_called(text, (one.name,))] or [
-        one for one in every if is_called(text, (one.life,))
+    found = [table for table in every if is_called(text, (table.name,))] or [
+        table for table in every if is_called(text, (table.life,))
     ]
-    found = found or [one for one in every if is_called(text, (one.last_name,))]
+    found = found or [table for table in every if is_called(text, (table.last_name,))]
     if not found:
         raise _none_of_these(text, every, planned)
     if len(found) > 1:
-        lives = ", ".join(str(one.life) for one in found)
+        lives = ", ".join(str(table.life) for table in found)
         raise BadSettings(f"{text} was the name of several tables: {lives}. Give one of these.")
     return found[0]
 
 
 def _none_of_these(text: str, tables: Iterable[TableHistory], planned: Plan) -> BadSettings:
     """Return the error for a text that means none of these tables, which may be one that is not among them."""
-    for life, one in planned.history.lives.items():
-        if life.kind and is_called(text, (one.name, life)):
+    for life, table in planned.history.lives.items():
+        if life.kind and is_called(text, (table.name, life)):
             of = planned.sources.get(life.source)
             source = life.born_as if of is None else of.last_name or life.born_as
             return BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
-    for life, one in planned.sources.items():
-        if life not in planned.history.lives and is_called(text, (one.name, life)):
+    for life, table in planned.sources.items():
+        if life not in planned.history.lives and is_called(text, (table.name, life)):
             return BadSettings(
                 f"{text} has no mirror, only history tables: the lake does not have its rows as the source has them. "
                 "Set mirror: true for it in the setting history."
             )
-    return no_such_table(text, (one.name for one in tables))
+    return no_such_table(text, (table.name for table in tables))

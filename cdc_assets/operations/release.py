@@ -50,7 +50,7 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
     listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
-    _, before = pipeline.plan(listing, {key: one for key, one in releases.items() if key not in known})
+    _, before = pipeline.plan(listing, {key: decision for key, decision in releases.items() if key not in known})
     life = _held_life(pipeline, before, table, version)
     now = iso_now()
     one = Release(life, version, way, text.strip(), who, now)
@@ -97,14 +97,16 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     """Undo a release that was not used yet, and return the plan that follows. Raises BadSettings."""
     listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
-    known = [one for key, one in releases.items() if key[1] == version and _was_called(table, key[0], planned)]
+    known = [
+        decision for key, decision in releases.items() if key[1] == version and _was_called(table, key[0], planned)
+    ]
     changes = [one for one in pipeline.lake.settings_changes() if one.since == version]
     mine = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
     for change in () if known else [one for one in changes if one.pattern in mine]:
         pipeline.lake.remove_decision(change)
         return pipeline.plan(listing)[1]
     if len(known) != 1:
-        raise BadSettings(_not_one(table, version, "release", [one.life for one in known]))
+        raise BadSettings(_not_one(table, version, "release", [decision.life for decision in known]))
     if _used(pipeline, planned, known[0]):
         raise BadSettings(
             f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
@@ -121,7 +123,7 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pl
     """
     listing, planned = pipeline.plan()
     pattern, wire = _pattern(table, planned), pipeline.settings.source_options.wire
-    left = [one for one in pipeline.lake.settings_changes() if (one.pattern, one.since) != (pattern, since)]
+    left = [change for change in pipeline.lake.settings_changes() if (change.pattern, change.since) != (pattern, since)]
     read, before = ValueSettings(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
     for life in _meant(table, planned):
         state = planned.applied.get(life)
@@ -165,7 +167,7 @@ def _pattern(table: str, planned: Plan) -> str:
     """Return the pattern of what a person names: of one table its identity, which stays when it is renamed."""
     meant = _meant(table, planned)
     if not meant:
-        raise no_such_table(table, (one.name for one in planned.history.lives.values()))
+        raise no_such_table(table, (life.name for life in planned.history.lives.values()))
     return glob.escape(str(meant[0].source)) if len(meant) == 1 and not glob.has_magic(table) else table
 
 

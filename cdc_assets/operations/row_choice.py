@@ -50,25 +50,27 @@ class RowChoice:
         """What is said of rows that were chosen so, "" for all."""
         if not self:
             return ""
-        conditions = " AND ".join(f"{one.column} {one.operator} {one.value}" for one in self.conditions)
+        conditions = " AND ".join(
+            f"{condition.column} {condition.operator} {condition.value}" for condition in self.conditions
+        )
         share = f"one of {self.one_of:,} rows" if self.one_of > 1 else "rows"
         return f"{share} with {conditions}" if conditions else share
 
     def of(self, columns: Sequence[Column], key: Sequence[str], table: str) -> BoundChoice:
         """Return the choice for a table's columns; raises BadSettings for a condition that is none of these."""
         named = {column.name.lower(): column for column in columns}
-        for one in self.conditions:
-            column = named.get(one.column.lower())
+        for condition in self.conditions:
+            column = named.get(condition.column.lower())
             if column is None or column.type not in _COMPARABLE or pa.types.is_string(arrow_type(column)):
                 what = "has no such column that can be compared" if column is None else f"has it as {column.type}"
                 raise BadSettings(
-                    f'"{one.column}" is a column of --where, and {table} {what}. Conditions are on whole numbers, '
-                    "DECIMAL, DATE and DATETIME; name the tables that have it."
+                    f'"{condition.column}" is a column of --where, and {table} {what}. Conditions are on whole '
+                    "numbers, DECIMAL, DATE and DATETIME; name the tables that have it."
                 )
-            read = values(pa.array([one.value]), column)
+            read = values(pa.array([condition.value]), column)
             if read.array.null_count or read.bad is not None or read.notes:
-                raise BadSettings(f'"{one.value}" of --where is no {column.type}, which {one.column} is.')
-        bound = [replace(one, column=named[one.column.lower()].name) for one in self.conditions]
+                raise BadSettings(f'"{condition.value}" of --where is no {column.type}, which {condition.column} is.')
+        bound = [replace(condition, column=named[condition.column.lower()].name) for condition in self.conditions]
         if self.one_of > 1 and key and named[key[0].lower()].type in _INTEGERS:
             bound.append(RowCondition(key[0], "%", str(self.one_of), self.remainder))
         elif self.one_of > 1:
@@ -95,8 +97,10 @@ class BoundChoice:
     def chosen(self, frame: Frame) -> Frame:
         """Return the rows of a block that are compared."""
         places = {column.name: str(place) for place, column in enumerate(self.columns)}
-        for one in self.conditions:
-            frame = frame.filter(_holds(pl.col(places[one.column]), one, self.columns[int(places[one.column])]))
+        for condition in self.conditions:
+            frame = frame.filter(
+                _holds(pl.col(places[condition.column]), condition, self.columns[int(places[condition.column])])
+            )
         if self.one_of > 1:
             hashed: Numbers = combined_hash(frame.select(places[name] for name in self.key or places), _SEED)
             frame = frame.filter(pl.Series(hashed % self.one_of == self.remainder))

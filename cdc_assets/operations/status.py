@@ -173,7 +173,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
                 None if table.state is not State.APPLIED else forecast(table.points, table.checkpoint, time.time()),
                 unfinished.get(str(table.name), ""),
-                tuple(dict.fromkeys(one.text for one in forgotten if one.is_of(table.life, table.name))),
+                tuple(dict.fromkeys(decision.text for decision in forgotten if decision.is_of(table.life, table.name))),
             )
             for table in tables
         ]
@@ -204,10 +204,13 @@ def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
     """Return what is reported of each changefeed, by cause, as of its newest run. Reads the ledger only."""
     with read_ledger(lake) as ledger:
         found = {name: ledger.findings(name) for name in ledger.states()}
-    return {name: grouped((one for one in findings if one.rule != INCOMPLETE), ()) for name, findings in found.items()}
+    return {
+        name: grouped((finding for finding in findings if finding.rule != INCOMPLETE), ())
+        for name, findings in found.items()
+    }
 
 
 def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:
     """The stages of the newest change, and the first window that does not add up."""
     newest = windows[-1].lag if windows else None
-    return newest, next((one.mismatch for one in windows if one.mismatch), "")
+    return newest, next((window.mismatch for window in windows if window.mismatch), "")

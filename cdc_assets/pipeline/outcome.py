@@ -88,7 +88,7 @@ class Outcome:
 
     def with_cuts(self, cuts: tuple[CutOutcome, ...]) -> Outcome:
         """Return the outcome with what became of decided cuts; one that was not made is a finding."""
-        findings = [one.finding for one in cuts if one.finding is not None]
+        findings = [cut.finding for cut in cuts if cut.finding is not None]
         return replace(self, cuts=cuts, findings=(*self.findings, *findings))
 
     @property

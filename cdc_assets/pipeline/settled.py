@@ -80,7 +80,7 @@ def recalled(settled: Iterable[SettledFiles], now: float) -> tuple[SettledFiles,
 
 def with_reopened(whole: Listing, before: Iterable[SettledFiles]) -> Listing:
     """Return a listing of all files with which closed directories are not what they were: rows may be late there."""
-    closed = SettledTally(one for one in before if one.closed)
+    closed = SettledTally(settled for settled in before if settled.closed)
     for file in whole.data_files:
         closed.takes(file.directory, file.path, file.size, file.etag)
     changed = closed.verdict(whole.checkpoint)[1]
@@ -92,9 +92,9 @@ def seen_again(before: Iterable[SettledFiles], listing: Listing, now: float) -> 
 
     Those that do not hold what they held are looked at every time from then on, until they are settled anew.
     """
-    due = {one.directory for one in before if one.closed and not one.passed_over}
-    alike = [replace(one, seen_at=now) for one in listing.settled if one.directory in due]
-    changed = [replace(one, seen_at=0.0) for one in listing.reopened if one.closed and one.seen_at]
+    due = {settled.directory for settled in before if settled.closed and not settled.passed_over}
+    alike = [replace(settled, seen_at=now) for settled in listing.settled if settled.directory in due]
+    changed = [replace(settled, seen_at=0.0) for settled in listing.reopened if settled.closed and settled.seen_at]
     return dict.fromkeys((*alike, *changed), ())
 
 
@@ -105,9 +105,9 @@ def is_outdated(listing: Listing, planned: Plan) -> bool:
     """
     claims = _claims(planned) if listing.settled else {}
     return _is_torn(listing.settled, planned.steps) or any(
-        mine is None or any(claim.needs(one.since, one.through) for claim in mine)
-        for one in listing.settled
-        for mine in [_of(claims, planned.history, one.root, one.version)]
+        mine is None or any(claim.needs(settled.since, settled.through) for claim in mine)
+        for settled in listing.settled
+        for mine in [_of(claims, planned.history, settled.root, settled.version)]
     )
 
 
@@ -144,7 +144,7 @@ def settle(
     if listing.mixed is None:
         return {}
     claims, found = _claims(planned), dict[SettledFiles, list[str]]()
-    known = {one.directory: one for one in listing.settled}
+    known = {settled.directory: settled for settled in listing.settled}
     day = _day_before(listing.checkpoint)
     awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
     for directory, files in _by_directory(listing.data_files).items():
@@ -169,7 +169,7 @@ def late_rows(
 
     They came into closed directories that were passed over. Reads such files whole.
     """
-    reopened = {one.directory: one for one in listing.reopened if one.closed}
+    reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
     claims = _claims(planned) if reopened else {}
     for file in listing.data_files if reopened else ():
         one, read = reopened.get(file.directory), stats.get(file.path)

@@ -32,7 +32,7 @@ __all__ = ["UnknownKeys", "by_name", "digests_of", "forgotten_of", "form_at", "k
 def forgotten_of(decided: Iterable[ForgottenKeys], table: TableHistory) -> tuple[ForgottenKeys, ...]:
     """Return the decisions about a table of the source."""
     names = [name for name, _, _ in table.names]
-    return tuple(one for one in decided if one.concerns(table.life, names))
+    return tuple(decision for decision in decided if decision.concerns(table.life, names))
 
 
 def form_at(table: TableHistory, version: Tso, schema: TableSchema) -> tuple[str, ...]:
@@ -86,8 +86,8 @@ def keeping_out(
 def by_name(mine: Iterable[ForgottenKeys]) -> dict[str, list[ForgottenKeys]]:
     """Return decisions by their names: one request of a person may be about keys in several forms."""
     found: dict[str, list[ForgottenKeys]] = {}
-    for one in mine:
-        found.setdefault(one.name, []).append(one)
+    for decision in mine:
+        found.setdefault(decision.name, []).append(decision)
     return found
 
 
@@ -121,13 +121,13 @@ def _fitting(
     parts: Sequence[ForgottenKeys], seal: SealKey | None, form: tuple[str, ...], table: TableHistory, version: Tso
 ) -> ForgottenKeys:
     """Return which of the decisions of one name has the keys of rows that are told apart by `form`, all of them."""
-    alike = [one for one in parts if one.form == form] or parts
-    if seal is None or all(one.seal != seal.fingerprint for one in alike):
+    alike = [decision for decision in parts if decision.form == form] or parts
+    if seal is None or all(decision.seal != seal.fingerprint for decision in alike):
         what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
         reason = f"{_kept_out(alike[0])}, and {what}: nobody can tell which rows these are"
         raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
     whole = max(parts, key=lambda one: len(one.digests))
-    known = [one for one in parts if (one.form, one.seal) == (form, seal.fingerprint)]
+    known = [decision for decision in parts if (decision.form, decision.seal) == (form, seal.fingerprint)]
     fitting = max(known, key=lambda one: len(one.digests), default=None)
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
         return fitting
@@ -166,9 +166,9 @@ def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys]
     if name is None:
         return
     renamed = table.names[0][0].folded != name.folded
-    for parts in by_name(one for one in mine if one.table.folded == name.folded).values():
-        stood = renamed or any(table.life in one.others for one in parts)
-        if stood and not any(table.life in one.lives for one in parts):
+    for parts in by_name(decision for decision in mine if decision.table.folded == name.folded).values():
+        stood = renamed or any(table.life in decision.others for decision in parts)
+        if stood and not any(table.life in decision.lives for decision in parts):
             raise UnknownKeys(
                 f"it gets the name {name}, {_kept_out(parts[0])}, and it may have had such rows before",
                 parts[0],

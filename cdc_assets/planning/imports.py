@@ -42,7 +42,7 @@ def waiting(
 
     While a source of rows does not answer, tables that it may have wait too; `silent` are the sentences.
     """
-    later = ByName({one.base.table: one.base for one in history.waiting})
+    later = ByName({dump.base.table: dump.base for dump in history.waiting})
     found: dict[Life, HoldTable] = {}
     for life, table in history.lives.items():
         if life in applied or not isinstance(table.gaps[0][1], Gap):

@@ -265,8 +265,8 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
         marked = f"its newest mark was {seconds_text(landing.lag_seconds)} old"
         mark = marked if any(part.mark for part in landing.partitions) else "no mark is landed"
         yield (
-            f"{landing.changefeed}: newest landing {when}, {counted(landing.behind, 'message')} behind the log's ends as "
-            f"of {asked}, {mark}; "
+            f"{landing.changefeed}: newest landing {when}, {counted(landing.behind, 'message')} behind the log's ends "
+            f"as of {asked}, {mark}; "
             f"{counted(landing.rows, 'row event')} kept ({counted(landing.row_bytes, 'byte')}); {landing.rebuild}"
         )
         if landing.waits:

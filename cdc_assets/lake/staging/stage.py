@@ -353,8 +353,8 @@ def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
 
 
 def _bounds(ranges: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
-    names = set.intersection(*(set(one) for one in ranges)) if ranges else set()
-    return {name: (min(one[name][0] for one in ranges), max(one[name][1] for one in ranges)) for name in names}
+    names = set.intersection(*(set(span) for span in ranges)) if ranges else set()
+    return {name: (min(span[name][0] for span in ranges), max(span[name][1] for span in ranges)) for name in names}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _append(target: CommitTarget, rows: DataFrame, what: str) -> None:
 def _shaped(rows: DataFrame, table: DataFrame) -> DataFrame:
     """Return rows with the columns of a table, by name; those that are not among them are NULL."""
     columns = [
-        (_column(one.name) if one.name in rows.columns else sql.lit(None)).cast(one.dataType).alias(one.name)
-        for one in table.schema.fields
+        (_column(field.name) if field.name in rows.columns else sql.lit(None)).cast(field.dataType).alias(field.name)
+        for field in table.schema.fields
     ]
     return rows.select(*columns)

@@ -258,9 +258,11 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
 def _altered(target: CommitTarget, step: ChangeTable) -> StateChange | None:
     """Return what an ALTER does to states; a column that comes back has its default in all rows from here on."""
     deletes = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
-    gone = " OR ".join("true" if one is None else f"({sql_condition(target, one)})" for one in deletes) or "false"
+    gone = (
+        " OR ".join("true" if delete is None else f"({sql_condition(target, delete)})" for delete in deletes) or "false"
+    )
     open_ = target.session.spark.read.table(target.name).where(_OPEN)
-    refuse_undated(open_, [one for one in deletes if one is not None], step)
+    refuse_undated(open_, [delete for delete in deletes if delete is not None], step)
     kinds = {field.name.lower(): (field.name, field.dataType.simpleString()) for field in open_.schema.fields}
     defaults: dict[str, str] = {}
     for change in step.changes:
