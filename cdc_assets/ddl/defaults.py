@@ -230,7 +230,7 @@ def _members(default: Default, column: Column) -> str:
 
 
 def _of_bytes(default: Default, column: Column) -> object:
-    """Return what bits, hex digits, or whatever a BIT is given with, are in a column of the type."""
+    """Return a literal (bits, hex digits, a number or a text) as a value of the column."""
     if default.kind == "number":
         return int(_rounded(default.text, 0))
     if default.kind == "string":

@@ -358,7 +358,7 @@ class Pairs:
 
 
 def read_text(before: TableSchema, file: SchemaFile, kind: Statement) -> Text:
-    """Return what the file's text says of the columns before it; raises TableHeld where the file contradicts it."""
+    """Return the clauses of a file's text; raises TableHeld where the file contradicts them."""
     if not isinstance(kind, Alter | Rename | Exchange):
         return Text()
     try:

@@ -132,7 +132,7 @@ def _facts(one: Import) -> dict[str, Any]:
 
 
 def _standing(source: ConfiguredFeed, plan: Plan, one: Import) -> str:
-    """Say what becomes of a dump's table by the plan in which it was first seen."""
+    """Say what the plan that saw a dump's table first does with it."""
     if one.problem:
         return f"It cannot be imported: {one.problem}"
     if one in plan.history.waiting:
@@ -202,7 +202,7 @@ def _log(context: Any, source: ConfiguredFeed, brought: Import, description: str
 
 
 def base_metadata(plan: Plan, life: Life, key: PartitionKey) -> dict[str, Any]:
-    """Return from which dump a partition of `ddl` or `dml` takes its table, nothing for any other partition."""
+    """Return the dump from which a partition of `ddl` or `dml` takes its table, None for any other partition."""
     base = plan.history.lives[life].base
     if base is None or key != PartitionKey(base.table, base.at):
         return {}

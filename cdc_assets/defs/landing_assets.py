@@ -30,7 +30,7 @@ _SYSTEMS: Mapping[str, str] = {"TiCDC": "tidb", "YDB": "ydb", "a Debezium connec
 
 
 def upstream_assets(source: ConfiguredFeed) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-    """Return what a changefeed writes to, and of topics what is landed of them."""
+    """Return the assets of what a changefeed writes to, and of the landing of its topics."""
     changefeed, options = source.changefeed, source.changefeed.source_options
     landed, protocol = options.is_landed, options.protocol
     what = "messages of DDL, rows and marks" if landed else "schema files, data files and the checkpoint"

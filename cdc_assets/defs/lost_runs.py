@@ -54,13 +54,13 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
 
 
 def _mark(pid: int) -> str:
-    """Return what tells the process that has this id now from all others, "" where there is none or it is not told."""
+    """Return an identity of the process that has this id now, "" where there is none or the system does not tell."""
     ticks, machine = _began_ticks(pid), Path("/proc/sys/kernel/random/boot_id")
     return "" if ticks is None or not machine.exists() else f"{pid}/{ticks}/{machine.read_text().strip()}"
 
 
 def _began_ticks(pid: int) -> int | None:
-    """Return how many ticks of the system after the machine's start a process began, None where there is no such."""
+    """Return the start of a process in ticks since the machine's boot, None where there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -343,7 +343,7 @@ class _Tick:
         )
 
     def _new_partitions(self, plan: Plan, partitions: dg.DynamicPartitionsDefinition) -> list[Any]:
-        """Return what asks the daemon for new partitions; many are added here instead."""
+        """Return the request for new partitions; many are added here instead."""
         new = new_keys(self.instance, self.source.changefeed.name, plan)
         if len(new) > MAX_NEW_KEYS:
             add_keys(self.instance, self.source.changefeed.name, new)

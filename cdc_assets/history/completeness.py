@@ -87,7 +87,7 @@ def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> 
 
 
 def _lacking(life: Life, event: Event, said: tuple[str, ...], history: History) -> Gap | Whole:
-    """Return that a table lacks rows from before an event, if nobody said that it had none."""
+    """Return the gap of a table that lacks rows from before an event, unless somebody said that it had none."""
     filling = event.file.filling
     if is_complete(life, said):
         return filling.by if filling.by is not None and filling.through is not None else Whole.STATEMENT
@@ -95,7 +95,7 @@ def _lacking(life: Life, event: Event, said: tuple[str, ...], history: History) 
 
 
 def _begin(state: Gap | Whole, event: Event) -> Tso | None:
-    """Return from which position on all rows of a table have to be there, None for one that lacks rows anyway."""
+    """Return the position from which on a table must have all rows, None for one that lacks rows anyway."""
     if not isinstance(state, Gap):
         return event.at
     return None if state.filling.since is None else max(state.filling.since, event.at)
@@ -112,7 +112,7 @@ def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, 
 
 
 def _whole(event: Event) -> Whole | None:
-    """Return what gives a table all its rows with an event, None where that does not."""
+    """Return why a table is complete from an event on, None where the event does not make it so."""
     if isinstance(event, Imported):
         return Whole.DUMP
     if event.file.filling.by is not None:

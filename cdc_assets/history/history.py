@@ -23,7 +23,7 @@ from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.completeness import with_gaps
 from cdc_assets.history.exchanges import exchange
 from cdc_assets.history.imports import (
-    Chosen,
+    ChosenImport,
     beside_the_dump,
     bring,
     choose,
@@ -79,7 +79,7 @@ def read_history(
     # The file of a DDL comes before those that its first rows write: with table ids as path they are of other roots.
     ordered = sorted(given, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
 
-    def play(chosen: Sequence[Chosen]) -> _Player:
+    def play(chosen: Sequence[ChosenImport]) -> _Player:
         player = _Player(rules)
         player.play_all(ordered, until, chosen)
         return player
@@ -89,12 +89,12 @@ def read_history(
     history = with_masks(history, rules.masks) if rules.masks else history
     if again:
         others = (reading for reading in _RECENT if reading.files[:1] != files[:1])
-        _RECENT[:] = [_Reading(files, rules.masks, asked, history), *others]
+        _RECENT[:] = [_RecentHistory(files, rules.masks, asked, history), *others]
         del _RECENT[_FEEDS:]
     return history
 
 
-class _Reading(NamedTuple):
+class _RecentHistory(NamedTuple):
     """A history and what it was read from: schema files and masks, which are the same objects, and the rest."""
 
     files: tuple[SchemaFile, ...]
@@ -104,7 +104,7 @@ class _Reading(NamedTuple):
 
 
 _FEEDS = 8
-_RECENT: list[_Reading] = []
+_RECENT: list[_RecentHistory] = []
 """The newest history of each feed of a process, of a few: nearly every plan has the schema files of the one before."""
 
 
@@ -118,7 +118,9 @@ def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, asked: tuple[
 
 
 def _with_dumps(
-    chosen: Sequence[Chosen], play: Callable[[Sequence[Chosen]], _Player], standing: Mapping[Life, AppliedState]
+    chosen: Sequence[ChosenImport],
+    play: Callable[[Sequence[ChosenImport]], _Player],
+    standing: Mapping[Life, AppliedState],
 ) -> tuple[History, dict[Life, Base]]:
     """Play with the chosen tables of dumps, but for those that are needless or whose table stands in the lake already.
 
@@ -152,7 +154,7 @@ class _Player:
     def __init__(self, rules: Rules) -> None:
         self.lives = Lives(rules)
         self.rules = rules
-        self.brought: dict[Chosen, Life] = {}
+        self.brought: dict[ChosenImport, Life] = {}
         self.views: ByName[Tso] = ByName()
         self.decoding: dict[tuple[str, Tso], ByName[TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
@@ -161,7 +163,7 @@ class _Player:
         decoding = {where: tuple(tables.items()) for where, tables in self.decoding.items()}
         return History(self.lives.tables, decoding, tuple(self.other_files))
 
-    def play_all(self, ordered: Sequence[SchemaFile], until: Tso, chosen: Iterable[Chosen]) -> None:
+    def play_all(self, ordered: Sequence[SchemaFile], until: Tso, chosen: Iterable[ChosenImport]) -> None:
         """Carry out what is not later than `until`: of one version the feed's files, then the tables of a dump."""
         due = [file for file in ordered if file.version <= until]
         dumps = {at: list(group) for at, group in groupby(chosen, key=lambda one: one.table.base.at)}

@@ -30,7 +30,7 @@ from cdc_assets.model.tso import Tso
 
 __all__ = [
     "Choice",
-    "Chosen",
+    "ChosenImport",
     "beside_the_dump",
     "bring",
     "choose",
@@ -46,7 +46,7 @@ _SIZED = ("BINARY", "CHAR", "VARBINARY", "VARCHAR")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
+class ChosenImport:
     """An import that counts. `life` is the lake's table based on it, None if there is none; `doubt` holds it.
 
     It is `older` if a later dump has a table of the same name, which may be another one by then.
@@ -62,7 +62,7 @@ class Chosen:
 class Choice:
     """The imports that count, by their TSO, and those that wait until the feed has reached them."""
 
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[ChosenImport, ...] = ()
     waiting: tuple[Import, ...] = ()
 
 
@@ -80,7 +80,7 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
     for life, state, base in stood:
         there = (base.table.folded, base.at)
         if not state.unfilled:
-            chosen.append(Chosen(known.pop(there) if there in known else _gone(base), life))
+            chosen.append(ChosenImport(known.pop(there) if there in known else _gone(base), life))
     newest: ByName[Import] = ByName()
     due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda one: one.base.at)
     for dump in due:
@@ -89,12 +89,12 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
     for life, state, base in stood:
         if state.unfilled:
             table = newest.pop(base.table, None) or _gone(base)
-            chosen.append(Chosen(table, life, "" if table.base.at == base.at else _doubt(table.base, begun)))
+            chosen.append(ChosenImport(table, life, "" if table.base.at == base.at else _doubt(table.base, begun)))
     taken = {base.table.folded for _, _, base in stood}
     for dump in due:
         older = dump is not newest.get(dump.base.table)
         if not older or dump.base.table.folded not in taken:
-            chosen.append(Chosen(dump, None, _doubt(dump.base, begun), older))
+            chosen.append(ChosenImport(dump, None, _doubt(dump.base, begun), older))
     chosen = [one for one in chosen if one.table.base.at <= until]
     chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))
     return Choice(tuple(chosen), tuple(waiting))
@@ -117,7 +117,7 @@ def _doubt(base: Base, begun: Tso | None) -> str:
     )
 
 
-def needless(brought: Mapping[Chosen, Life], tables: Mapping[Life, TableHistory]) -> set[Chosen]:
+def needless(brought: Mapping[ChosenImport, Life], tables: Mapping[Life, TableHistory]) -> set[ChosenImport]:
     """Return the older imports whose table began anew with a later dump, or is gone."""
     return {
         chosen
@@ -132,7 +132,7 @@ def needless(brought: Mapping[Chosen, Life], tables: Mapping[Life, TableHistory]
 def bring(
     lives: Lives,
     decoding: dict[tuple[str, Tso], ByName[TableSchema]],
-    one: Chosen,
+    one: ChosenImport,
 ) -> Life | None:
     """Begin a table with its dump, after everything else of that TSO was played.
 
@@ -172,7 +172,7 @@ def _is_created(table: TableHistory) -> bool:
     return isinstance(ddl.statement(table.events[0].file), ddl.CreateTableStatement)
 
 
-def _ways(life: Life, base: Base, one: Chosen) -> tuple[str, ...]:
+def _ways(life: Life, base: Base, one: ChosenImport) -> tuple[str, ...]:
     command = f"cdc-assets release {life} {base.at} "
     skip = f"go without the dump, so that rows from before the changefeed are missing: {command}--skip"
     return (f"import it all the same: {command}--apply", skip) if one.doubt and not one.table.problem else (skip,)
@@ -214,7 +214,7 @@ def beside_the_dump(table: TableHistory, file: SchemaFile, found: SchemaEffect) 
 
 
 def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
-    """Return how the first schema file without DDL differs from the table by the dump and the DDL since.
+    """Return the differences between the first schema file without DDL and the table as dump and later DDL make it.
 
     "" if it does not differ, or if an earlier file was compared: from then on the feed's own files count.
     """
@@ -289,15 +289,18 @@ def _used(predicate: Predicate | None) -> tuple[str, ...]:
 
 
 def superseded(
-    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, AppliedState], alone: Callable[[], History]
-) -> dict[Chosen, Life | None]:
-    """Return which imports are of tables that are in the lake without them, and those tables.
+    played: History,
+    brought: Mapping[ChosenImport, Life],
+    standing: Mapping[Life, AppliedState],
+    alone: Callable[[], History],
+) -> dict[ChosenImport, Life | None]:
+    """Return the imports whose tables are in the lake already without them, and those tables.
 
     `brought` are the tables by import. The feed `alone` may have begun such a table later and under another identity:
     the same schema files are about both. A table whose name another one has by now comes too late, and is None.
     """
     names = {state.name.folded for state in standing.values() if state.name is not None}
-    found: dict[Chosen, Life | None] = {chosen: life for chosen, life in brought.items() if life in standing}
+    found: dict[ChosenImport, Life | None] = {chosen: life for chosen, life in brought.items() if life in standing}
     left = {chosen: life for chosen, life in brought.items() if chosen not in found}
     if not standing or not left:
         return found
@@ -316,8 +319,8 @@ def superseded(
 
 
 def needed_before(
-    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, AppliedState]
-) -> tuple[set[Chosen], set[Life]]:
+    played: History, brought: Mapping[ChosenImport, Life], standing: Mapping[Life, AppliedState]
+) -> tuple[set[ChosenImport], set[Life]]:
     """Return the imports that cannot count, and the tables that nobody needs, for an EXCHANGE PARTITION before a dump.
 
     One side of it needs the rows that the other had then. A table that begins with a dump has them no more: it is
@@ -329,7 +332,7 @@ def needed_before(
         seen = standing[life].ddl if life in standing else -1
         due = [event for event in table.events if isinstance(event, Exchanged) and event.at > seen]
         partners[life] = {e.other for e in due if e.other not in dumps or e.at <= dumps[e.other].table.base.at}
-    late, idle = set[Chosen](), set[Life]()
+    late, idle = set[ChosenImport](), set[Life]()
     for life, table in played.lives.items():
         reached, border = set[Life](), [life]
         while border:

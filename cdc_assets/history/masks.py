@@ -291,7 +291,7 @@ def _refused(schema: TableSchema) -> str:
 
 
 def _compared_otherwise(event: Event) -> str:
-    """Return which hashed column gets another collation, by which equal values of old rows would have other hashes."""
+    """Return the hashed column whose collation changes, so that equal values of old rows would have other hashes."""
     old = {c.mask.origin: c for c in event.before.columns if c.mask is not None}
     for column in event.after.columns:
         past = None if column.mask is None else old.get(column.mask.origin)

@@ -56,7 +56,7 @@ def commit_stage(
 
 
 def _filled(step: ApplyRows) -> Mapping[str, None]:
-    """Return what a table's properties no longer say once it has its rows from the dump."""
+    """Return the properties of a table that go once it has its rows from the dump."""
     return dict.fromkeys(GAP) if step.is_import else {}
 
 

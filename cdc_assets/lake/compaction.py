@@ -110,7 +110,7 @@ def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
 
 
 def _alike(io: Mapping[str, str], files: Sequence[_Candidate], ids: set[int]) -> list[_Candidate]:
-    """Return those that have all columns of the table, each of the type that it has in the newest such file."""
+    """Return the files that have all columns of the table, each in the type that it has in the newest such file."""
     kinds: dict[int, pa.DataType] = {}
     found = []
     for one in sorted(files, key=lambda one: -int(one.planned.file.dataSequenceNumber())):

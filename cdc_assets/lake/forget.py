@@ -326,7 +326,7 @@ class KeyRows(WantedKeys):
         return bool(set.intersection(*shown))
 
     def _values(self, field_id: int, bound: bytes) -> Iterator[Any]:
-        """Yield what a bound may be: a value of one of the types that the column had."""
+        """Yield the possible values of a bound, one for each type that the column had."""
         for kind in self.types.get(field_id, ()):
             with suppress(ValueError, struct.error, InvalidOperation):
                 yield from_bytes(kind, bound)
@@ -682,7 +682,7 @@ def _copy_without(io: Mapping[str, str], path: str, location: str, gone: Rows) -
 
 
 def _as_written(file: pq.ParquetFile) -> dict[str, Any]:
-    """Return how a file was written, for another one like it."""
+    """Return the options with which a file was written, to write another one alike."""
     columns = [file.metadata.row_group(0).column(number) for number in range(file.metadata.num_columns)]
     kinds = [file.schema.column(number) for number in range(file.metadata.num_columns)]
     whole = any(one.logical_type.type == "DECIMAL" and one.physical_type.startswith("INT") for one in kinds)

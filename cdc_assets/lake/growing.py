@@ -28,7 +28,7 @@ from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry, io_of
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
-from cdc_assets.lake.row_groups import RowFiles, RowGroups, Written, read_rows
+from cdc_assets.lake.row_groups import RowFiles, RowGroups, WrittenFile, read_rows
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.settings.config import LakeSettings
 
@@ -149,11 +149,11 @@ class GrowingTable:
     # --- writing ---
 
     def files(self, part: str) -> RowFiles:
-        """Return what writes data files of a part, wherever a task runs; the table is created if there is none."""
+        """Return the writer of data files of a part, for use in any task; the table is created if there is none."""
         schema = schema_to_pyarrow(self._table().schema())
         return RowFiles(self.io, f"{self.location}/data/{self._part}={part}", schema)
 
-    def write(self, part: str, groups: Iterable[pa.Table]) -> Written:
+    def write(self, part: str, groups: Iterable[pa.Table]) -> WrittenFile:
         """Write rows as a data file of the table with these row groups, each as it comes; raises LakeUnavailable.
 
         What `groups` raises is raised, and no file is left then.
@@ -164,7 +164,7 @@ class GrowingTable:
         """Return all rows of a file, with these columns only if any are named."""
         return read_rows(self.io, location, columns)
 
-    def remove(self, files: Sequence[Written]) -> None:
+    def remove(self, files: Sequence[WrittenFile]) -> None:
         """Remove files that were never committed."""
         for file in files:
             system, path = storage(self.io, file.location)
@@ -172,7 +172,7 @@ class GrowingTable:
                 system.delete_file(path)
 
     def append(
-        self, files: Sequence[Written], said: Mapping[str, str], still: Callable[[Mapping[str, str]], bool]
+        self, files: Sequence[WrittenFile], said: Mapping[str, str], still: Callable[[Mapping[str, str]], bool]
     ) -> None:
         """Add files in one commit with these properties.
 
@@ -196,7 +196,7 @@ class GrowingTable:
 
     def replace(
         self,
-        files: Sequence[Written],
+        files: Sequence[WrittenFile],
         old: Sequence[str],
         said: Mapping[str, str],
         still: Callable[[Mapping[str, str]], bool],
@@ -221,11 +221,11 @@ class GrowingTable:
             return
         raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
 
-    def _has(self, table: Table, files: Sequence[Written]) -> bool:
+    def _has(self, table: Table, files: Sequence[WrittenFile]) -> bool:
         there = {location for some in self._grown(table).files.values() for location in some}
         return any(file.location in there for file in files)
 
-    def try_once(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
+    def try_once(self, table: Table, files: Sequence[WrittenFile], old: Sequence[str], said: Mapping[str, str]) -> None:
         """Commit against the table as loaded; raises PyIceberg's exceptions if it has moved.
 
         Raises TableMoved where an old file is not in it any more: its rows are in another one, and would stand twice.
@@ -311,7 +311,7 @@ class GrowingTable:
             for manifest in snapshot.manifests(table.io):
                 entries = manifest.fetch_manifest_entry(table.io)
                 files[snapshot.snapshot_id == current].update(one.data_file.file_path for one in entries)
-        self.remove([Written(file, 0) for file in files[False] - files[True]])
+        self.remove([WrittenFile(file, 0) for file in files[False] - files[True]])
         self.expire(int(time.time() * 1000) + 1)
 
     def stored_files(self) -> Iterator[tuple[str, int]]:

@@ -252,7 +252,7 @@ def field_id(field: pa.Field) -> int:
 def _replaced(
     io: Mapping[str, str], files: Sequence[PlannedFile], changes: pa.Table, step: ApplyRows, table: FirstLoad
 ) -> list[_Replaced]:
-    """Return which rows of the files have the key of which of the changes.
+    """Return the rows of the files that match changes by key, as pairs of places.
 
     Raises _SparksError where several have the same, which only a repair replaces.
     """
@@ -353,7 +353,7 @@ def _with(rows: pa.Table, others: pa.Table, names: Mapping[str, str]) -> pa.Tabl
 
 
 def _goes_on(rows: pa.Table, changes: pa.Table, track: Sequence[str], step: ApplyRows) -> pa.ChunkedArray:
-    """Return which open states go on: the change of their key enters with equal values in the columns of `track`."""
+    """Mark the open states that go on: the change of their key brings equal values in the columns of `track`."""
     same = pl.Series(_enters(changes))
     for name in track:
         kind = arrow_type(step.schema.column(name))

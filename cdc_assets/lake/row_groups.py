@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from cdc_assets.errors import InputError, LakeUnavailable
 from cdc_assets.lake.staging.storage import make_directory, storage
 
-__all__ = ["RowFiles", "RowGroups", "Written", "read_rows"]
+__all__ = ["RowFiles", "RowGroups", "WrittenFile", "read_rows"]
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file that no snapshot has yet."""
 
     location: str
@@ -37,7 +37,7 @@ class RowFiles:
     directory: str
     schema: pa.Schema
 
-    def write(self, groups: Iterable[pa.Table]) -> Written:
+    def write(self, groups: Iterable[pa.Table]) -> WrittenFile:
         """Write a file with these row groups, each as it comes; raises LakeUnavailable.
 
         What `groups` raises is raised, and no file is left then.
@@ -59,7 +59,7 @@ class RowFiles:
                 f"{location}: the warehouse cannot be written ({error}). Nothing was committed. Correct that and try "
                 "again."
             ) from error
-        return Written(location, size)
+        return WrittenFile(location, size)
 
     def remove(self, locations: Iterable[str]) -> None:
         """Remove files that were never committed; those that cannot be removed are left for maintenance."""
@@ -70,7 +70,7 @@ class RowFiles:
 
 
 def _as_written(schema: pa.Schema) -> dict[str, Any]:
-    """Return how files are written: bytes are mostly distinct, so nothing looks for the same or the least in them."""
+    """Return the Parquet options of files: bytes are mostly distinct, so they have no dictionary or statistics."""
     texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     compared = [field.name for field in schema if pa.types.is_integer(field.type)] + texts
     return {"compression": "zstd", "use_dictionary": texts, "write_statistics": compared}

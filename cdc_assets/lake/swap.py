@@ -295,7 +295,7 @@ def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:
 
 
 def _of_rows(source: Any, live: Any = None) -> dict[str, str]:
-    """Return what the properties of a table say of its rows and columns; what only those of another say is "" there."""
+    """Return the properties of a table about its rows and columns, "" for those that only the other table has."""
     theirs, mine = dict(source.properties()), {} if live is None else dict(live.properties())
     said = {name: theirs.get(name, "") for name in _OF_ROWS if name in theirs or name in mine}
     return {**said, KEY: theirs.get(KEY, "[]")}

@@ -53,7 +53,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 
-__all__ = ["Advanced", "LandingBatch", "Registered", "commit", "rows_after", "state_after"]
+__all__ = ["LandingBatch", "LandingCounts", "Registered", "commit", "rows_after", "state_after"]
 
 RowsAgain = Callable[[ObservedTables, TableId, Tso], Iterable[pa.Table]]
 """Rows that were seen, a table, a position -> the table's rows beyond it among them, by the batches they came in."""
@@ -166,7 +166,7 @@ class LandingBatch:
         return (place, source, table, query) in self._ddl
 
     def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
-        """Return what is equal for a DDL that comes again, in another partition or after a restart.
+        """Return the identity of a DDL, equal where it comes again in another partition or after a restart.
 
         Of protocols by offset it is its place in the source's log. One that takes a table out of its topic says in each
         partition of an archive that the table is complete there.
@@ -261,16 +261,16 @@ def _quoted(table: TableId) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class LandingCounts:
     """What a landing brought: messages by their offsets, rows, commits."""
 
     messages: int = 0
     rows: int = 0
     commits: int = 0
 
-    def __add__(self, other: Advanced) -> Advanced:
-        """Return what two landings brought together."""
-        return Advanced(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
+    def __add__(self, other: LandingCounts) -> LandingCounts:
+        """Return the sums of two landings."""
+        return LandingCounts(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
 
 
 def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
@@ -324,7 +324,7 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
 
 
 def _against_marks(batch: LandingBatch, splits: Iterable[LandedSplit]) -> Iterator[LandedEvent]:
-    """Yield what holds tables whose rows come for the first time, though a mark had said that they were there.
+    """Yield the holds of tables whose first rows come below a mark that promised all of them.
 
     What a sender repeats was landed before, for all at or below a proven mark was. So a row beyond all that was landed
     of its table and yet not above that mark is new: another changefeed sends marks to the same topics, or what was
@@ -368,7 +368,7 @@ def _refuse_foreign(batch: LandingBatch) -> None:
 
 
 def _changed(before: Landed, after: Landed) -> str:
-    """Say which offsets a landing brings, as far as that is short."""
+    """Name the offsets that a landing brings, as far as the text stays short."""
     moved = [
         f"{partition} {before.next.get(partition, 0)}..{until}"
         for partition, until in sorted(after.next.items())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import OwnNamespaces, location
-from cdc_assets.lake.row_groups import Written
+from cdc_assets.lake.row_groups import WrittenFile
 from cdc_assets.landing.files import (
     LANDED,
     PART,
@@ -135,5 +135,5 @@ class LandingTable:
         self.table.close()
 
 
-def _written(added: NewFiles) -> list[Written]:
-    return [Written(name, size) for name, size in (*added.rows, *added.events)]
+def _written(added: NewFiles) -> list[WrittenFile]:
+    return [WrittenFile(name, size) for name, size in (*added.rows, *added.events)]

@@ -25,7 +25,7 @@ import pyarrow as pa
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import MessageOptions
 from cdc_assets.lake.staging.executors import refuse_unshared
-from cdc_assets.landing.batch import Advanced, LandingBatch, Registered, commit, rows_after, state_after
+from cdc_assets.landing.batch import LandingBatch, LandingCounts, Registered, commit, rows_after, state_after
 from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles, digest_of, read_event_rows
 from cdc_assets.landing.partition_reader import (
     PartitionReader,
@@ -43,7 +43,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["Advanced", "Executors", "Landing", "News", "landed_in"]
+__all__ = ["Executors", "Landing", "LandingCounts", "News", "landed_in"]
 
 _T = TypeVar("_T")
 
@@ -169,18 +169,18 @@ class Landing:
             batch = self._batch(begun)
             decided(batch)
             state = replace(begun, began=dict(batch.tables.began), streams=dict(batch.streams))
-            self._commit(batch, state, Advanced())
+            self._commit(batch, state, LandingCounts())
 
         self._undisturbed(attempt)
 
     # --- landing ---
 
-    def advance(self) -> Advanced:
+    def advance(self) -> LandingCounts:
         """Land all that is there. Another run that lands at the same time only makes this one begin again."""
         return self._undisturbed(self._advance_in_order if self.options.by_offset else self._advance_by_commit_ts)
 
     def _undisturbed(self, attempt: Callable[[], _T]) -> _T:
-        """Return what an attempt returns, which begins again where others have landed meanwhile."""
+        """Return the result of an attempt, repeated where others have landed meanwhile."""
         for number in range(_ATTEMPTS):
             try:
                 return attempt()
@@ -192,7 +192,7 @@ class Landing:
                 self._spool.abandon()
         raise AssertionError("unreachable")
 
-    def _advance_by_commit_ts(self) -> Advanced:
+    def _advance_by_commit_ts(self) -> LandingCounts:
         begun, log, ends = self.landed(), self.log(), self.ends()
         logs = self._known_logs(log, begun, ends)
         reader = RangeReader(
@@ -228,9 +228,9 @@ class Landing:
             ends = self.ends()
         return ends, unfinished
 
-    def _advance_in_order(self) -> Advanced:
+    def _advance_in_order(self) -> LandingCounts:
         """Land messages that get their positions here, in turns of which each holds what is read in memory."""
-        log, done, begun = self.log(), Advanced(), self.landed()
+        log, done, begun = self.log(), LandingCounts(), self.landed()
         ends = self.ends()
         logs = self._known_logs(log, begun, ends)
         while True:
@@ -332,13 +332,13 @@ class Landing:
                 offsets.backlog.finish(wanted)
         return unread
 
-    def _commit_rest(self, batch: LandingBatch, state: Landed, done: Advanced) -> Advanced:
+    def _commit_rest(self, batch: LandingBatch, state: Landed, done: LandingCounts) -> LandingCounts:
         """Land the rest of what was read. Raises InputError for a topic that was made anew since the reading began."""
         self._topic_ids(self.log(), state, state.ends)
         return self._commit(batch, state, done)
 
     def _known_logs(self, log: LogReader, begun: Landed, ends: Ends) -> dict[str, Any]:
-        """Return by what in the state a log is known. Raises InputError where another log has that name by now."""
+        """Return the values that identify a log. Raises InputError where another log has its name by now."""
         found = {"topic_ids": self._topic_ids(log, begun, ends), "firsts": first_messages(log, begun, ends)}
         refuse_another_log(log, begun, ends, ranges_to_read(begun, ends), self._batch(begun).reader.whole)
         return found
@@ -363,9 +363,9 @@ class Landing:
     def _batch(self, before: Landed) -> LandingBatch:
         return LandingBatch(PartitionReader(before, self.options, proves_ends=self.log().proves_ends, **self._more))
 
-    def _commit(self, batch: LandingBatch, state: Landed, done: Advanced) -> Advanced:
+    def _commit(self, batch: LandingBatch, state: Landed, done: LandingCounts) -> LandingCounts:
         rows = commit(self.store, self._spool, batch, state)
-        return done + Advanced(batch.reader.messages, rows, 1)
+        return done + LandingCounts(batch.reader.messages, rows, 1)
 
 
 @dataclass
@@ -382,10 +382,10 @@ class RangeReader:
     spool: Spool
     batch: LandingBatch
     begin: Callable[[], LandingBatch]
-    commit: Callable[[LandingBatch, Landed, Advanced], Advanced]
+    commit: Callable[[LandingBatch, Landed, LandingCounts], LandingCounts]
     commit_bytes: int
     executors: Executors | None = None
-    done: Advanced = field(default_factory=Advanced)
+    done: LandingCounts = field(default_factory=LandingCounts)
 
     def __post_init__(self) -> None:
         self._ends: Ends = {}

@@ -193,7 +193,7 @@ class Backlog:
         return found, None
 
     def part_to_mark(self, partition: Partition, through: str) -> tuple[list[Piece], int | None]:
-        """Return what of a partition comes before its last mark at or below a place, with that, and the offset behind.
+        """Return the messages of a partition through its last mark at or below a place, and the offset behind it.
 
         None as the offset where all that is kept comes before.
         """
@@ -274,7 +274,7 @@ class Snapshots:
         return known is not None and (known != scan.place or scan.anew)
 
     def shown(self, scan: Scan) -> Iterator[SnapshotRow]:
-        """Yield what a row shows of its snapshot that no row before it has shown."""
+        """Yield the progress of a snapshot that a row is the first to show."""
         known = self._shown.setdefault((scan.stream.table, scan.stream.source, scan.place), set())
         if scan.anew:
             known.clear()
@@ -583,7 +583,7 @@ class SourceOrder:
                     break
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
-        """Return how a stream ends after a row with a place, where deletes without one came before it.
+        """Return the end of a stream after a row with a place that follows deletes without one.
 
         A copy shows that a replay has begun, maybe by deletes of it: what they deleted may have come back since, by
         rows that are not taken again. So deletes behind the newest row that are not landed yet are left to the replay,
@@ -612,7 +612,7 @@ class SourceOrder:
         return self.options.in_source_order and is_of_snapshot(place or "") and at[INDEX:] == place
 
     def _follow(self, row: _Row) -> tuple[StreamEnd, bool, str]:
-        """Return how a stream ends with a row, whether that had come before, and why it has no place in the log."""
+        """Return a stream's end with a row, whether the row is a repetition, and why it has no place in the log."""
         known, late = self.streams.get(row.stream, StreamEnd()), ""
         if not self.options.sends_again:
             return known, False, late
@@ -658,7 +658,7 @@ class SourceOrder:
         return end, repeated, late
 
     def _follow_copies(self, known: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
-        """Return how a stream of TiCDC's ends with a row, and whether it had come before, as `follow` has it or surer.
+        """Return the end of a TiCDC stream with a row and whether the row is a repetition, as `follow` or more surely.
 
         A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
         also where nothing came between; messages without key may be of equal rows. A delete behind the end of a replay
@@ -789,7 +789,7 @@ def _sent_ms(batch: pa.RecordBatch, message: int) -> int:
 
 
 def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[StreamEnd, bool]:
-    """Return how a stream ends with one more row, and whether that row had come before.
+    """Return the end of a stream with one more row, and whether that row is a repetition.
 
     `at` is the row's place in the source's log: "" for one that stands where the row before it does, None for one that
     has nothing to do with places. Rows of a stream come in the order of the log, so what is below its end has come

@@ -97,7 +97,7 @@ _TAKEN_AWAY = (
 
 
 def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
-    """Return what is to be read. Raises InputError for a log that lost messages or began anew."""
+    """Return the ranges to read. Raises InputError for a log that lost messages or began anew."""
     found = []
     for partition, end in sorted(ends.items()):
         start = landed.next.get(partition)
@@ -275,7 +275,7 @@ _AHEAD = 2
 
 
 def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Generator[_T, None, None]:
-    """Yield what a source yields, up to `count` of which are read before they are asked for; its errors are raised."""
+    """Yield the items of a source, of which up to `count` are read ahead; its errors are raised."""
     with ThreadPoolExecutor(1, "cdc-assets-log") as pool:
         waiting = deque(pool.submit(next, source, _END) for _ in range(count))
         try:
@@ -823,7 +823,7 @@ class LateRows:
         return made
 
     def among(self, rows: pa.Table) -> Iterator[LandedEvent]:
-        """Yield what holds tables that may be applied through where rows of a partition that nothing waited for are."""
+        """Yield the holds of tables that may be applied beyond rows of a partition that nothing waited for."""
         since, until = self._between(Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()))
         if since >= until:
             return
@@ -836,7 +836,7 @@ class LateRows:
                 yield from self.hold(LandedEvent(EventKind.LATE, place, row["offset"], 0), table, row["position"])
 
     def hold(self, at: LandedEvent, table: TableId, position: Tso, reason: str = "") -> Iterator[LandedEvent]:
-        """Yield what holds a table whose row at a position came late, where it is not held yet."""
+        """Yield the hold of a table whose row at a position came late, unless it is held already."""
         place = (table, at.partition)
         if place in self._held:
             return
@@ -850,7 +850,7 @@ class LateRows:
             self._held.add((event.table, event.partition))
 
     def unawaited(self, partitions: Iterable[Partition]) -> Mapping[Partition, tuple[Tso, Tso]]:
-        """Return of partitions that nothing waited for between which positions their rows may be missing."""
+        """Return the positions between which rows of partitions that nothing waited for may be missing."""
         between = {partition: self._between(partition) for partition in partitions}
         return {partition: found for partition, found in between.items() if found[0] < found[1]}
 

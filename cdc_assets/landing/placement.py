@@ -264,7 +264,7 @@ class OffsetBatch:
             self.proven, self.batch.ahead = self.batch.last, ""
 
     def _with_rows(self) -> Iterator[LandedEvent]:
-        """Yield what releases the tables of which rows came in a snapshot that had brought none before."""
+        """Yield the releases of tables whose rows came in a snapshot that had brought none before."""
         for bad in self.before.open_bad:
             if bad.query and bad.table and (bad.table.folded, bad.source, bad.source_position) in self._order.scanned:
                 what = "rows of its snapshot came"
@@ -400,7 +400,7 @@ class Shapes:
         return self._note(replace(event, reason=self._lag(shown.table, at), source_position=at))
 
     def again(self, table: TableId, shape: str, position: Tso, at: str) -> Iterator[LandedEvent]:
-        """Yield what follows of columns of before: they changed once more, or a partition lags behind.
+        """Yield the schema events of earlier columns: they changed again, or a partition lags behind.
 
         Of one that lags behind only columns count that the newest rows have not.
         """

@@ -51,7 +51,7 @@ class ObservedTables:
 
     @classmethod
     def of(cls, bounds: Iterable[Bounds], columns: Iterable[LandedEvent], piece: tuple[int, int]) -> ObservedTables:
-        """Return what one batch shows."""
+        """Return the events and rows of one batch."""
         return cls({one.table: one for one in bounds}, tuple(columns), [piece])
 
     def join(self, bounds: Iterable[Bounds], piece: tuple[int, int]) -> None:
@@ -139,7 +139,7 @@ class _TaskNotes:
             self.notes.append((mark, ObservedTables.of(bounds, columns, piece)))
 
     def taken(self) -> tuple[Note, ...]:
-        """Return what is noted, and forget it."""
+        """Return the notes and clear them."""
         notes, self.notes = tuple(self.notes), []
         return notes
 

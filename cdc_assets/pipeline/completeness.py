@@ -29,7 +29,7 @@ class Markable(Protocol):
 
 
 def gap_of(table: TableHistory, state: AppliedState | None, ddl: Tso) -> Gap | None:
-    """Return which rows a table lacks as it stands in the lake, where the DDL of version `ddl` is applied.
+    """Return the gap of a table as it is in the lake, with the DDL of version `ddl` applied.
 
     One that a dump brings lacks those of the dump until they are imported.
     """

@@ -59,7 +59,7 @@ def plan_cut(
 
 
 def _gaps(planned: Plan, at: Tso) -> Iterator[tuple[Life, Gap]]:
-    """Yield which tables will lack rows once they are at a position."""
+    """Yield the tables that will lack rows once they are at a position."""
     for life in cut_members(planned.history, at):
         then = AppliedState(Progress(at, Phase.ROWS), at, None)
         if gap := gap_of(planned.history.lives[life], then, at):

@@ -30,7 +30,7 @@ from cdc_assets.errors import (
     TableMoved,
 )
 from cdc_assets.formats import SplitReader
-from cdc_assets.landing.landing import Advanced, Landing
+from cdc_assets.landing.landing import Landing, LandingCounts
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
@@ -203,7 +203,7 @@ class Pipeline(Planner):
     ) -> None:
         super().__init__(settings, source, lake, ledger, fuse)
         self.landing = landing
-        self.advanced = Advanced()  # what was landed since it was last logged
+        self.advanced = LandingCounts()  # what was landed since it was last logged
         self._reader = source.reader
         self._created: dict[Life, tuple[ForgottenKeys, ...]] = {}  # with which forgotten keys its tables were planned
         self.journal = Journal(ledger, settings.name)
@@ -228,7 +228,7 @@ class Pipeline(Planner):
 
     def forget_landed(self) -> None:
         """Count what is landed from nothing again."""
-        self.advanced = Advanced()
+        self.advanced = LandingCounts()
 
     def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
         """Apply every table (or the selected steps) to the checkpoint and return the outcome.
@@ -520,7 +520,7 @@ class Pipeline(Planner):
 
 
 def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
-    """Yield what is to be told of the setting history."""
+    """Yield the findings about the setting history."""
     for life in planned.idle:
         state = applied.get(life)
         if state is not None and state.name is not None:

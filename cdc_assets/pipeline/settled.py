@@ -68,7 +68,7 @@ class _Claim:
 
 
 def recalled(settled: Iterable[SettledFiles], now: float) -> tuple[SettledFiles, ...]:
-    """Return what is settled, with which of it need not be looked at.
+    """Return the settled directories, each with whether it may be passed over.
 
     What was seen later than now, by a clock that was wrong then, is looked at.
     """
@@ -134,7 +134,7 @@ def _before_date(directory: str, date: str) -> str:
 def settle(
     listing: Listing, planned: Plan, stats: Mapping[str, FileStats], now: float, vanished: Iterable[str] = ()
 ) -> dict[SettledFiles, list[str]]:
-    """Return what is settled from now on, with the paths that were not before.
+    """Return the directories that are settled from now on, with the paths that are new in them.
 
     `planned` holds the lake's progress, `stats` what is known of files that were read. Nothing is settled of sources
     that do not say which directories are mixed, nor in directories to which a person may bring back a file of

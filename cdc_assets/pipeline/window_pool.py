@@ -58,7 +58,7 @@ class WindowPool:
             self._work.append(_THREADS.submit(self._carry_out, self._note(places)))
 
     def take(self, number: int) -> AppliedWindow:
-        """Return what became of the window of a step, carrying it out now if it was not begun; raises its error."""
+        """Return the result of a step's window, carrying it out now if it was not begun; raises its error."""
         applied = self._begun.pop(number).result() if number in self._begun else None
         if applied is None:
             self._carry_out(self._note(self._together(number)))

@@ -66,7 +66,7 @@ def blocks(
     stopped: Mapping[Life, str],
     tagged: Container[Life] = (),
 ) -> tuple[CutBlock, ...]:
-    """Return what keeps a cut from being made, but for the tables that it leaves out.
+    """Return the reasons why a cut cannot be made yet, those of tables that it leaves out apart.
 
     `applied` is as of now, the plan may be older. `incomplete` says what tables lack, `stopped` why the run stopped
     them at or below the cut; those that are `tagged` have got there.

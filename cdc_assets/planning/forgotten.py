@@ -36,7 +36,7 @@ def forgotten_of(decided: Iterable[ForgottenKeys], table: TableHistory) -> tuple
 
 
 def form_at(table: TableHistory, version: Tso, schema: TableSchema) -> tuple[str, ...]:
-    """Return by what rows of a version, with its columns, are told apart: by names of columns that stay."""
+    """Return the columns by which rows of a version are identified, by names that stay."""
     named = origins(table)
     names = next((after for event, _, after in reversed(named) if event.at <= version), named[0][1] if named else {})
     return key_form(schema, names)

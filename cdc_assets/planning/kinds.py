@@ -101,7 +101,7 @@ def with_kinds(
 
 
 def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str] | None:
-    """Return of which table a name is a history table's, and its kind; None where it is no such name."""
+    """Return the source table and the kind of a history table by its name; None for any other name."""
     for rule in rules:
         for kind in rule.kinds:
             suffix = rule.suffix(kind)
@@ -304,7 +304,7 @@ def _without_history(twin: TableHistory) -> HoldTable:
 
 
 def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
-    """Return from when on a source table has the name of a history table, and that name; None for never."""
+    """Return when a source table takes the name of a history table, and that name; None if none does."""
     found = [
         (max(since, start), own_name(name, suffix))
         for name, start, end in twin.names

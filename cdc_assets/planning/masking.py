@@ -129,7 +129,7 @@ def _default(column: Column, default: object) -> tuple[Column, object]:
 
 
 def _retyped(change: RetypeColumn, column: Column) -> Iterator[SchemaChange]:
-    """Yield what another type of a masked column changes in the lake; raise where its masked values would change."""
+    """Yield the changes that another type of a masked column makes; raise where its masked values would change."""
     mask, kept = column.mask, column.in_lake
     if mask is None or kept is None:
         return

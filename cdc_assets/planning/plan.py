@@ -187,7 +187,7 @@ def _chains(
     facts: FeedFacts,
     begins: Mapping[Life, AppliedState],
 ) -> Iterator[_Chain]:
-    """Yield what each life's steps follow from."""
+    """Yield the chain of each life: its history, its state, and the rules of its steps."""
     files, strays, values = _by_name(listing, feed), Strays(feed), rules.values
     for life, table in kinds.history.lives.items():
         state, begun = applied.get(life), begins.get(life)
@@ -658,7 +658,7 @@ def _moves_rows(event: Event) -> bool:
 
 
 def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[Life, frozenset[Tso]]:
-    """Return by table the versions of DDL that others still have to apply by its older rows.
+    """Return by table the DDL versions that other tables still have to apply with its older rows.
 
     These are exchanges with its partner, and DDL that moves rows, which history tables have from their mirrors.
     """

@@ -104,7 +104,7 @@ def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
 
 
 def made_beside(planned: Plan) -> Mapping[Life, Sequence[Life]]:
-    """Return which history tables a plan makes, by their source table."""
+    """Return the history tables of a plan by their source table."""
     found: dict[Life, list[Life]] = {}
     for step in planned.steps:
         if isinstance(step, CreateTable) and step.life.kind:
@@ -130,7 +130,7 @@ def steps_of(planned: Plan, lives: Collection[Life]) -> list[Step]:
 
 
 def due(planned: Plan, salt: str = "", reported: Mapping[str, str] | None = None) -> tuple[Due, ...]:
-    """Return what has steps before any hold, in order of the plan.
+    """Return the tables that have steps before any hold, in the order of the plan.
 
     `salt` names settings whose change makes a retry worthwhile. `reported` are the holds that were already reported,
     the reason by the text of the life: a hold that is not reported yet is due too, once.

@@ -382,7 +382,7 @@ def _decoded(
 
 
 def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:
-    """Return what does not fit: said of a column in the same words for every table, else with its place."""
+    """Return the finding about records that do not fit: in the same words for every table, else with their place."""
     begins = f'column "{error.where.get("column")}" '
     if error.message.startswith(begins):
         sentence = f"a column {error.message.removeprefix(begins)}"

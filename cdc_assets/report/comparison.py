@@ -16,7 +16,7 @@ _KINDS = {"missing": "missing in the lake", "extra": "only in the lake", "differ
 
 
 def comparison_lines(one: TableComparison) -> Iterator[str]:
-    """Yield what is said of a table."""
+    """Yield the lines about a table."""
     yield f"{one.table}: {_verdict(one)}{_when(one)}"
     yield from (f"  column     {sentence}" for sentence in one.columns)
     yield from (f"  {row.kind:<10} {_row(row)}" for row in one.rows)

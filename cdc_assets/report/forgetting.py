@@ -19,7 +19,7 @@ NOT_SEARCHED = (
 
 
 def forget_lines(report: ForgetReport) -> Iterator[str]:
-    """Yield what was removed of which table, what was searched, and what may bring the rows back."""
+    """Yield the lines on what was removed from each table, where it was searched, and what may bring the rows back."""
     yield f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
     for removed in report.removed:
         rewritten = f"{counted(removed.files_rewritten, 'data file')} written anew ({removed.bytes_rewritten:,} bytes)"

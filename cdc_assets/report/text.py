@@ -81,7 +81,7 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
 
 
 def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
-    """Yield what is not lossless, a line for all columns of which the same is said, and how many columns are."""
+    """Yield one line for all columns with the same loss, and the number of lossless ones."""
     from cdc_assets.types.mysql_types import Grade  # `status` needs no types, which load Arrow
 
     whole, others = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
-from cdc_assets.types.mysql_values import Reading, Values
+from cdc_assets.types.mysql_values import TextSettings, Values
 from cdc_assets.types.rules import (
     BYTES,
     TEXT,
@@ -56,7 +56,7 @@ def _bits(column: Column) -> pa.DataType:
     return pa.int64() if width <= 63 else pa.decimal128(20, 0) if width == 64 else pa.binary()
 
 
-def _read_bits(texts: pa.Array, how: Reading) -> Values:
+def _read_bits(texts: pa.Array, how: TextSettings) -> Values:
     return (read.parse_binary if pa.types.is_binary(how.lake) else read.parse_number)(texts, how)
 
 

@@ -51,7 +51,7 @@ def column_fidelity(
 
 
 def log_fidelity(*, tells_inserts: bool) -> tuple[ColumnFidelity, ...]:
-    """Return what a log does not tell of its changes, because the messages do not tell new rows from changed ones."""
+    """Return what a log table cannot say, because the messages do not tell inserts from updates."""
     if tells_inserts:
         return ()
     rule = (
@@ -111,7 +111,7 @@ class Guess:
 
 
 def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, Guess]:
-    """Return by column, under its newest name, what a table's DDL left to guess about the rows that existed.
+    """Return the guesses that DDL left open about existing rows, by column under its newest name.
 
     `ddl` are the versions with their changes, in order.
     """

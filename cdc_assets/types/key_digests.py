@@ -52,7 +52,7 @@ def forgotten_rows(rows: pa.Table, schema: TableSchema, known: KeyDigests, posit
 
 
 def key_form(schema: TableSchema, origins: Mapping[str, str]) -> tuple[str, ...]:
-    """Return by what a table's keys are told apart: equal texts mean that a key has the same digest in both.
+    """Return the form in which a table's keys are hashed: tables of equal forms have equal digests for a key.
 
     `origins` are names of columns that stay, by the present ones.
     """

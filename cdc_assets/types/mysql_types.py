@@ -25,7 +25,7 @@ from cdc_assets.types.mysql_values import (
     SKIPPED_TIME,
     ZERO_DATE,
     Binary,
-    Reading,
+    TextSettings,
     Values,
     changed_in_key,
     either,
@@ -233,8 +233,8 @@ def implicit_default(column: Column) -> str | bytes:
     return _rule(column).zero(column)
 
 
-def _reading(column: Column, timezone: str, binary: Binary) -> Reading:
-    return Reading(wire_type(column), arrow_type(column), _precision(column), column.scale or 0, timezone, binary)
+def _reading(column: Column, timezone: str, binary: Binary) -> TextSettings:
+    return TextSettings(wire_type(column), arrow_type(column), _precision(column), column.scale or 0, timezone, binary)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def _decimal(column: Column) -> pa.DataType:
     return pa.decimal128(_precision(column), column.scale or 0) if _precision(column) <= 38 else pa.string()
 
 
-def _parse_decimal(texts: pa.Array, how: Reading) -> Values:
+def _parse_decimal(texts: pa.Array, how: TextSettings) -> Values:
     return (read.parse_number if how.precision <= 38 else read.parse_wide_decimal)(texts, how)
 
 

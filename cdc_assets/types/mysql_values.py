@@ -30,7 +30,7 @@ __all__ = [
     "SKIPPED_TIME",
     "ZERO_DATE",
     "Binary",
-    "Reading",
+    "TextSettings",
     "Values",
     "bit_numbers",
     "changed_in_key",
@@ -58,7 +58,7 @@ LOSSY = frozenset({ZERO_DATE, NO_SUCH_DATE, SKIPPED_TIME, BAD_UTF8})
 
 
 def changed_in_key(rule: str) -> str:
-    """Return what is said, after the value, of a value in a key that a rule changes."""
+    """Return the end of the sentence that refuses a key value which a rule would change."""
     return f"is in a key, where values must not be changed: {rule}"
 
 
@@ -77,7 +77,7 @@ class Values(NamedTuple):
     notes: Mapping[str, pa.BooleanArray] = MappingProxyType({})
 
 
-class Reading(NamedTuple):
+class TextSettings(NamedTuple):
     """How texts are read: the target types, digits or length, and the changefeed's settings."""
 
     wire: pa.DataType
@@ -138,7 +138,7 @@ def _misfits(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> pa.Boole
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def parse_number(texts: pa.Array, how: Reading) -> Values:
+def parse_number(texts: pa.Array, how: TextSettings) -> Values:
     """Read integers, decimals of up to 38 digits and floats; a lost digit or a value out of range is bad."""
     small = _too_small(texts) if pa.types.is_decimal(how.wire) else None
     found = _fitting(texts if small is None else _without(texts, small), lambda some: _as_utf8(some).cast(how.wire))
@@ -155,7 +155,7 @@ def _too_small(texts: pa.Array) -> pa.BooleanArray | None:
     return _some(_true(pc.match_substring_regex(texts, r"[eE]-0*[1-9]\d{2}")))
 
 
-def parse_wide_decimal(texts: pa.Array, how: Reading) -> Values:
+def parse_wide_decimal(texts: pa.Array, how: TextSettings) -> Values:
     """Keep decimals of more than 38 digits as MySQL prints them: all digits of the scale, no zeros in front."""
     whole, scale = how.precision - how.scale, how.scale
     tail = rf"\.\d{{{scale}}}" if scale else ""
@@ -180,18 +180,18 @@ def _canonical_decimal(text: str, whole: int, scale: int) -> str | None:
     return f"-{body}" if sign and unscaled else body
 
 
-def finish_nothing(array: pa.Array, how: Reading) -> Values:
+def finish_nothing(array: pa.Array, how: TextSettings) -> Values:
     """The wire type is the lake type."""
     return Values(array)
 
 
-def finish_float(array: pa.Array, how: Reading) -> Values:
+def finish_float(array: pa.Array, how: TextSettings) -> Values:
     """Refuse what is not finite: TiDB stores no NaN or infinity, and a text beyond the range reads as infinity."""
     bad = _some(_true(pc.invert(pc.is_finite(array))))
     return Values(array) if bad is None else Values(_without(array, bad), bad)
 
 
-def finish_bit(array: pa.Array, how: Reading) -> Values:
+def finish_bit(array: pa.Array, how: TextSettings) -> Values:
     """Turn the number (uint64) of BIT(n) into the lake's type; a number of more than n bits is bad."""
     limit = pa.scalar((1 << how.precision) - 1, pa.uint64())
     bad = _some(_true(pc.greater(array, limit)))
@@ -219,7 +219,7 @@ def bit_numbers(array: pa.Array) -> Values:
 # --- text and bytes ---------------------------------------------------------------------------------------------------
 
 
-def parse_text(texts: pa.Array, how: Reading) -> Values:
+def parse_text(texts: pa.Array, how: TextSettings) -> Values:
     """Keep texts; bytes that are not UTF-8 become U+FFFD, because a lake's strings must be valid."""
     try:
         return Values(_as_utf8(texts))
@@ -230,7 +230,7 @@ def parse_text(texts: pa.Array, how: Reading) -> Values:
     return Values(pc.replace_with_mask(sound, torn, pa.array(replaced, pa.string())), None, {BAD_UTF8: torn})
 
 
-def parse_time(texts: pa.Array, how: Reading) -> Values:
+def parse_time(texts: pa.Array, how: TextSettings) -> Values:
     """Keep TIME as MySQL prints it, with exactly the declared fraction digits."""
     clock = r"-?(?:\d\d|[1-7]\d\d|8[0-2]\d|83[0-8]):[0-5]\d:[0-5]\d"
     fraction = rf"\.\d{{{how.scale}}}" if how.scale else ""
@@ -255,7 +255,7 @@ def _formed(texts: pa.Array, form: str, rewrite: Callable[[str], str | None]) ->
     return Values(array, _some(either(written.bad, pc.and_(odd, pc.is_null(array)))))
 
 
-def parse_binary(texts: pa.Array, how: Reading) -> Values:
+def parse_binary(texts: pa.Array, how: TextSettings) -> Values:
     """Read bytes from their text form."""
     if how.binary == "raw":
         return Values(texts.cast(pa.binary()))
@@ -284,7 +284,7 @@ def _from_latin_1(texts: pa.Array) -> pa.Array:
     return _without(whole, pc.is_null(texts)) if texts.null_count else whole
 
 
-def parse_vector(texts: pa.Array, how: Reading) -> Values:
+def parse_vector(texts: pa.Array, how: TextSettings) -> Values:
     """Read `[1,2,3]` into lists of float32."""
     return _fitting(texts, _vectors)
 
@@ -311,7 +311,7 @@ _ZERO = rf"^\d{{4}}-(?:00-(?:[0-2]\d|3[01])|(?:0\d|1[0-2])-00){_CLOCK}$"
 _DATED = rf"^\d{{4}}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]){_CLOCK}$"
 
 
-def parse_time_point(texts: pa.Array, how: Reading) -> Values:
+def parse_time_point(texts: pa.Array, how: TextSettings) -> Values:
     """Read DATE, DATETIME and TIMESTAMP, years 0000 to 9999; dates that no calendar has become null with a note."""
     try:
         return Values(_as_utf8(texts).cast(how.wire))
@@ -335,7 +335,7 @@ def _like(texts: pa.StringArray, among: pa.BooleanArray, form: str) -> pa.Boolea
     return pc.replace_with_mask(among, among, matches)
 
 
-def finish_instant(array: pa.Array, how: Reading) -> Values:
+def finish_instant(array: pa.Array, how: TextSettings) -> Values:
     """Turn local time of the TiCDC server's zone into UTC: the earlier instant of two, the end of a skipped hour.
 
     Raises BadSettings for a zone that the zone database does not have.

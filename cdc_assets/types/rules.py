@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
-from cdc_assets.types.mysql_values import Reading, Values
+from cdc_assets.types.mysql_values import TextSettings, Values
 
 __all__ = [
     "BYTES",
@@ -63,8 +63,8 @@ class TypeRule:
     fidelity: Callable[[Column], Fidelity]
     zero: Callable[[Column], str | bytes]
     wire: OfColumn | None = None
-    parse: Callable[[pa.Array, Reading], Values] = read.parse_number
-    finish: Callable[[pa.Array, Reading], Values] = read.finish_nothing
+    parse: Callable[[pa.Array, TextSettings], Values] = read.parse_number
+    finish: Callable[[pa.Array, TextSettings], Values] = read.finish_nothing
 
 
 def always(kind: pa.DataType) -> OfColumn:
@@ -101,7 +101,7 @@ def _decimal(column: Column) -> pa.DataType:
     return pa.decimal128(_digits(column), column.scale or 0) if _digits(column) <= 38 else pa.string()
 
 
-def _read_decimal(texts: pa.Array, how: Reading) -> Values:
+def _read_decimal(texts: pa.Array, how: TextSettings) -> Values:
     return (read.parse_wide_decimal if pa.types.is_string(how.lake) else read.parse_number)(texts, how)
 
 
@@ -121,7 +121,7 @@ def utc_rule(fidelity: Callable[[Column], Fidelity]) -> TypeRule:
     )
 
 
-def _in_utc(array: pa.Array, how: Reading) -> Values:
+def _in_utc(array: pa.Array, how: TextSettings) -> Values:
     return Values(array.cast(pa.timestamp("us", "UTC")))
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from cdc_assets.errors import BadSettings, InputError, TableMoved
-from cdc_assets.lake.row_groups import Written
+from cdc_assets.lake.row_groups import WrittenFile
 from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
@@ -176,7 +176,7 @@ def test_files_whose_offsets_moved_are_refused(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), mark(150))
     feed.apply()
     with pytest.raises(TableMoved, match="another run committed first"):
-        store(feed).table.append([Written("nowhere", 0)], {}, lambda said: said["cdc.landing.next"] == "other")
+        store(feed).table.append([WrittenFile("nowhere", 0)], {}, lambda said: said["cdc.landing.next"] == "other")
 
 
 def test_rows_that_are_gone_say_so(feed: TopicFeed, tmp_path: Path) -> None:

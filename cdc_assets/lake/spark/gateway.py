@@ -70,7 +70,7 @@ def open_gateway(conf: Mapping[str, str]) -> Any:
 
 
 def in_its_own_thread(call: Callable[[], _T]) -> _T:
-    """Return what a call gives, made outside the main thread; raises what it raises.
+    """Make a call outside the main thread; return its result or raise its error.
 
     Signals are the main thread's, which only waits then, and Ctrl-C ends that: the call is given up.
     """

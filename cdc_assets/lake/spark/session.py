@@ -85,7 +85,7 @@ def _inside() -> dict[str, str]:
 
 
 def _reached(jars: Sequence[str], more: Sequence[str]) -> dict[str, str]:
-    """Return what lets executors on other machines have the jars; where the driver is reached Spark finds out."""
+    """Return the settings that give executors on other machines the jars; Spark finds the address of the driver."""
     sent = [*spark_default("spark.jars"), *jars, *more]
     return {"spark.jars": ",".join(sent)}
 

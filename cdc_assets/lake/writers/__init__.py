@@ -49,7 +49,7 @@ class HistoryWriter(Writer, Protocol):
         """The steps for which they ask what the mirrors had before a DDL."""
 
     def moved(self, target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
-        """Return what writes the effect of a DDL on rows, in the step's session; None if there is nothing to write."""
+        """Return a function that writes the effect of a DDL on rows in the step's session; None if there is none."""
 
     def rewritten(self, target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
         """Return the rows of the `table` with that effect, where all of them are written anew."""
