@@ -158,7 +158,7 @@ def lake_table(
     through = table.label.progress.tso
     schema = _schema_at(history, table.label.ddl)
     metadata: dict[str, Any] = {
-        "dagster/column_schema": _columns(schema, own_columns(life.kind)),
+        "dagster/column_schema": _columns(schema, own_columns(life.kind), unique=not life.kind),
         "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),
@@ -212,8 +212,11 @@ def _schema_at(history: TableHistory, ddl: Tso) -> TableSchema:
     return next((event.after for event in reversed(history.events) if event.at <= ddl), history.events[0].after)
 
 
-def _columns(schema: TableSchema, own: Sequence[OwnColumn] = ()) -> dg.TableSchemaMetadataValue:
-    """Return columns with source types and comments; for the lake with its types, and with its `own` columns."""
+def _columns(schema: TableSchema, own: Sequence[OwnColumn] = (), unique: bool = True) -> dg.TableSchemaMetadataValue:
+    """Return columns with source types and comments; for the lake with its types, and with its `own` columns.
+
+    `unique` says whether a key has one row: history tables have several.
+    """
     columns = [
         dg.TableColumn(
             column.name or " ",
@@ -223,7 +226,9 @@ def _columns(schema: TableSchema, own: Sequence[OwnColumn] = ()) -> dg.TableSche
                 "virtual generated: not in the lake" if column.virtual else _lake_type(column),
                 f"kept, the source dropped it at {column.kept}" if column.kept else "",
             ),
-            constraints=dg.TableColumnConstraints(nullable=column.nullable, unique=schema.key == (column.name,)),
+            constraints=dg.TableColumnConstraints(
+                nullable=column.nullable, unique=unique and schema.key == (column.name,)
+            ),
         )
         for column in (schema.in_lake.stored if own else schema.columns)
         if not column.hidden

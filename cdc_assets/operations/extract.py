@@ -93,7 +93,8 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     ExtractRefused for a range of which something is missing.
     """
     if since >= until:
-        raise BadSettings(f"the range begins at {since} and ends at {until}: give an end behind the beginning.")
+        begins, ends = (f"{at} ({tso_time(at)})" for at in (since, until))
+        raise BadSettings(f"the range begins at {begins} and ends at {ends}: give an end behind the beginning.")
     if not pipeline.settings.source_options.wire.has_positions:
         raise BadSettings("the rows of this changefeed carry no commit-ts: no change has a place in time.")
     listing, present = pipeline.plan(whole=True)

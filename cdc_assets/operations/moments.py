@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["parse_moment", "position_of"]
 
 _MS = timedelta(milliseconds=1)
+_LAST: Tso = (1 << 63) - 1
 
 
 def position_of(pipeline: Pipeline, text: str) -> Tso:
@@ -31,7 +32,7 @@ def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:
     """
     if text in cuts:
         return cuts[text]
-    if text.isdigit() and len(text) != len("20260131"):
+    if text.isdecimal() and len(text) != len("20260131") and int(text) <= _LAST:
         return int(text)
     try:
         moment = parse_iso_time(text)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from cdc_assets.errors import BadSettings
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.command_line import Commands, commands_here
@@ -88,6 +89,12 @@ def test_a_table_as_of_a_moment_says_how_exact_it_is_and_how_to_read_it(run: Com
 )
 def test_a_moment_is_a_tso_a_time_or_a_cut(text: str, position: int) -> None:
     assert parse_moment(text, {"report": 7}) == position
+
+
+@pytest.mark.parametrize("text", ["-5", "9" * 23, "²", "2026-13-01", "month-end"])
+def test_what_is_no_moment_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(BadSettings, match=f'"{text}" is no moment; expected a TSO'):
+        parse_moment(text, {})
 
 
 def test_the_extracts_of_the_page_are_written_and_a_filled_directory_is_refused(run: Commands, tmp_path: Path) -> None:
