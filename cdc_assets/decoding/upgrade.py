@@ -9,14 +9,16 @@ here, so that one window can hold rows from before and after a DDL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 
 from cdc_assets.decoding import DELIVERY
+from cdc_assets.decoding.own_columns import ABSENT
 from cdc_assets.decoding.split import Split, between, in_shape, no_changes
 from cdc_assets.errors import TableHeld
+from cdc_assets.formats import UNCHANGED
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -73,6 +75,9 @@ def evolve_rows(
     drops = {change.name for change in changes if isinstance(change, DropColumn)}
     rows = rows.drop_columns([name for name in rows.column_names if name in drops])
     rows = rows.rename_columns([renames.get(name, name) for name in rows.column_names])
+    for naming in (UNCHANGED, ABSENT) if renames or drops else ():
+        if naming in rows.column_names:
+            rows = _naming(rows, naming, renames, drops)
     own = [column.name for column in after.stored]
     for change in changes:
         match change:
@@ -85,6 +90,13 @@ def evolve_rows(
                 rows = rows.set_column(place, pa.field(new.name, arrow_type(new)), values)
     meta = [name for name in rows.column_names if name not in own]
     return rows.select([*meta, *own])
+
+
+def _naming(rows: pa.Table, naming: str, renames: Mapping[str, str], drops: Collection[str]) -> pa.Table:
+    """Return rows whose column of column names has those of after a DDL."""
+    place, lists = rows.column_names.index(naming), rows.column(naming).to_pylist()
+    named = [names and [renames.get(name, name) for name in names if name not in drops] for names in lists]
+    return rows.set_column(place, rows.schema.field(place), pa.array(named, rows.schema.field(place).type))
 
 
 def default_array(column: Column, default: object, length: int) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,25 @@ def test_columns_that_are_left_out_keep_their_values(records: Records, spark: Sp
     records.fence = 500
     assert not apply()
     assert rows() == [MOVED, MOVED]
+
+
+def test_what_changes_left_out_is_called_as_its_column_is_now(
+    records: Records, spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = ChangefeedSettings(sink_uri=ADDRESS, name="shop", history={"*.*": "log"})  # type: ignore[arg-type]
+    settings, memory, ledger = LakeSettings.from_warehouse(tmp_path / "lake"), MemoryLake(), Ledger("sqlite://")
+    records.rows("shop.orders", 100, *THEN)
+    renamed = tuple(replace(one, name={"it's": "o'clock"}.get(one.name, one.name)) for one in COLUMNS)
+    query = "ALTER TABLE `orders` RENAME COLUMN `it's` TO `o'clock`"
+    for records.fence in (300, 400):
+        with open_pipeline(feed, settings, spark=lambda: spark) as pipeline:
+            assert pipeline.apply().complete
+        Pipeline(feed, feed.open_source(), memory, ledger).apply()
+        records.ddl("shop.orders", 350, query, 28, *renamed)
+    log = TableId("shop", "orders__log")
+    tables = LakeState(settings, "shop").read(log), memory.read(log)
+    lists = [
+        [row["_cdc_absent"] for row in one.sort_by("_cdc_position").to_pylist() if row["_cdc_absent"]] for one in tables
+    ]
+    assert lists[0] == lists[1]
+    assert {name for names in lists[0] for name in names} == {"o'clock", "b\\n"}

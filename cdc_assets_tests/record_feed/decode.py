@@ -11,7 +11,7 @@ import pyarrow as pa
 from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Decoded, Op
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.types.mysql_types import values
+from cdc_assets.types.mysql_types import arrow_type, values
 from cdc_assets_tests.record_feed.options import RecordOptions
 
 __all__ = [
@@ -44,6 +44,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     ]
     for place, column in enumerate(schema.stored, 2):
         texts = [None if record[place] in (None, []) else str(record[place]) for _, record in good]
+        if arrow_type(column) == pa.binary():  # a character for each byte
+            arrays.append(pa.array([None if one is None else one.encode("latin-1") for one in texts], pa.binary()))
+            continue
         arrays.append(values(pa.array(texts, pa.string()), column, timezone=options.timezone).array)
     names = [OP, COMMIT_TS, LINE, *(column.name for column in schema.stored)]
     changes = pa.table(arrays, names=names)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import own_columns
-from cdc_assets.decoding.own_columns import CHANGE_TYPE, COMMIT_TIME, OF_DDL, PARTITIONS
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL, PARTITIONS
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
+from cdc_assets.lake.key_matching import text_literal
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import RenameColumn
 from cdc_assets.model.steps import ChangeTable, DropTable, ExchangePartition, RecoverTable
 
 if TYPE_CHECKING:
@@ -44,15 +46,42 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
 
 
 def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
-    """Append what a DDL does to rows: those that leave as DELETE, those that come as INSERT; else one TRUNCATE."""
-    every = _of_ddl(target, step, rows)
-    return None if every is None else lambda: _append(target, every, "the rows that the DDL moves")
+    """Append what a DDL does to rows: those that leave as DELETE, those that come as INSERT; else one TRUNCATE.
+
+    One that moves none may give columns other names, which they then have where changes say what they left out.
+    """
+    every, renames = _of_ddl(target, step, rows), _renames(step)
+    if every is not None:
+        return lambda: _append(target, every, "the rows that the DDL moves")
+    if not renames or target.empty:
+        return None
+    return lambda: _rename_absent(target, renames)
 
 
 def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
     """Return the changes of the log, and those that the DDL makes."""
-    every = _of_ddl(target, step, rows)
+    every, renames = _of_ddl(target, step, rows), _renames(step)
+    if renames:
+        table = table.withColumn(ABSENT, sql.expr(_renamed(renames)))
     return table if every is None else table.unionByName(_shaped(every, table))
+
+
+def _renames(step: DdlStep) -> dict[str, str]:
+    changes = step.changes if isinstance(step, ChangeTable) else ()
+    return {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
+
+
+def _renamed(renames: Mapping[str, str]) -> str:
+    """Return the expression of the names of absent columns after a DDL."""
+    cases = " ".join(f"WHEN {text_literal(old)} THEN {text_literal(new)}" for old, new in renames.items())
+    return f"transform({ABSENT}, name -> CASE name {cases} ELSE name END)"
+
+
+def _rename_absent(target: CommitTarget, renames: Mapping[str, str]) -> None:
+    old = ", ".join(map(text_literal, renames))
+    target.session.sql(
+        f"UPDATE {target.name} SET {ABSENT} = {_renamed(renames)} WHERE arrays_overlap({ABSENT}, array({old}))"
+    )
 
 
 def _of_ddl(target: CommitTarget, step: DdlStep, rows: MovedRows) -> DataFrame | None:
