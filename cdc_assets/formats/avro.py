@@ -78,9 +78,9 @@ def whole(messages: pa.RecordBatch) -> pa.RecordBatch:
     headers = messages.column("headers")
     if headers.null_count == len(headers) or not len(pc.list_flatten(headers)):
         return messages
-    held = headers.to_pylist()
+    listed = headers.to_pylist()
     for column, name in _HEADERS.items():
-        ids = [_id_in(one, name) for one in held]
+        ids = [_id_in(one, name) for one in listed]
         if any(ids):
             bare = messages.column(column).to_pylist()
             framed = [one if one is None else head + one for head, one in zip(ids, bare, strict=True)]
@@ -382,7 +382,7 @@ def _texts(array: pa.Array, column: Column) -> pa.StringArray:
         return array.cast(pa.string())
     if pa.types.is_binary(array.type) and column.type != "BIT":
         return array
-    return pa.array([None if held is None else _text(held) for held in array.to_pylist()], pa.string())
+    return pa.array([None if value is None else _text(value) for value in array.to_pylist()], pa.string())
 
 
 def _text(value: Any) -> str:

@@ -322,8 +322,8 @@ class RowSides:
 
     def whole_numbers(self, *path: str | int) -> npt.NDArray[np.uint64]:
         """Return the cells that are whole numbers of at most 64 bits and not below zero, 0 for others."""
-        held = [records.whole_numbers(*base, *path) for records, base in self.sides]
-        return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in held])
+        parts = [records.whole_numbers(*base, *path) for records, base in self.sides]
+        return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in parts])
 
 
 def changes_of(
@@ -331,18 +331,18 @@ def changes_of(
 ) -> Decoded:
     """Return the changes of a table: by line, the image before an update first. `cells` is asked for stored columns."""
     key, images = schema.exact, replace(images, ops=images.ops.copy())
-    held = {column.name: cells(column) for column in schema.stored}
-    visible = [column for column in schema.stored if not _hidden(held[column.name], images, options)]
+    by_name = {column.name: cells(column) for column in schema.stored}
+    visible = [column for column in schema.stored if not _hidden(by_name[column.name], images, options)]
     if not any(column.name in key for column in visible) and key or not visible:
         visible = list(schema.stored)  # the images are of another table: every one of them is a reject
     builder = ChangeBuilder(images, schema, faults)
     for column in visible:
-        whole = _completed(held[column.name], column, column.name in key, images, options, faults)
+        whole = _completed(by_name[column.name], column, column.name in key, images, options, faults)
         for mask, reason in whole.faults:
             faults.mark(mask, images, reason, column.name)
         own = {rule: pa.array(mask) for rule, mask in whole.notes.items()}
         builder.add(column, _values(whole, column, options), whole.array, own, _misfit)
-    patches = _unchanged({column.name: held[column.name] for column in visible}, key, images, faults)
+    patches = _unchanged({column.name: by_name[column.name] for column in visible}, key, images, faults)
     more = {UNCHANGED: patches, MOVED: images.moved}
     changes, notes = builder.changes({name: array for name, array in more.items() if array is not None})
     notes.update((column.name, NOT_WRITTEN) for column in schema.stored if column not in visible)
@@ -357,9 +357,9 @@ def patch_op(policy: str, own: Op) -> Op:
     return {"apply": Op.INSERT, "hold": Op.UPDATE, "skip": Op.PATCH}.get(policy, own)
 
 
-def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, faults: Faults) -> pa.Array | None:
+def _unchanged(by_name: Mapping[str, Cells], key: frozenset[str], images: Images, faults: Faults) -> pa.Array | None:
     """Return by image which columns it leaves as they were, None where no image does."""
-    masks = {name: cells.unchanged & (images.ops > 0) for name, cells in held.items() if cells.unchanged is not None}
+    masks = {name: cells.unchanged & (images.ops > 0) for name, cells in by_name.items() if cells.unchanged is not None}
     masks = {name: mask for name, mask in masks.items() if mask.any()}
     if not masks:
         return None

@@ -1,7 +1,7 @@
 """JSON messages -> Records: those of one shape are read side by side, the rest by a parser, into the same.
 
 Messages of one table have the same members in the same order. The first one has a shape: what stands between its
-values, byte for byte. Every other is held against it, and has texts, numbers, true, false or null where the first has
+values, byte for byte. Every other is compared with it, and has texts, numbers, true, false or null where the first has
 any of them. What fits is what the parser would read; what does not (half of a surrogate pair, an object where the first
 has a number, other members) has another shape, or is left to the parser.
 
@@ -103,10 +103,10 @@ class Shape:
 
     def at(self, *path: str | int) -> Any:
         """Return what the first message holds at a path, ABSENT for nothing."""
-        held = self.first
+        value = self.first
         for step in path:
-            held = _step(held, step)
-        return held
+            value = _step(value, step)
+        return value
 
 
 def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = (), known: int = 0) -> Shape | None:
@@ -201,8 +201,8 @@ class SameShape(Records):
         return SameShape(self.shape, self.messages[mask], self.data, self.backslashes, values)
 
     def members(self, *path: str | int) -> tuple[str, ...]:
-        held = self.shape.at(*path)
-        return tuple(held) if isinstance(held, dict) else ()
+        value = self.shape.at(*path)
+        return tuple(value) if isinstance(value, dict) else ()
 
     def kinds(self, *path: str | int) -> Kinds:
         number = self.shape.place(*path)
@@ -235,11 +235,13 @@ class SameShape(Records):
     def _inside(self, path: Path) -> RecordColumn:
         """Return the cells at a path in an object whose members stand in any order: mostly what the first one has."""
         starts, ends, _ = self.values[self.shape.paths.index((path[0], _INSIDE))]
-        held, objects = self.shape.at(*path), pieces(self.data, starts, ends)
+        value, objects = self.shape.at(*path), pieces(self.data, starts, ends)
         same = pa.repeat(False, len(self))
-        if len(path) == 2 and type(held) is str:  # no text of JSON has its own quotes in it
-            same = pc.match_substring(objects, f"{json.dumps(path[1])}:{json.dumps(held, ensure_ascii=False)}".encode())
-        cells = [held] * len(self)
+        if len(path) == 2 and type(value) is str:  # no text of JSON has its own quotes in it
+            same = pc.match_substring(
+                objects, f"{json.dumps(path[1])}:{json.dumps(value, ensure_ascii=False)}".encode()
+            )
+        cells = [value] * len(self)
         for place in np.flatnonzero(~bits(same)).tolist():
             try:
                 cells[place] = _parsed(b"{%s}" % objects[place].as_py())
@@ -262,12 +264,12 @@ class SameShape(Records):
 
     def _common(self, path: Path) -> str | bytes | None:
         """Return the text of what is the same in all messages."""
-        held = self.shape.at(*path)
-        return _TEXTS[type(held)](held)
+        value = self.shape.at(*path)
+        return _TEXTS[type(value)](value)
 
     def lengths(self, *path: str | int) -> Places:
-        held = self.shape.at(*path)
-        return np.full(len(self), len(held) if isinstance(held, list) else -1)
+        value = self.shape.at(*path)
+        return np.full(len(self), len(value) if isinstance(value, list) else -1)
 
     def are_objects(self, *path: str | int) -> Marks:
         return np.full(len(self), isinstance(self.shape.at(*path), dict))
@@ -383,10 +385,10 @@ class _Block:
         begins, ends = bounds(values)
         first, last = int(begins[0]), int(ends[-1])
         self.begins, self.ends = begins - first, ends - first
-        held = memoryview(values.buffers()[2] or b"")
-        if len(held) < last + _BEYOND:
-            held, first, last = memoryview(b"".join((held[first:last], bytes(_BEYOND)))), 0, last - first
-        self.view, self.size = held[first : last + _BEYOND], last - first
+        buffer = memoryview(values.buffers()[2] or b"")
+        if len(buffer) < last + _BEYOND:
+            buffer, first, last = memoryview(b"".join((buffer[first:last], bytes(_BEYOND)))), 0, last - first
+        self.view, self.size = buffer[first : last + _BEYOND], last - first
         self.data = np.frombuffer(self.view, np.uint8)
         self.words = words(self.data)
         self.plain: Marks = self.ends > self.begins
@@ -526,19 +528,19 @@ def parsed_records(values: pa.BinaryArray, read: Callable[[bytes], Any] | None =
 
 
 def _all_parsed(values: pa.BinaryArray, read: Callable[[bytes], Any]) -> ParsedRecords:
-    held, reasons = list[Any](), dict[int, str]()
+    parsed, reasons = list[Any](), dict[int, str]()
     for number, value in enumerate(values.to_pylist()):
-        held.append(ABSENT)
+        parsed.append(ABSENT)
         try:
             if value is None:
                 raise ValueError(NO_VALUE)
             found = read(value)
             if not isinstance(found, dict):
                 raise ValueError("it is not an object")
-            held[number] = found
+            parsed[number] = found
         except ValueError as error:
             reasons[number] = explained(error)
-    return ParsedRecords(np.arange(len(held)), held, reasons)
+    return ParsedRecords(np.arange(len(parsed)), parsed, reasons)
 
 
 class ParsedRecords(Records):
@@ -555,29 +557,29 @@ class ParsedRecords(Records):
         return ParsedRecords(self.messages[mask], values, {})
 
     def by_members(self, *path: str | int) -> Iterator[Marks]:
-        members = (frozenset(held) if type(held) is dict else frozenset() for held in self._at(path))
+        members = (frozenset(value) if type(value) is dict else frozenset() for value in self._at(path))
         for _, mask in _equal(members):
             yield mask
 
     def by_value(self, *path: str | int) -> Iterator[tuple[Marks, str | bytes | None]]:
         cells = self._at(path)
-        values = {id(held): held for held in cells}  # many may be the same one
-        texts = {number: _TEXTS[type(held)](held) for number, held in values.items()}
-        for text, mask in _equal(texts[id(held)] for held in cells):
+        values = {id(value): value for value in cells}  # many may be the same one
+        texts = {number: _TEXTS[type(value)](value) for number, value in values.items()}
+        for text, mask in _equal(texts[id(value)] for value in cells):
             yield mask, text
 
     def _at(self, path: Path) -> Sequence[Any]:
         if path not in self._cells:
             above, step = self._at(path[:-1]), path[-1]
             self._cells[path] = (
-                [held.get(step, ABSENT) if type(held) is dict else ABSENT for held in above]
+                [value.get(step, ABSENT) if type(value) is dict else ABSENT for value in above]
                 if isinstance(step, str)
-                else [_step(held, step) for held in above]
+                else [_step(value, step) for value in above]
             )
         return self._cells[path]
 
     def members(self, *path: str | int) -> tuple[str, ...]:
-        sets = dict.fromkeys(tuple(held) for held in self._at(path) if type(held) is dict)
+        sets = dict.fromkeys(tuple(value) for value in self._at(path) if type(value) is dict)
         return tuple(dict.fromkeys(name for names in sets for name in names))
 
     def kinds(self, *path: str | int) -> Kinds:
@@ -589,20 +591,20 @@ class ParsedRecords(Records):
     def array(self, *path: str | int) -> pa.Array:
         cells = self._at(path)
         try:
-            if not any(isinstance(held, dict | list) for held in cells):
-                return pa.array([None if held is ABSENT else held for held in cells])
+            if not any(isinstance(value, dict | list) for value in cells):
+                return pa.array([None if value is ABSENT else value for value in cells])
         except (pa.ArrowException, OverflowError, TypeError):  # of several types, or beyond those of Arrow
             pass
         return _column(cells).texts
 
     def lengths(self, *path: str | int) -> Places:
-        return np.array([len(held) if isinstance(held, list) else -1 for held in self._at(path)], np.int64)
+        return np.array([len(value) if isinstance(value, list) else -1 for value in self._at(path)], np.int64)
 
     def are_objects(self, *path: str | int) -> Marks:
-        return np.array([isinstance(held, dict) for held in self._at(path)], bool)
+        return np.array([isinstance(value, dict) for value in self._at(path)], bool)
 
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
-        numbers = [_whole(held) for held in self._at(path)]
+        numbers = [_whole(value) for value in self._at(path)]
         found = np.array([0 if number is None else number for number in numbers], np.uint64)
         return found, np.array([number is not None for number in numbers], bool)
 
@@ -741,19 +743,19 @@ def _value_end(text: str, place: int) -> int:
         return 0
 
 
-def _is_deep(held: Any) -> bool:
-    level = [held]
+def _is_deep(value: Any) -> bool:
+    level = [value]
     for _ in range(_DEEPEST):
-        level = [one for held in level for one in (held.values() if isinstance(held, dict) else held)]
+        level = [one for value in level for one in (value.values() if isinstance(value, dict) else value)]
         level = [one for one in level if isinstance(one, dict | list)]
     return bool(level)
 
 
-def _whole(held: Any) -> int | None:
+def _whole(value: Any) -> int | None:
     """Return a whole number of at most 64 bits that is not below zero, None for anything else."""
-    if type(held) is not int and not (type(held) is _Number and _WHOLE.fullmatch(held)):
+    if type(value) is not int and not (type(value) is _Number and _WHOLE.fullmatch(value)):
         return None
-    number = int(held)
+    number = int(value)
     return number if 0 <= number < 1 << 64 else None
 
 
@@ -768,39 +770,39 @@ def print_json(value: Any) -> str:
     if kind is str:
         return _PRINT(value)
     if kind is dict:
-        return "{" + ",".join([f"{_PRINT(name)}:{print_json(held)}" for name, held in value.items()]) + "}"
+        return "{" + ",".join([f"{_PRINT(name)}:{print_json(member)}" for name, member in value.items()]) + "}"
     if kind is list:
-        return f"[{','.join([print_json(held) for held in value])}]"
+        return f"[{','.join([print_json(element) for element in value])}]"
     return str(value) if kind is _Number else _PRINT(value)
 
 
 _TEXTS: Mapping[type, Callable[[Any], str | bytes | None]] = {
-    **dict.fromkeys((_Absent, type(None)), lambda held: None),
-    **dict.fromkeys((str, bytes, _Number), lambda held: held),
+    **dict.fromkeys((_Absent, type(None)), lambda value: None),
+    **dict.fromkeys((str, bytes, _Number), lambda value: value),
     **dict.fromkeys((int, float), repr),
-    Decimal: lambda held: format(held, "f"),
-    bool: lambda held: "true" if held else "false",
+    Decimal: lambda value: format(value, "f"),
+    bool: lambda value: "true" if value else "false",
     **dict.fromkeys((dict, list), print_json),
 }
 
 
 def _kinds(cells: Sequence[Any]) -> Kinds:
-    return np.frombuffer(bytes([_KINDS[type(held)] for held in cells]), np.uint8)
+    return np.frombuffer(bytes([_KINDS[type(value)] for value in cells]), np.uint8)
 
 
 def _column(cells: Sequence[Any]) -> RecordColumn:
     plain = _PLAIN.issuperset(map(type, cells))
-    texts = cells if plain else [_TEXTS[type(held)](held) for held in cells]
+    texts = cells if plain else [_TEXTS[type(value)](value) for value in cells]
     if any(isinstance(text, bytes) for text in texts):
         texts = [text.encode() if isinstance(text, str) else text for text in texts]
         return RecordColumn(_kinds(cells), pa.array(texts, pa.binary()))
     return RecordColumn(_kinds(cells), pa.array(texts, pa.string()))
 
 
-def _step(held: Any, step: str | int) -> Any:
+def _step(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
-        return held.get(step, ABSENT) if isinstance(held, dict) else ABSENT
-    return held[step] if isinstance(held, list) and step < len(held) else ABSENT
+        return value.get(step, ABSENT) if isinstance(value, dict) else ABSENT
+    return value[step] if isinstance(value, list) and step < len(value) else ABSENT
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

@@ -181,14 +181,14 @@ class SchemaEvent:
 
 def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
     """Return lines as a batch."""
-    held = list(lines)
+    listed = list(lines)
     own = {
-        "kind": [line.kind.value for line in held],
-        "schema": [None if line.table is None else line.table.schema for line in held],
-        "table": [None if line.table is None else line.table.table for line in held],
-        "last_commit_ts": [line.commit_ts for line in held],
+        "kind": [line.kind.value for line in listed],
+        "schema": [None if line.table is None else line.table.schema for line in listed],
+        "table": [None if line.table is None else line.table.table for line in listed],
+        "last_commit_ts": [line.commit_ts for line in listed],
     }
-    columns = {name: own.get(name) or [getattr(line, name) for line in held] for name in CLASSIFIED.names}
+    columns = {name: own.get(name) or [getattr(line, name) for line in listed] for name in CLASSIFIED.names}
     return pa.RecordBatch.from_pydict(columns, CLASSIFIED)
 
 
@@ -384,11 +384,14 @@ def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, b
     if options.claim_check_raw_value:
         return None, content
     try:
-        held = json_value(content)
-        if type(held["value"]) is not str or type(held["key"]) not in (str, type(None)):  # a number has its digits
+        message = json_value(content)
+        if type(message["value"]) is not str or type(message["key"]) not in (
+            str,
+            type(None),
+        ):  # a number has its digits
             raise ValueError("its key and value are no texts")
-        key = None if held["key"] is None else base64.b64decode(held["key"], validate=True)
-        return key, base64.b64decode(held["value"], validate=True)
+        key = None if message["key"] is None else base64.b64decode(message["key"], validate=True)
+        return key, base64.b64decode(message["value"], validate=True)
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise MalformedData(
             f"a claim-check file holds no message ({explained(error)}); expected an object with key and "

@@ -150,8 +150,8 @@ def _heads(keys: pa.BinaryArray) -> _Heads:
         columns = [*map(pa.array, (records.messages, *numbers)), schemas.texts, tables.texts, claims.texts]
         names = ["event", "t", "ts", "scm", "tbl", "ccl", "ohk"]
         parts.append(pa.table([*columns, pc.equal(partial.texts, "true")], names=names))
-    held = pa.concat_tables(parts).sort_by("event")
-    found = {name: held.column(name).combine_chunks() for name in ("t", "ts", "scm", "tbl", "ccl", "ohk")}
+    joined = pa.concat_tables(parts).sort_by("event")
+    found = {name: joined.column(name).combine_chunks() for name in ("t", "ts", "scm", "tbl", "ccl", "ohk")}
     moments, partial_ = found["ts"].to_numpy(), bits(found["ohk"])
     return _Heads(found["t"].to_numpy(), moments, found["scm"], found["tbl"], found["ccl"], partial_, refused)
 
@@ -348,9 +348,9 @@ def _unwrapped(codes: Codes, binary: Marks, texts: pa.StringArray) -> tuple[pa.A
     if coded.any():
         import polars as pl  # loads in 100 ms, and most tables have no such column
 
-        held = pl.Series("", texts, dtype=pl.String).str.decode("base64", strict=False).to_arrow().cast(pa.binary())
-        found = pc.if_else(pa.array(coded), held, found)
-        bad |= coded & valid & bits(pc.is_null(held))
+        decoded = pl.Series("", texts, dtype=pl.String).str.decode("base64", strict=False).to_arrow().cast(pa.binary())
+        found = pc.if_else(pa.array(coded), decoded, found)
+        bad |= coded & valid & bits(pc.is_null(decoded))
     escaped = quoted & bits(pc.match_substring(texts, "\\"))
     if escaped.any():
         raw = [_unquoted(text) for text in texts.filter(pa.array(escaped)).to_pylist()]

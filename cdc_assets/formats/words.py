@@ -90,8 +90,8 @@ def pieces(data: pa.Buffer, starts: Places, ends: Places, kind: pa.DataType | No
     offsets = np.empty(2 * len(starts) + 2, np.int32)
     offsets[0], offsets[-1] = 0, data.size
     offsets[1:-1:2], offsets[2:-1:2] = starts, np.maximum(starts, ends)
-    held = pa.Array.from_buffers(kind or pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
-    return pc.take(held, pa.array(np.arange(1, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
+    cut = pa.Array.from_buffers(kind or pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+    return pc.take(cut, pa.array(np.arange(1, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
 
 
 def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
