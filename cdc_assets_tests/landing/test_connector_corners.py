@@ -240,6 +240,26 @@ def test_a_delete_without_its_own_key_holds_the_table() -> None:
     assert "it is a delete that does not have the key (v)" in reason
 
 
+@pytest.mark.parametrize(
+    ("deleted", "by_index"),
+    [
+        ({"id": 0, "v": 2, "w": None}, True),
+        ({"id": 0, "v": 2, "w": 0}, True),
+        ({"id": 0, "v": None, "w": 0}, False),
+        ({"id": 0, "v": 2, "w": 3}, False),
+        ({"id": 1, "v": 2, "w": None}, False),
+    ],
+)
+def test_a_delete_that_has_other_columns_than_the_key_holds_the_table(deleted: Row, by_index: bool) -> None:
+    stream = Stream(ID, V, {"type": "int32", "optional": True, "field": "w"})
+    stream.send("c", 10, id=1, v=2, w=3)
+    assert stream.applied() == []
+    stream.send("d", 20, **deleted)
+    reasons = stream.applied()
+    assert [("REPLICA IDENTITY USING INDEX" in one) for one in reasons] == [True] * by_index
+    assert (1 in stream.rows) == (deleted["id"] == 0)
+
+
 def test_a_key_that_is_no_object_is_refused_by_the_converter_s_name() -> None:
     stream = Stream()
     stream.send("c", 1, id=1, v=7)

@@ -95,6 +95,17 @@ _NO_ROW_BEFORE = (
     "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY FULL at the "
     "source, and let the table be rebuilt"
 )
+_BY_INDEX = (
+    "it is a delete that has other columns than the key, as with REPLICA IDENTITY USING INDEX of such columns: which "
+    "row it is of cannot be known, nor which key a row had before. Set REPLICA IDENTITY DEFAULT or FULL, and let the "
+    "table be rebuilt from a new snapshot"
+)
+_ZEROS: Mapping[CellKind, tuple[str, ...]] = {
+    CellKind.NUMBER: ("0", "0.0"),
+    CellKind.BOOL: ("false",),
+    CellKind.TEXT: ("", "0", "AA==", EPOCH),
+}
+"""As what columns that are NOT NULL come where the log does not have them."""
 _OF_ANOTHER = 'its connector is "{}"; give the protocol of that writer'
 _DOCUMENT = (
     'its connector is "mongodb", whose documents have no columns: of them no table can be built. Take its topics out '
@@ -566,6 +577,7 @@ def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: Table
             for name in schema.key:
                 reason = f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}"
                 some.records.require(columns.get(name, absent).given, reason)
+            some.records.require(~_by_another_index(columns, schema, len(some.records)), _BY_INDEX)
         given = [cells.given for name, cells in columns.items() if name not in schema.key]
         whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *given])
         for mask, kind in ((whole, Op.DELETE), (~whole, Op.DELETE_KEY)):
@@ -573,6 +585,28 @@ def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: Table
                 mine = some.among(mask)
                 moved = _lsns(mine, connector, schema, np.ones(len(mine.records), bool))
                 yield _ConnectorChanges(mine, connector, (kind,), (_side(columns, mask, False),), moved)
+
+
+def _by_another_index(columns: Mapping[str, RecordColumn], schema: TableSchema, count: int) -> Marks:
+    """Mark deletes that have other columns than the key: then the replica identity is an index of those.
+
+    A column that is not in it comes as NULL, and as zero where that may not be. With REPLICA IDENTITY FULL a row whose
+    key is zero has its other columns too.
+    """
+    mine = [_unsaid(cells) for name, cells in columns.items() if name in schema.key]
+    others = [_unsaid(cells) for name, cells in columns.items() if name not in schema.key]
+    if not mine or not others:
+        return np.zeros(count, bool)
+    some = np.logical_or.reduce(others) if len(others) > 1 else np.ones(count, bool)
+    found: Marks = np.logical_and.reduce([*mine, some]) & ~np.logical_and.reduce(others)
+    return found
+
+
+def _unsaid(cells: RecordColumn) -> Marks:
+    """Mark what PostgreSQL's connector sends for columns that its log does not have of a deleted row."""
+    zeros = [cells.are_among(kind, texts) for kind, texts in _ZEROS.items()]
+    found: Marks = np.logical_or.reduce([~cells.given, *zeros])
+    return found
 
 
 def _refuse_unknown(changes: _ConnectorChanges, schema: TableSchema) -> None:
