@@ -123,6 +123,11 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"{same.name} keeps out {counted(len(same.digests), 'key')} {same.until_text}, and not "
                 f"{decision.until_text}. Give the others another --decision."
             )
+        if len(known) > 1 and not set(decision.digests) <= set(same.digests):
+            raise BadSettings(
+                f"{same.name} keeps out {counted(len(same.digests), 'key')} in {len(known)} forms, and other keys came "
+                f"in one of them, ({'; '.join(same.form)}). Give the others another --decision."
+            )
         digests, lives = {*same.digests, *decision.digests}, {*same.lives, *decision.lives}
         return replace(
             decision,
@@ -131,11 +136,11 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
             others=tuple(sorted({*same.others, *decision.others} - lives)),
         )
     whole = max(known, key=lambda one: len(one.digests), default=decision)
-    if len(decision.digests) < len(whole.digests):
+    if len(decision.digests) != len(whole.digests):
         raise BadSettings(
             f"{whole.name} keeps out {counted(len(whole.digests), 'key')} of {whole.table} by "
-            f"({'; '.join(whole.form)}), and {len(decision.digests):,} came to take their place. Give all of them, as "
-            "they are now, or other keys under another --decision."
+            f"({'; '.join(whole.form)}), and {len(decision.digests):,} came to take their place. Give all of them and "
+            "no others, as they are now, or other keys under another --decision."
         )
     return decision
 
