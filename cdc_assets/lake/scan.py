@@ -11,7 +11,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable
 
-from cdc_assets.errors import InputError
+from cdc_assets.errors import InputError, LakeUnavailable
 from cdc_assets.lake.failures import answering
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["TableScan"]
 class TableScan:
     """A table as of a metadata file, or a snapshot in it: its rows stay as they are, whatever is committed later.
 
-    Raises LakeUnavailable where the warehouse does not answer, or maintenance has removed a file meanwhile.
+    Raises LakeUnavailable where the warehouse does not answer, FileNotFoundError where a file was removed meanwhile.
     """
 
     def __init__(self, state: LakeState, lake_table: LakeTable, snapshot_id: int | None = None) -> None:
@@ -79,9 +79,18 @@ class TableScan:
     def where(
         self, condition: str, columns: Sequence[str] = (), equal: Mapping[str, object] = {}
     ) -> Iterator[pa.Table]:
-        """Yield the rows that fulfil a condition and have these numbers, batch by batch; by default all columns."""
-        for piece in self.pieces(equal, condition):
-            yield from self.read_file(piece, columns or list(self.columns), equal, condition)
+        """Yield the rows that fulfil a condition and have these numbers, batch by batch; by default all columns.
+
+        Raises LakeUnavailable where a file was removed meanwhile, too: what was read of the snapshot is not all.
+        """
+        try:
+            for piece in self.pieces(equal, condition):
+                yield from self.read_file(piece, columns or list(self.columns), equal, condition)
+        except FileNotFoundError as gone:
+            raise LakeUnavailable(
+                "a file of the table was removed while it was read, by maintenance or because rows were forgotten "
+                f"({gone}). Try again."
+            ) from gone
 
     def count(self, condition: str) -> int:
         """Return how many rows there are in files of which all rows fulfil a condition, or none. Reads no data file."""
