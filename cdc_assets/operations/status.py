@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
 from cdc_assets.model.gaps import gap_cause, gap_text
-from cdc_assets.model.progress import State
+from cdc_assets.model.progress import State, source_of
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag, WindowMetrics
@@ -117,17 +118,25 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
 
 
 def unfinished_forgets(state: LakeState) -> dict[str, str]:
-    """Return, by name of each table of which rows are being forgotten, what is said of runs that have not ended."""
+    """Return, by life of each table of which rows are being forgotten, what is said of runs that have not ended."""
     found: dict[str, list[str]] = {}
     for ticket in LakeTickets(state, FORGET).tickets():
         if ticket.table:
-            found.setdefault(ticket.table, []).append(
+            found.setdefault(str(parse_identity(ticket.life)), []).append(
                 f"{counted(ticket.keys, 'key')} of {ticket.table}: a run that forgets their rows (cdc-assets forget) "
                 f"began at {ticket.since} and has not ended; it was last heard of at {ticket.heard}. If it was killed "
                 "or found something left, run the same command again: it finishes that. Where nobody has the keys any "
                 f"more, end it without them: cdc-assets forget {shlex.quote(ticket.table)} --abandon."
             )
-    return {table: " ".join(sentences) for table, sentences in found.items()}
+    return {life: " ".join(sentences) for life, sentences in found.items()}
+
+
+def _by_row(unfinished: Mapping[str, str], lives: Sequence[str]) -> dict[str, str]:
+    """Return what is said of source tables by the lives under which they are shown; one has no row without mirror."""
+    return {
+        next((one for one in lives if one == life), next((one for one in lives if source_of(one) == life), life)): said
+        for life, said in unfinished.items()
+    }
 
 
 def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:
@@ -146,7 +155,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
         with open_state(lake, changefeed) as state:
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
-            unfinished = unfinished_forgets(state)
+            unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
             cuts, forgotten = cuts_of(state), state.decisions.forgotten_keys()
         counts = {life: one.rows for life, one in known.items()}
         gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
@@ -172,7 +181,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
                 tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
                 None if table.state is not State.APPLIED else forecast(table.points, table.checkpoint, time.time()),
-                unfinished.get(str(table.name), ""),
+                unfinished.get(table.life, ""),
                 tuple(dict.fromkeys(decision.text for decision in forgotten if decision.is_of(table.life, table.name))),
             )
             for table in tables
