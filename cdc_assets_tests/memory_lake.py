@@ -81,6 +81,10 @@ class _Table:
     """Whether rows had another key once: older changes of a log are upserts by that."""
     lives: tuple[ColumnLife, ...] = ()
     """When the source had which column."""
+    forgotten: Tso = -1
+    """Through which position rows were forgotten whose keys are not kept out."""
+    forgot: str = ""
+    """The run that forgot rows last."""
 
 
 class Driver:
@@ -127,6 +131,7 @@ class MemoryLake:
                 table.schema.key,
                 frozenset(table.tags),
                 table.since,
+                table.forgotten,
             )
             for life, table in self.tables.items()
         }
@@ -206,7 +211,8 @@ class MemoryLake:
     def _kept(self, step: ApplyRows, window: Window) -> StagedWindow:
         place = f"{step.life} {step.lo} {step.hi}"
         self.staged[place] = window
-        return StagedWindow(place, window.changes.num_rows, window.report)
+        forgot = self.tables[step.life].forgot if step.life in self.tables else ""
+        return StagedWindow(place, window.changes.num_rows, window.report, forgot)
 
     def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
         for row in rejects_table(self.staged[staged.path].rejects, step).to_pylist():
@@ -322,7 +328,7 @@ class MemoryLake:
         for life in gaps.keys() & self.tables.keys():
             self.tables[life].gap = gaps[life]
 
-    def discard(self, staged: StagedWindow) -> None:
+    def discard(self, step: ApplyRows, staged: StagedWindow) -> None:
         self.staged.pop(staged.path, None)
 
     def apply_renames(self) -> None:
@@ -341,8 +347,10 @@ class MemoryLake:
         return True
 
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
-        window = self.staged.pop(staged.path)
-        changes, table = window.changes, self.tables[step.life]
+        window, table = self.staged.pop(staged.path), self.tables[step.life]
+        changes = window.changes
+        if staged.forgotten != table.forgot:
+            raise TableMoved(f"rows of {step.life} were forgotten meanwhile")
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
@@ -797,11 +805,18 @@ class MemoryForgetting:
     def unfinished(self) -> Mapping[Life, str]:
         return {}
 
-    def forget(self, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+    def forget(
+        self, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
+    ) -> RemovedRows:
         table, before = self.lake.tables[life], self.lake.tables[life].rows.num_rows
+        if table.progress != at:
+            raise TableMoved(f"{life} is at {table.progress}, not at {at}")
         table.rows = _without(table.rows, keys, schema)
         table.past = [(past[0], _without(past[1], keys, schema), *past[2:]) for past in table.past]
         table.tags = {name: (*tag[:2], _without(tag[2], keys, schema)) for name, tag in table.tags.items()}
+        table.forgot = mark
+        if not kept_out:
+            table.forgotten = table.progress.tso
         return RemovedRows(life, before - table.rows.num_rows)
 
     def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
@@ -845,6 +860,8 @@ def _has_keys(place: str, window: Window, targets: Targets) -> bool:
 
 
 def _without(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    if not set(schema.key) <= set(rows.column_names):  # of before a DDL that gave the key other names
+        return rows.slice(0, 0)
     numbered = rows.select(list(schema.key)).append_column("number", pa.array(range(rows.num_rows), pa.int64()))
     gone = of_keys(numbered.cast(pa.schema([*keys.schema, ("number", pa.int64())])), keys, schema).column("number")
     return rows.filter(pc.invert(pc.is_in(numbered.column("number"), value_set=gone.combine_chunks())))

@@ -166,8 +166,8 @@ def _apply_op(source: ConfiguredFeed) -> dg.OpDefinition:
         """Write the staged window in one commit, or nothing if a check failed."""
         with source.pipeline(s3, pyspark, fuse=False) as pipeline:
             if work is not None and work.staged.report.failed:
-                for window in work.windows[1:]:
-                    pipeline.lake.discard(window)
+                for step, window in list(zip(work.steps, work.windows, strict=True))[1:]:
+                    pipeline.lake.discard(step, window)
                 _report(context, source, pipeline, pipeline.refuse(work.step, work.staged, context.run_id))
                 yield _checked(work, passed=False)
                 return
@@ -194,8 +194,8 @@ def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: La
             windows.pop(0)
     except TableMoved as moved:  # the table is no longer where the staged window begins
         context.log.info(str(moved))
-        for _, window in windows:
-            pipeline.lake.discard(window)
+        for step, window in windows:
+            pipeline.lake.discard(step, window)
         key = parse_partition_key(context.partition_key)
         concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
         _raise_unless_applied(context, source, pipeline, again, concerned)

@@ -59,7 +59,7 @@ from cdc_assets.lake.commit_stage import STAGED
 from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import FORGOTTEN, LakeTable
+from cdc_assets.lake.lake_table import FORGOTTEN, FORGOTTEN_THROUGH, LakeTable
 from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.quarantine import REPLAY, Quarantine
 from cdc_assets.lake.staging.stage import STAGE
@@ -69,7 +69,7 @@ from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, hold_back
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, Progress
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.types.collations import is_plain
@@ -130,13 +130,17 @@ class LakeForgetting:
                 found[life] = f"a replay of records of {life} is not finished: run it again"
         return found
 
-    def forget(self, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+    def forget(
+        self, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
+    ) -> RemovedRows:
         """Take the rows of keys out of a table, of all its snapshots and of its tags; repeated, it does what is left.
 
-        `keys` has the columns of the table's key, `schema` the columns of the source, `mark` is that of this run.
-        Raises TableMoved where another writer commits meanwhile, and TableHeld where the table cannot be rewritten.
+        `keys` has the columns of the table's key, `schema` the columns of the source, `mark` is that of this run. Of
+        keys that are not `kept_out` the table says through which position it had rows. Raises TableMoved where the
+        table is not applied as far as `at`, or another writer commits meanwhile, and TableHeld where it cannot be
+        rewritten.
         """
-        return _forget_rows(self.lake.workbench, life, keys, schema, mark)
+        return _forget_rows(self.lake.workbench, life, keys, schema, at, mark, kept_out=kept_out)
 
     def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
         """Read every file of a table, whether anything refers to it or not, and tell which have rows of the keys."""
@@ -482,9 +486,13 @@ class _SearchedTable:
 # --- doing ------------------------------------------------------------------------------------------------------------
 
 
-def _forget_rows(bench: Workbench, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
+def _forget_rows(
+    bench: Workbench, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
+) -> RemovedRows:
     with bench.on(life) as work:
         lake_table, target = work.lake_table, work.target
+        if work.label.progress != at:
+            raise TableMoved(f"{life} is applied to {work.label.progress.tso}, and was at {at.tso}.", table=str(life))
         if target.table.properties().get("gc.enabled") == "false":
             raise TableHeld(
                 f"{life}: its property gc.enabled is false, so no file of it may be removed. Set it to true, and try "
@@ -509,7 +517,10 @@ def _forget_rows(bench: Workbench, life: Life, keys: pa.Table, schema: TableSche
                 )
             tagged.setdefault(ref.snapshot_id, []).append(name)
         main = metadata.current_snapshot_id
-        begun = _Remaking(target, found, lake_table, mark)
+        said = {FORGOTTEN: mark}
+        if not kept_out:
+            said[FORGOTTEN_THROUGH] = str(max(work.label.progress.tso, lake_table.forgotten_through))
+        begun = _Remaking(target, found, lake_table, said)
         made = begun.commit(main, tagged, work.label)
         table = target.session.load(lake_table.identifier)
         stale = [one for one in found.shown if found.shows(one)]
@@ -530,12 +541,15 @@ def _forget_rows(bench: Workbench, life: Life, keys: pa.Table, schema: TableSche
 
 @dataclass
 class _Remaking:
-    """The transaction that makes main and tags anew. `passing` are snapshots that were needed on the way only."""
+    """The transaction that makes main and tags anew. `said` are the table's properties with it.
+
+    `passing` are snapshots that were needed on the way only.
+    """
 
     target: CommitTarget
     found: _SearchedTable
     lake_table: LakeTable
-    mark: str
+    said: Mapping[str, str]
     files: int = 0
     bytes: int = 0
     passing: list[int] = field(default_factory=list)
@@ -558,7 +572,10 @@ class _Remaking:
                 made[main] = self._remade(work, main, label)
             elif stale and Label.parse(self._summary(main)) is None:  # the newest label may be that of one that expires
                 self._committed(work.newFastAppend(), label)
-        work.updateProperties().set(FORGOTTEN, self.mark).commit()
+        properties = work.updateProperties()
+        for name, value in self.said.items():
+            properties.set(name, value)
+        properties.commit()
         work.commitTransaction()
         return made
 
@@ -633,7 +650,7 @@ class _Remaking:
 
     def _committed(self, change: Any, label: Label) -> None:
         kept = {name: value for name in (STAGED, REPLAY) if (value := self._newest(name)) is not None}
-        for key, value in {**kept, **label.properties(), FORGOTTEN: self.mark}.items():
+        for key, value in {**kept, **label.properties(), FORGOTTEN: self.said[FORGOTTEN]}.items():
             change.set(key, value)
         change.commit()
 

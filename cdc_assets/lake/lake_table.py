@@ -49,6 +49,7 @@ __all__ = [
     "CHANGEFEED",
     "COLUMNS",
     "FORGOTTEN",
+    "FORGOTTEN_THROUGH",
     "GAP",
     "IDENTITY",
     "KEY",
@@ -79,6 +80,8 @@ KEYED_SINCE = "cdc.keyed-since"
 """Property of a history table: the position from which rows have their present key, where they had another."""
 FORGOTTEN = "cdc.forgotten"
 """Property of a table: the newest run that took rows out of it for good; of a snapshot: that it was made anew so."""
+FORGOTTEN_THROUGH = "cdc.forgotten-through"
+"""Property of a table: through which position rows were taken out of it whose keys are not kept out, -1 for none."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
 
@@ -91,7 +94,7 @@ class LakeTable:
     `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them, and so does
     `hidden_rows`, of which deletion vectors say that they are no rows any more. `tags` are tagged
     snapshots by the name of their tag, `snapshots` counts all. `forgotten` is the newest run that took rows out of it
-    for good, "" for none.
+    for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
     """
 
     identifier: Identifier
@@ -114,6 +117,7 @@ class LakeTable:
     since: Tso | None = None
     snapshots: int = 0
     forgotten: str = ""
+    forgotten_through: Tso = -1
 
     @property
     def standing(self) -> tuple[Label, str]:
@@ -125,7 +129,9 @@ class LakeTable:
         """The part that planning needs."""
         label = self.label
         shown = (self.gap, self.base, label.settings, self.key, frozenset(self.tags), self.since)
-        return AppliedState(label.progress, label.ddl, self.name, label.positions, *shown)
+        return AppliedState(
+            label.progress, label.ddl, self.name, label.positions, *shown, forgotten=self.forgotten_through
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +221,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         tags=file.tags,
         snapshots=len(file.snapshots),
         forgotten=file.properties.get(FORGOTTEN, ""),
+        forgotten_through=int(file.properties.get(FORGOTTEN_THROUGH, -1)),
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 

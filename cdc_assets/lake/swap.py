@@ -21,7 +21,18 @@ from pyspark.sql import functions as sql
 from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
-from cdc_assets.lake.lake_table import BASE, CHANGEFEED, COLUMNS, IDENTITY, KEY, KEYED_SINCE, NAME, SINCE, LakeTable
+from cdc_assets.lake.lake_table import (
+    BASE,
+    CHANGEFEED,
+    COLUMNS,
+    FORGOTTEN_THROUGH,
+    IDENTITY,
+    KEY,
+    KEYED_SINCE,
+    NAME,
+    SINCE,
+    LakeTable,
+)
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import TABLE_PROPERTIES
@@ -169,6 +180,7 @@ class Rebuilds:
             source = session.load(theirs.identifier)
             rows = _rows(session, theirs)
             properties = {NAME: format_name(theirs.name), **_of_rows(source, work.target.table)}
+            properties |= {FORGOTTEN_THROUGH: "-1"}  # the feed's rows are all there again
             if columns_of(source) == columns_of(work.target.table):
                 statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(

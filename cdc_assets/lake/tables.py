@@ -28,8 +28,8 @@ from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.tickets import held_back
-from cdc_assets.lake.windows import commit_window, discard_window, repair_rows, stage_windows
-from cdc_assets.lake.workbench import Workbench
+from cdc_assets.lake.windows import commit_window, repair_rows, stage_windows, withdraw_window
+from cdc_assets.lake.workbench import Workbench, refuse_forgotten
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
@@ -260,9 +260,9 @@ class Lake:
         """
         return repair_rows(self.workbench, step, changes, repair, snapshot)
 
-    def discard(self, staged: StagedWindow) -> None:
-        """Remove a staged window."""
-        discard_window(self.workbench, staged)
+    def discard(self, step: ApplyRows, staged: StagedWindow) -> None:
+        """Remove a staged window that is not committed, with the data files that it has written."""
+        withdraw_window(self.workbench, step, staged)
 
     # --- quarantine ---
 
@@ -274,7 +274,11 @@ class Lake:
         if staged.report.quarantined:
             bench = self.workbench
             io = bench.io_at(staged.path)
-            Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, bench.refuse_forgotten)
+
+            def refuse(life: Life) -> None:
+                refuse_forgotten(self.state.find(life), staged.forgotten)
+
+            Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, refuse)
 
     def quarantined(self, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""

@@ -23,12 +23,11 @@ from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
-from cdc_assets.lake.workbench import Work, Workbench
-from cdc_assets.model.progress import Life
+from cdc_assets.lake.workbench import Work, Workbench, refuse_forgotten
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["REPAIR", "commit_window", "discard_window", "repair_rows", "stage_windows"]
+__all__ = ["REPAIR", "commit_window", "discard_window", "repair_rows", "stage_windows", "withdraw_window"]
 
 REPAIR = "cdc.repair"
 """Snapshot property: the repair that made it."""
@@ -42,10 +41,12 @@ def stage_windows(
     No table is touched. With `quarantine` records that do not fit are staged for `quarantine`, and the reports do not
     fail for them.
     """
+    forgotten = [bench.forgotten(step.life) for step in steps]
     if not steps[0].files:
-        return [StagedWindow("", 0, Report()) for _ in steps]
+        return [StagedWindow("", 0, Report(), run) for run in forgotten]
     with bench.lent(steps[0].life), races(str(steps[0].life)):
-        return stage.stage(bench.engine, [_place(bench, step) for step in steps], reader, quarantine)
+        staged = stage.stage(bench.engine, [_place(bench, step) for step in steps], reader, quarantine)
+        return [dataclasses.replace(one, forgotten=run) for one, run in zip(staged, forgotten, strict=False)]
 
 
 def _place(bench: Workbench, step: ApplyRows) -> stage.WindowPlace:
@@ -61,7 +62,7 @@ def _place(bench: Workbench, step: ApplyRows) -> stage.WindowPlace:
 def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> StepResult:
     """Write a staged window with its label in one commit, and remove the stage.
 
-    Raises TableMoved if the table's progress is no longer `step.lo`.
+    Raises TableMoved if the table's progress is no longer `step.lo`, or rows of it were forgotten since it was planned.
     """
     started, batch, alike, passed = time.monotonic(), Batch(), AlikeKeys(), 0
     if staged.report.failed:
@@ -69,6 +70,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
     bench.clean_once()
     try:
         with bench.on(step.life) as work:
+            refuse_forgotten(work.lake_table, staged.forgotten)
             label = work.label.through_rows(step, staged.report.settings)
             if work.label.progress < label.progress:
                 if work.label.rows_from != step.lo:
@@ -92,7 +94,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 _compact(bench, work, step)
     except TableMoved as error:
         if not error.where.get("unsettled"):
-            _forget(bench, step.life, staged)
+            withdraw_window(bench, step, staged)
         raise
     discard_window(bench, staged)
     entering = None if ends else batch.entering - passed
@@ -124,7 +126,7 @@ def repair_rows(
             return bench.result(work, started, staged.report, batch.leaving)
     except TableMoved as error:
         if not error.where.get("unsettled"):
-            _forget(bench, step.life, staged)
+            withdraw_window(bench, step, staged)
         raise
     finally:
         discard_window(bench, staged)
@@ -137,10 +139,10 @@ def _compact(bench: Workbench, work: Work, step: ApplyRows) -> None:
             bench.left(work)
 
 
-def _forget(bench: Workbench, life: Life, staged: StagedWindow) -> None:
-    """Remove a window that lost a race, and its data files unless a snapshot has them, by an earlier run's commit."""
+def withdraw_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> None:
+    """Remove a window that is not committed, and its data files unless a snapshot has them, by an earlier commit."""
     with suppress(CdcError, OSError):
-        lake_table = bench.state.tables().get(life)
+        lake_table = bench.state.tables().get(step.life)
         io = bench.io_at(staged.path)
         batch = stage.read_manifest(io, staged.path) if staged.path else Batch()
         lost = lake_table is not None and not bench.state.has_mark(lake_table, STAGED, stage.name_of(staged.path))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["Work", "Workbench"]
+__all__ = ["Work", "Workbench", "refuse_forgotten"]
 
 _LONG_SECONDS = 300.0
 """Credentials that a step begins with may have ended after as long."""
@@ -46,6 +46,12 @@ class Work:
     target: CommitTarget
     lake_table: LakeTable
     label: Label
+
+
+def refuse_forgotten(lake_table: LakeTable, forgotten: str) -> None:
+    """Raise TableMoved if rows of a table were forgotten after that run, which took some out of it before."""
+    if lake_table.forgotten != forgotten:
+        raise TableMoved(f"rows of {lake_table.life} were forgotten meanwhile. Plan again.", table=str(lake_table.life))
 
 
 class Workbench:
@@ -127,7 +133,8 @@ class Workbench:
                     "its progress was read: another writer committed first. Plan again.",
                     table=str(life),
                 )
-            self._refuse_forgotten(lake_table)
+            if expected is not None:
+                refuse_forgotten(lake_table, expected[1])
             try:
                 yield Work(session, loaded, lake_table, lake_table.label)
             except AnalysisException as error:
@@ -138,14 +145,9 @@ class Workbench:
                     f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
                 ) from error
 
-    def refuse_forgotten(self, life: Life) -> None:
-        """Raise TableMoved if rows of a table were forgotten since its progress was read."""
-        self._refuse_forgotten(self.state.find(life))
-
-    def _refuse_forgotten(self, lake_table: LakeTable) -> None:
-        life = lake_table.life
-        if life in self._expected and self._expected[life][1] != lake_table.forgotten:
-            raise TableMoved(f"rows of {life} were forgotten meanwhile. Plan again.", table=str(life))
+    def forgotten(self, life: Life) -> str:
+        """Return which run had taken rows out of a table last when its progress was read, or as it was last seen."""
+        return self._expected[life][1] if life in self._expected else self.state.last(life).forgotten
 
     @contextmanager
     def lent(self, life: Life) -> Iterator[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, fields, replace
 from threading import RLock
@@ -285,6 +285,16 @@ _EQUAL_RANGES = sa.Table(
 )
 
 
+_FORGOTTEN = sa.Table(
+    "forgotten",
+    METADATA,
+    sa.Column("changefeed", sa.Text, primary_key=True),
+    sa.Column("life", sa.Text, primary_key=True),
+    sa.Column("run", sa.Text, nullable=False),
+)
+"""The run that took rows out of a table last: who read them before that records no values of them any more."""
+
+
 class _Database:
     """The ledger's tables behind a SQLAlchemy URL, made where they are missing.
 
@@ -383,14 +393,18 @@ class Ledger:
         snapshot: int | None,
         account: WindowMetrics | None = None,
         since: Tso = -1,
+        forgotten: str | None = None,
     ) -> None:
         """Record the statistics of these files, and the metrics of the window for which they were read.
+
+        `forgotten` is the run that had taken rows out of the table when it was planned: where another one has taken out
+        some since, ranges of keys are left out.
 
         A file that is read again replaces its entry; of metrics the newest are kept, and those that do not add up.
         Files are of the source's table, whichever of its kinds reads them. One that has no row above `since`, where the
         window began, stays with the table that it was read for before: of another one that had the name then.
         """
-        life = life.source
+        table, life = life, life.source
         known = {stats.path: stats for stats in files}
         if not known:
             return
@@ -415,6 +429,8 @@ class Ledger:
         paths = [{"of": changefeed, "at": path} for path in known]
         mine = sa.and_(_FIDELITY.c.changefeed == sa.bindparam("of"), _FIDELITY.c.path == sa.bindparam("at"))
         with self._database.write() as connection:
+            if forgotten is not None and _forgotten_by(connection, changefeed, table) not in ("", forgotten):
+                rows = [{**row, "key_ranges": "[]"} for row in rows]
             if rows:
                 forget(connection, changefeed, list(known))
                 connection.execute(sa.delete(_FIDELITY).where(mine), paths)
@@ -568,8 +584,17 @@ class Ledger:
 
     # --- comparisons ---
 
-    def record_comparison(self, changefeed: str, comparison: TableComparison) -> None:
-        """Record how a table compared with its source, in place of an earlier comparison."""
+    def forgotten(self, changefeed: str, life: Life) -> str:
+        """Return the run that took rows out of a table last, "" for none."""
+        with self._database.read() as connection:
+            return _forgotten_by(connection, changefeed, life)
+
+    def record_comparison(self, changefeed: str, life: Life, comparison: TableComparison, forgotten: str) -> None:
+        """Record how a table compared with its source, in place of an earlier comparison.
+
+        Nothing is recorded where rows of it were forgotten since it began, when the newest run that did so was
+        `forgotten`: what differed may be such a row.
+        """
         row = {
             "changefeed": changefeed,
             "table": str(comparison.table),
@@ -577,7 +602,8 @@ class Ledger:
             "compared_at": time.time(),
         }
         with self._database.write() as connection:
-            replace_rows(connection, _COMPARISONS, [row])
+            if _forgotten_by(connection, changefeed, life) == forgotten:
+                replace_rows(connection, _COMPARISONS, [row])
 
     def comparisons(self, changefeed: str) -> dict[TableId, TableComparison]:
         """Return the newest comparison of each table."""
@@ -592,11 +618,15 @@ class Ledger:
         with self._database.write() as connection:
             connection.execute(sa.delete(_COMPARISONS).where(mine))
 
-    def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange) -> None:
-        """Record that a range of a table's key is equal to the source, until all of the table is compared."""
+    def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange, forgotten: str) -> None:
+        """Record that a range of a table's key is equal to the source, until all of the table is compared.
+
+        Nothing is recorded where rows of it were forgotten since, as for comparisons.
+        """
         row = {"changefeed": changefeed, "life": str(life), "number": time.time_ns(), "equal_range": astuple(equal)}
         with self._database.write() as connection:
-            replace_rows(connection, _EQUAL_RANGES, [{**row, "equal_range": json.dumps(row["equal_range"])}])
+            if _forgotten_by(connection, changefeed, life) == forgotten:
+                replace_rows(connection, _EQUAL_RANGES, [{**row, "equal_range": json.dumps(row["equal_range"])}])
 
     def equal_ranges(self, changefeed: str, life: Life) -> tuple[EqualRange, ...]:
         """Return the ranges of a table that were compared and equal, in the order in which they were."""
@@ -698,12 +728,15 @@ class Ledger:
         with self._database.write() as connection:
             replace_rows(connection, _TABLES, rows)
 
-    def forget_values(self, changefeed: str, lives: Iterable[Life], names: Iterable[TableId]) -> None:
+    def forget_values(self, changefeed: str, lives: Collection[Life], names: Iterable[TableId], run: str) -> None:
         """Remove what may have values of rows of these tables, which had these names, until it is found again.
 
-        That are comparisons and findings, reasons for which tables are held, and ranges of keys.
+        That are comparisons and findings, reasons for which tables are held, and ranges of keys. `run` takes rows out
+        of the tables: what was read before that is not recorded after it.
         """
         mine, called = [str(life) for life in lives], [str(name) for name in names]
+        with self._database.write() as connection:
+            replace_rows(connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in mine])
         self.forget_equal_ranges(changefeed, lives)
         reason = "the reason is not kept, as it may have values of forgotten rows: the next run says it again"
         with self._database.write() as connection:
@@ -729,6 +762,12 @@ class Ledger:
                 decoded["points"] = points
                 found.setdefault(row.changefeed, []).append(TableState(**{**_fields(TableState, row), **decoded}))
         return {changefeed: tuple(states) for changefeed, states in found.items()}
+
+
+def _forgotten_by(connection: sa.Connection, changefeed: str, life: Life) -> str:
+    one = _FORGOTTEN.c
+    query = sa.select(one.run).where(one.changefeed == changefeed, one.life == str(life))
+    return connection.execute(query).scalar() or ""
 
 
 def _with_point(points: list[list[float]], now: float, through: Tso) -> list[list[float]]:

@@ -72,6 +72,8 @@ class AppliedState:
     """The names of its tagged snapshots."""
     since: Tso | None = None
     """The position at which a table begins that was switched on later than what is left of the input."""
+    forgotten: Tso = -1
+    """Through which position rows of keys were forgotten that are not kept out: what is read again may have them."""
 
     @property
     def unfilled(self) -> bool:

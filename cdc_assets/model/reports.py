@@ -117,11 +117,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class StagedWindow:
-    """A decoded window as Parquet in the lake's stage, ready for one commit. `rows` counts reduced changes."""
+    """A decoded window as Parquet in the lake's stage, ready for one commit. `rows` counts reduced changes.
+
+    `forgotten` is the run that had taken rows out of its table last when it was planned, "" for none.
+    """
 
     path: str
     rows: int
     report: Report
+    forgotten: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
-from cdc_assets.model.progress import AppliedState, Life, Phase
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
@@ -76,8 +76,14 @@ class ForgettingLake(Tickets, Protocol):
     def unfinished(self) -> Mapping[Life, str]:
         """Return why old snapshots of tables are still needed, a sentence each."""
 
-    def forget(self, life: Life, keys: pa.Table, schema: TableSchema, mark: str) -> RemovedRows:
-        """Take the rows of keys out of a table and all of its snapshots; repeated, it does what is left."""
+    def forget(
+        self, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
+    ) -> RemovedRows:
+        """Take the rows of keys out of a table and all of its snapshots; repeated, it does what is left.
+
+        Of keys that are not `kept_out` the table says through which position it had rows. Raises TableMoved where it is
+        not applied as far as `at`, or another writer commits meanwhile.
+        """
 
     def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
         """Read all that a table has, and tell where rows of the keys are."""
@@ -120,9 +126,9 @@ def forget(
     """Take the rows of these keys out of the lake, prove that they are gone, and return the report.
 
     `table` is a present or former name, or an identity; `keys` are texts as MySQL prints them. Raises BadSettings for a
-    table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves.
-    With `until` they are kept out of all that is planned from now on at positions through that, by a decision of that
-    `name`, so that it does not matter which rows are not applied yet.
+    table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves;
+    where others write meanwhile it says what is left. With `until` they are kept out of all that is planned from now on
+    at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
     """
     started, token, now = datetime.now(timezone.utc), uuid.uuid4().hex[:12], time.time()
     ticket = Ticket(token, "", run, now, now)
@@ -191,6 +197,7 @@ class _KeyPlaces:
     count: int
     values: KeyBytes
     targets: Mapping[Life, tuple[pa.Table, TableSchema]]
+    applied: Mapping[Life, AppliedState]
     landed: LandedRows
     sought: SoughtKeys
     kept_out: ForgottenKeys | None
@@ -238,13 +245,14 @@ def _found(
         standing = {one.source for one, _ in _targets(planned, others)}
         kept_out = keep_out(pipeline, history, schema, wanted, sources, through, until, name, standing)
         # A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
-        there = _targets(pipeline.plan(whole=True)[1], sources)
-        targets = {one: _keys_in(keys, columns, one) for one, columns in there}
+        planned = pipeline.plan(whole=True)[1]
+        targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
     called = history.last_name or history.life.born_as
     asked = {(one, how) for one in sources for how in {True, alone}}
     names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
+    applied = planned.applied
     return _KeyPlaces(
-        history.life, called, names, alone, asked, wanted.num_rows, values, targets, landed, sought, kept_out
+        history.life, called, names, alone, asked, wanted.num_rows, values, targets, applied, landed, sought, kept_out
     )
 
 
@@ -261,9 +269,10 @@ def _forgotten(
     mark, removed, kept_out = uuid.uuid4().hex, list[RemovedRows](), found.kept_out
     if kept_out is not None:
         say(f"{counted(found.count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
-    for one, (mine, schema) in found.targets.items():
+    for one, (mine, _) in found.targets.items():
         say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
-        removed.append(_repeated(pipeline, lake, token, one, lambda: lake.forget(one, mine, schema, mark)))  # noqa: B023
+        found, gone = _taken_out(pipeline, lake, found, one, mark, token)
+        removed.append(gone)
     remade = lake.follow_tags()
 
     def has(life: Life, raw: bytes) -> bool:
@@ -277,7 +286,7 @@ def _forgotten(
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, found.landed, found.values.may_be_in)
     lives = {*found.targets, *found.sources}
-    pipeline.ledger.forget_values(pipeline.settings.name, lives, found.names)
+    pipeline.ledger.forget_values(pipeline.settings.name, lives, found.names, mark)
     say("reading what is left")
     landing = pipeline.landing
     searched = (
@@ -310,24 +319,62 @@ def _forgotten(
     return report
 
 
-def _repeated(
-    pipeline: Pipeline, lake: ForgettingLake, token: str, life: Life, action: Callable[[], RemovedRows]
-) -> RemovedRows:
-    """Do something to a table, and again where another writer was first: a run that lives on is so all day."""
+def _taken_out(
+    pipeline: Pipeline, lake: ForgettingLake, found: _KeyPlaces, life: Life, mark: str, token: str
+) -> tuple[_KeyPlaces, RemovedRows]:
+    """Take the rows out of one table, and return with that where they may stand now.
+
+    Looks again where another writer was first: a run that lives on is so all day, and its windows wait from then on.
+    """
+    waiting = False
     try:
-        return action()
-    except TableMoved:
-        lake.hold_back(token, [life])
-    try:
-        for attempt in range(_ATTEMPTS - 2):
+        for attempt in range(_ATTEMPTS):
+            if life not in found.targets:
+                break
+            (keys, schema), at = found.targets[life], found.applied[life].progress
+            if found.kept_out is not None and at.tso > found.kept_out.until:
+                raise ForgetRefused(
+                    f"{life} was applied through {at.tso} meanwhile, with rows that are not to be forgotten. Forget "
+                    "the keys again, at least --until there.",
+                    table=str(life),
+                )
+            try:
+                return found, lake.forget(life, keys, schema, at, mark, kept_out=found.kept_out is not None)
+            except TableMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            if not waiting:
+                lake.hold_back(token, [life])
+                waiting = True
             time.sleep(0.2 * 2**attempt)
-            pipeline.lake.applied()
-            with suppress(TableMoved):
-                return action()
-        return action()
+            found = _as_applied_now(pipeline, lake, found)
+        return found, RemovedRows(life)
     finally:
-        with suppress(CdcError):  # else the table waits until the ticket is stale
-            lake.hold_back(token, ())
+        if waiting:
+            with suppress(CdcError):  # else the table waits until the ticket is stale
+                lake.hold_back(token, ())
+
+
+def _as_applied_now(pipeline: Pipeline, lake: ForgettingLake, found: _KeyPlaces) -> _KeyPlaces:
+    """Return where rows may stand now, which is not in purged tables.
+
+    Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
+    """
+    planned = pipeline.plan(whole=True)[1]
+    left = {life: keys for life, keys in found.targets.items() if not _is_purged(planned.applied[life])}
+    found = replace(found, targets=left)
+    reasons = _reasons(pipeline, lake, planned, found.targets, rows_too=found.kept_out is None)
+    reasons += [
+        f"the DDL of version {planned.applied[one].ddl} was applied to {one} meanwhile"
+        for one in found.targets
+        if planned.applied[one].ddl != found.applied[one].ddl
+    ]
+    if reasons:
+        raise ForgetRefused(
+            f"rows are left, as tables have moved on meanwhile:\n{_listed(reasons)}\nApply the changefeed, and run the "
+            "same command again: it does what is left."
+        )
+    return replace(found, applied=planned.applied)
 
 
 # --- which tables -----------------------------------------------------------------------------------------------------
@@ -425,7 +472,26 @@ def _refuse(
     *,
     rows_too: bool = True,
 ) -> None:
-    """Raise ForgetRefused where old snapshots are needed, DDL is not applied, or, with `rows_too`, input that has keys.
+    """Raise ForgetRefused where there is a reason not to begin."""
+    if reasons := _reasons(pipeline, lake, planned, targets, rows_too=rows_too):
+        raise ForgetRefused(
+            f"nothing was forgotten:\n{_listed(reasons)}\nApply the changefeed first, and forget the rows then."
+        )
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    return "\n".join(f"- {one}" for one in dict.fromkeys(reasons))
+
+
+def _reasons(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    planned: Plan,
+    targets: Mapping[Life, tuple[pa.Table, TableSchema]],
+    *,
+    rows_too: bool,
+) -> list[str]:
+    """Return why rows would come back: old snapshots are needed, DDL is due or, with `rows_too`, input that has keys.
 
     A DDL that is not applied may replace a table with rows that were read before they are forgotten.
     """
@@ -443,9 +509,7 @@ def _refuse(
             reasons += _unapplied(pipeline, step, sources[step.life.source])
         elif step.life in planned.applied:
             reasons.append(f"the DDL of version {step.at} is not applied to {step.life} yet")
-    if reasons:
-        found = "\n".join(f"- {one}" for one in dict.fromkeys(reasons))
-        raise ForgetRefused(f"nothing was forgotten:\n{found}\nApply the changefeed first, and forget the rows then.")
+    return reasons
 
 
 def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[str]:

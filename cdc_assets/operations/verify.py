@@ -123,10 +123,10 @@ def verify(
     while True:
         try:
             proof = _Proof(pipeline, lake, connect, options, tables, say, begun)
-            for life, found in proof.compared(done):
+            for life, found, forgotten in proof.compared(done):
                 done.add(life)
                 if not found.cut:
-                    pipeline.ledger.record_comparison(pipeline.settings.name, found)
+                    pipeline.ledger.record_comparison(pipeline.settings.name, life, found, forgotten)
                 if found.state != NOT_COMPARED:
                     pipeline.ledger.forget_equal_ranges(pipeline.settings.name, [life])
                 yield found
@@ -228,18 +228,23 @@ class _Proof:
 
     # --- which tables ---
 
-    def compared(self, done: Collection[Life]) -> Iterator[tuple[Life, TableComparison]]:
-        """Yield the comparison of each table that is asked for and not done; those `begun` go on where they stand."""
+    def compared(self, done: Collection[Life]) -> Iterator[tuple[Life, TableComparison, str]]:
+        """Yield the comparison of each table that is asked for and not done; those `begun` go on where they stand.
+
+        With each the run that had taken rows out of the table last when its comparison began.
+        """
+        ledger, feed = self.pipeline.ledger, self.pipeline.settings.name
         theirs = ByName({table.id: table for table in self.dump.tables})
         for life, name in self._asked():
             if life not in done:
                 start, breaks = time.monotonic(), self.reconnects
                 if life not in self.begun and not self.options.resume:
-                    self.pipeline.ledger.forget_equal_ranges(self.pipeline.settings.name, [life])
+                    ledger.forget_equal_ranges(feed, [life])
                 self.begun.add(life)
-                found = self._compared(life, name, theirs.get(name))
+                forgotten = ledger.forgotten(feed, life)
+                found = self._compared(life, name, theirs.get(name), forgotten)
                 again = self.reconnects - breaks
-                yield life, replace(found, seconds=round(time.monotonic() - start, 3), reconnects=again)
+                yield life, replace(found, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
 
     def _asked(self) -> list[tuple[Life, TableId]]:
         there = mirrors(self.plan)
@@ -278,7 +283,7 @@ class _Proof:
                     reason = "it has no mirror (setting history), and history tables alone are not compared."
                 yield TableComparison(table=table.id, state=NOT_COMPARED, reason=reason, at=self.at)
 
-    def _compared(self, life: Life, name: TableId, theirs: DumpTable | None) -> TableComparison:
+    def _compared(self, life: Life, name: TableId, theirs: DumpTable | None, forgotten: str) -> TableComparison:
         at = 0 if self.dump.present else self.at
         chosen = self.options.choice.text
         bare = TableComparison(
@@ -310,16 +315,15 @@ class _Proof:
             bare = replace(bare, snapshot=scan.snapshot_id)
             if not bare.cut and scan.progress != self.plan.applied[life].progress:
                 return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
-            pair = _TablePair(self, self.plan.history.lives[life], scan, theirs)
+            pair = _TablePair(self, self.plan.history.lives[life], scan, theirs, forgotten)
             is_large = scan.snapshot_id is not None and (scan.rows is None or scan.rows >= _SAMPLED)
             with self.lake.pinned(life, scan.snapshot_id or 0) if is_large else nullcontext():
                 found = pair.compared(bare)
         except SourceChanged:
             return replace(bare, reason=_WRITTEN)
         except FileNotFoundError as gone:
-            return replace(
-                bare, reason=f"maintenance removed a file of the snapshot meanwhile ({gone}). Compare again."
-            )
+            by = "by maintenance or because rows were forgotten"
+            return replace(bare, reason=f"a file of the snapshot was removed meanwhile, {by} ({gone}). Compare again.")
         except SetupError:
             raise
         except CdcError as error:
@@ -394,6 +398,7 @@ class _TablePair:
     history: TableHistory
     scan: LakeRows
     theirs: DumpTable
+    forgotten: str
     notes: dict[str, set[str]] = field(default_factory=dict)
     unequal: UnequalRows | None = None
 
@@ -523,7 +528,7 @@ class _TablePair:
         def record(piece: int, count: int) -> None:
             place = (*plan.bounds(plan.asked[piece]), bare.at, bare.snapshot)
             found = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
-            ledger.record_equal_range(name, self.history.life, found)
+            ledger.record_equal_range(name, self.history.life, found, self.forgotten)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
             return source.of_ranges(grouped(numbers, len(numbers)))

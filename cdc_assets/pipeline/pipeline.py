@@ -95,8 +95,8 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
         """Write a staged window with its progress."""
 
-    def discard(self, staged: StagedWindow) -> None:
-        """Remove a staged window."""
+    def discard(self, step: ApplyRows, staged: StagedWindow) -> None:
+        """Remove a staged window that is not committed."""
 
     def warm(self) -> None:
         """Start slow services in the background: steps are about to be carried out."""
@@ -312,7 +312,7 @@ class Pipeline(Planner):
 
     def refuse(self, step: ApplyRows, staged: StagedWindow, run: str) -> Outcome:
         """Remove a staged window whose records do not fit, and record that its table is held by them."""
-        self.lake.discard(staged)
+        self.lake.discard(step, staged)
         listing, planned = self.plan()
         tables = begun(planned)
         table = tables[step.life]
@@ -465,20 +465,26 @@ class Pipeline(Planner):
     def _commit(self, step: ApplyRows, staged: StagedWindow, run: str) -> tuple[StepResult, WindowMetrics | None]:
         """Do so in any thread, and return the window's metrics with its result; None where it has no files."""
         if staged.report.failed:
-            self.lake.discard(staged)
+            self.lake.discard(step, staged)
             raise rejected(step, staged.report)
         self._stats.update((stats.path, stats) for stats in staged.report.files)
         if not step.files:
-            self.ledger.record_files(self.settings.name, step.life, staged.report.files, run, None)
+            self.ledger.record_files(
+                self.settings.name, step.life, staged.report.files, run, None, forgotten=staged.forgotten
+            )
             return StepResult(report=staged.report), None
-        self._refuse_forgotten(step)
-        self.lake.quarantine(step, staged, run)
+        try:
+            self._refuse_forgotten(step)
+            self.lake.quarantine(step, staged, run)
+        except TableMoved:
+            self.lake.discard(step, staged)
+            raise
         result = self.lake.commit(step, staged)
         report = staged.report
         if report.kept_out:
             self.journal.kept_out(step, report, result, run)
         account = measure_window(step, staged.rows, report, result, self.published, time.time())
-        read = (report.files, run, result.snapshot_after, account, step.lo)
+        read = (report.files, run, result.snapshot_after, account, step.lo, staged.forgotten)
         self.ledger.record_files(self.settings.name, step.life, *read)
         return result, account
 

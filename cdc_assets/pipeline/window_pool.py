@@ -42,7 +42,7 @@ class WindowPool:
     steps: Sequence[Step]
     stage: Callable[[Sequence[ApplyRows]], list[StagedWindow]]
     commit: Callable[[ApplyRows, StagedWindow], tuple[StepResult, WindowMetrics | None]]
-    discard: Callable[[StagedWindow], None]
+    discard: Callable[[ApplyRows, StagedWindow], None]
     may: Callable[[ApplyRows], bool]
     stopped: Callable[[Life], bool]
     _begun: dict[int, _Future] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class WindowPool:
             for (place, future), window in zip(futures.items(), staged, strict=False):
                 if self._ended:
                     with suppress(CdcError, OSError):
-                        self.discard(window)
+                        self.discard(self._window(place), window)
                     continue
                 try:
                     future.set_result((window, *self.commit(self._window(place), window)))

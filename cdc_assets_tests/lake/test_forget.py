@@ -80,15 +80,16 @@ class Shop(LittleFeed):
             assert outcome.complete, outcome.tables
         self.at += 10
 
-    def misfit(self, key: int) -> None:
+    def misfit(self, key: int, apply: bool = True) -> None:
         """Let a record of a key be set aside, whose text is longer than its column."""
         self.at += 1 << 18
         token = f"misfit-{key}-{uuid.uuid4().hex}-{'x' * 20}"
         self.tokens.setdefault(key, set()).add(token.encode())
-        self.rows("shop.t", self.version, [("I", self.at, key, f'{token}","5')])
+        self.rows("shop.t", self.version, [("I", self.at, key, token if self.version == FIRST else f'{token}","5')])
         self.publish(self.at + 5)
-        self.pipeline().apply("run")
-        assert sum(Quarantine(self.lake.state).counts().values()) > 0
+        if apply:
+            self.pipeline().apply("run")
+            assert sum(Quarantine(self.lake.state).counts().values()) > 0
         self.at += 10
 
     def widen(self) -> None:
@@ -175,7 +176,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
         if not trap.killed:
             break
         killed.add(trap.killed)
-        assert "run the same command again" in unfinished_forgets(shop.lake.state)["shop.t"]
+        assert "run the same command again" in unfinished_forgets(shop.lake.state)[f"shop.t@{FIRST}"]
         for tag, rows in expected.items():
             assert {kind: without({kind: some}, 3, 7, 9)[kind] for kind, some in shop.contents(tag).items()} == rows
     assert len(killed) >= len(FEW)
@@ -267,3 +268,70 @@ def test_no_byte_of_a_key_that_is_kept_out_comes_into_the_lake(shop: Shop, monke
     shop.window("U", 2, 3)
     assert shop.left(3) == []
     assert {row["id"] for row in shop.contents()[""]} == {0, 1, 2, 4}
+
+
+@pytest.mark.parametrize("when", ["staged before", "staged after"])
+def test_what_was_planned_before_keys_were_kept_out_is_not_committed_by_another_process(
+    shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setenv("SEAL_KEY", "a key")
+    shop.privacy_key = {"env": "SEAL_KEY"}
+    shop.window("I", 1, 2)
+    shop.window("U", 1, 2, apply=False)
+    pipeline, planning, others = shop.pipeline(), shop.lake, [open_lake(), open_lake()]
+    (step, *_) = (one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    staged = planning.stage(step, pipeline.source.reader) if when == "staged before" else None
+    shop.lake = others[0]
+    assert shop.forget(1, until=FOREVER).complete
+    staged = staged or planning.stage(step, pipeline.source.reader)
+    shop.lake = others[1]
+    with pytest.raises(TableMoved, match="were forgotten meanwhile"):
+        shop.pipeline().commit(step, staged, "run")
+    assert shop.left(1) == []
+    assert shop.pipeline().apply("run").complete
+    assert (shop.left(1), [row["id"] for row in shop.contents()[""]]) == ([], [2])
+
+
+def test_records_that_are_set_aside_after_their_keys_were_forgotten_leave_nothing(
+    shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEAL_KEY", "a key")
+    shop.privacy_key = {"env": "SEAL_KEY"}
+    shop.window("I", 1, 2)
+    shop.misfit(1, apply=False)
+    ours, pipeline, shop.lake = shop.lake, shop.pipeline(), open_lake()
+    (step, *_) = (one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    assert shop.forget(1, until=FOREVER).complete
+    staged = pipeline.stage(step)
+    assert shop.left(1)
+    with pytest.raises(TableMoved, match="were forgotten meanwhile"):
+        pipeline.commit(step, staged, "run")
+    assert shop.left(1) == []
+    assert ours.quarantined() == ()
+
+
+def test_the_ledger_keeps_no_key_of_a_window_whose_rows_were_forgotten_before_its_files_were_recorded(
+    shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.window("I", 4711, 4712, apply=False)
+    ours, commit, through, reports = shop.lake, Lake.commit, shop.at - 5, list[ForgetReport]()
+
+    def then_forgotten(self: Lake, *given: Any) -> Any:
+        result = commit(self, *given)
+        if shop.lake is ours and all(one.progress.tso == through for one in open_lake().applied().values()):
+            shop.lake = open_lake()
+            reports.append(shop.forget(4711))
+            shop.lake = ours
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "commit", then_forgotten)
+        shop.pipeline().apply("run")
+    (life,) = {one.source for one in shop.lake.applied()}
+    assert [one.complete for one in reports] == [True]
+    assert [one.keys for one in shop.ledger.files_of("default", life)] == [()]
+    shop.window("I", 4713)
+    assert [[(key.low, key.high) for key in one.keys] for one in shop.ledger.files_of("default", life)] == [
+        [],
+        [(4713, 4713)],
+    ]

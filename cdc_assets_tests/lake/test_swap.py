@@ -214,7 +214,8 @@ def test_a_table_aside_that_was_begun_before_rows_were_forgotten_does_not_bring_
     live, made, rebuilds = pair(open_lake)
     made.apply(200, [("I", 110, 1, "a"), ("I", 111, 2, "b")])
     other = LakeForgetting(open_lake())
-    other.forget(live.life, pa.table({"id": pa.array([1], pa.int64())}), SCHEMA, "a run")
+    at = other.lake.applied()[live.life].progress
+    other.forget(live.life, pa.table({"id": pa.array([1], pa.int64())}), SCHEMA, at, "a run", kept_out=False)
     with pytest.raises(RebuildRefused, match="were forgotten since this rebuild of it began"):
         rebuilds.swap(made.lake, live.life, "t1")
     assert live.rows() == [(2, "b")]

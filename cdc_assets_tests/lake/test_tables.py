@@ -105,7 +105,7 @@ def test_a_rejected_window_leaves_no_stage_behind_and_the_table_as_it_was(lake: 
     staged = lake.stage(step, files)
     assert staged.report.failed
     assert staged.report.rejects[0].line == 2
-    lake.discard(staged)
+    lake.discard(step, staged)
     assert orders.rows() == []
     assert not list((tmp_path / "lake" / "_cdc_stage").glob("*"))
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_assets.cli.forget import forget as forget_command
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, ForgetRefused
 from cdc_assets.io.sealing import is_sealed
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys
+from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
@@ -60,7 +60,7 @@ class Shop:
         self.feed.publish(through)
         return self.pipeline().apply("run")
 
-    def forget(self, *keys: str, until: int = FOREVER, table: str = "shop.t", **more: Any) -> ForgetReport:
+    def forget(self, *keys: str, until: int | None = FOREVER, table: str = "shop.t", **more: Any) -> ForgetReport:
         lake = MemoryForgetting(self.lake)
         return forget(self.pipeline(), lake, table, [[key] for key in keys], until=until, **more)
 
@@ -207,7 +207,8 @@ def test_the_ledger_keeps_no_value_for_which_a_table_was_held_or_compared(shop: 
     shop.write(("I", FIRST + 11, 3, token), table="shop.u", version=FIRST + 10)
     outcome = shop.apply(FIRST + 19)
     assert (of(outcome, "shop.u").state, token in repr(shop.ledger.states())) == (State.HELD, True)
-    shop.ledger.record_comparison("little", TableComparison(table=TableId("shop", "t"), state=EQUAL, chosen="id = 3"))
+    found = TableComparison(table=TableId("shop", "t"), state=EQUAL, chosen="id = 3")
+    shop.ledger.record_comparison("little", next(iter(shop.lake.tables)), found, "")
     shop.ledger.record_findings("little", [Finding("rule", Severity.WARNING, "shop.u", "found", token)], "run")
     assert shop.forget("3", table="shop.u").complete
     assert token not in repr((shop.ledger.states(), shop.ledger.findings("little")))
@@ -348,9 +349,12 @@ def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_w
     held = of(shop.apply(FIRST + 29), "shop.old")
     table, until = command_in(held.ways, *shop.lake.forgotten_keys())
     assert (held.state, table, until) == (State.HELD, "shop.old", "forever")
-    with pytest.raises(BadSettings, match="1 came to take their place"):
-        shop.forget("1", table=table, name="asked")
+    for keys in (("1",), ("1", "7", "9")):  # rows of before the DDL would be held for what the other form lacks
+        with pytest.raises(BadSettings, match=f"{len(keys)} came to take their place"):
+            shop.forget(*keys, table=table, name="asked")
     shop.forget("1", "7", table=table, name="asked")
+    with pytest.raises(BadSettings, match=r"2 keys in 2 forms, and other keys came in one of them, \(id: text"):
+        shop.forget("1", "9", table=table, name="asked")
     assert of(shop.apply(FIRST + 30), "shop.old").state is State.APPLIED
     for lake in (shop.lake, shop.rebuilt()):
         assert rows(lake) == [("2", "two"), ("3", "tres")]
@@ -546,3 +550,47 @@ def test_a_file_that_is_read_again_for_its_later_rows_does_not_name_the_key_in_t
     shop.apply(FIRST + 39, ("I", FIRST + 31, 4, "four"))
     assert ranges(shop) == [(4, 4)]
     assert explain(shop.pipeline(), shop.lake, "shop.t", ["3"]).changes
+
+
+def forgotten_after(shop: Shop, meanwhile: Callable[[], object], **more: Any) -> ForgetReport:
+    """Forget key 1 while something else happens, once, before rows are taken out."""
+    done: list[object] = []
+
+    class Overtaken(MemoryForgetting):
+        def forget(self, *given: Any, **named: Any) -> RemovedRows:
+            if not done:
+                done.append(meanwhile())
+            return super().forget(*given, **named)
+
+    return forget(shop.pipeline(), Overtaken(shop.lake), "shop.t", [["1"]], **more)
+
+
+def test_rows_from_after_the_moment_that_are_applied_meanwhile_stay(shop: Shop) -> None:
+    def meanwhile() -> None:
+        shop.apply(FIRST + 19, ("U", FIRST + 14, 1, "same person"), ("I", FIRST + 16, 1, "another one"))
+
+    with pytest.raises(ForgetRefused, match=f"applied through {FIRST + 19} meanwhile, with rows that are not to be f"):
+        forgotten_after(shop, meanwhile, until=FIRST + 15, name="asked")
+    assert (rows(shop.lake), len(shop.lake.tickets)) == ([(1, "another one"), (2, "two")], 1)
+    assert shop.forget("1", until=FIRST + 19, name="asked").complete
+    assert (rows(shop.lake), rows(shop.rebuilt()), shop.lake.tickets) == ([(2, "two")], [(2, "two")], {})
+
+
+def test_rows_of_the_key_that_come_meanwhile_are_forgotten_in_all_tables_or_it_is_said(shop: Shop) -> None:
+    def meanwhile() -> None:
+        shop.apply(FIRST + 19, ("U", FIRST + 14, 1, "uno"))
+
+    assert forgotten_after(shop, meanwhile).complete
+    assert rows(shop.lake) == [(2, "two")]
+
+    def more() -> None:
+        shop.apply(FIRST + 29, ("I", FIRST + 24, 3, "three"))
+        shop.write(("I", FIRST + 31, 1, "later"))
+        shop.feed.publish(FIRST + 39)
+
+    with pytest.raises(ForgetRefused, match=r"^rows are left, as tables have moved on meanwhile:\n- .* has rows"):
+        forgotten_after(shop, more)
+    assert len(shop.lake.tickets) == 1
+    shop.apply(FIRST + 40)
+    assert shop.forget("1", until=None).complete
+    assert (rows(shop.lake), shop.lake.tickets) == ([(2, "two"), (3, "three")], {})

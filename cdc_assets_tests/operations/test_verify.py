@@ -309,7 +309,7 @@ def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     assert (list(found.earlier), 0 < sum(found.earlier.values()) < count) == ([applied.final.ts], True)
     assert len({*asked} & {*again}) <= 1  # the one that was interrupted
     cut = make_cut(applied.pipeline, "then")
-    ledger.record_equal_range(feed, life, replace(one, low=None, high=None, at=cut.at))
+    ledger.record_equal_range(feed, life, replace(one, low=None, high=None, at=cut.at), "")
     (present,) = applied.compared(source, str(TYPES), resume=True).values()
     assert (present.state, present.earlier, present.source_rows) == (EQUAL, {}, count)
     (anew,) = applied.compared(source, str(TYPES)).values()

@@ -59,7 +59,7 @@ class Work:
         def may(step: ApplyRows) -> bool:
             return step.life.source.born_as != life(3).born_as
 
-        def discard(staged: StagedWindow) -> None:
+        def discard(_: ApplyRows, staged: StagedWindow) -> None:
             self.discarded.append(staged.path)
 
         return WindowPool(steps, self.stage, self.commit, discard, may, stopped)
