@@ -21,6 +21,7 @@ from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
+from cdc_assets.errors import TableHeld
 from cdc_assets.formats import LINE, OP, Op, SplitReader, dump_rows
 from cdc_assets.model.schema_changes import DeleteRows, Rekey
 from cdc_assets.model.splits import DataFile
@@ -46,7 +47,7 @@ class Replay:
 
     `frame` has the table's present schema and no files. `targets` are the lines of quarantined records by file. `keys`
     are those to be merged, None for all; `whole` says that the files no longer are what they were, so that lines do not
-    give the keys.
+    give the keys. `alone` says that no others may be merged, because rows of some were forgotten.
     """
 
     frame: ApplyRows
@@ -54,6 +55,7 @@ class Replay:
     targets: Mapping[str, frozenset[int]]
     whole: bool = False
     keys: pa.Table | None = None
+    alone: bool = False
 
     @property
     def windows(self) -> tuple[tuple[int, ApplyRows], ...]:
@@ -73,7 +75,11 @@ class RecordLookup:
 
 
 def find_keys(replay: Replay, reader: SplitReader) -> RecordLookup:
-    """Read the quarantined records' files again. Raises MalformedData for a file that cannot be trusted at all."""
+    """Read the quarantined records' files again.
+
+    Raises MalformedData for a file that cannot be trusted at all, and TableHeld where all keys would have to be merged
+    and rows of some were forgotten.
+    """
     bad: set[tuple[str, int]] = set()
     seen: set[tuple[str, int]] = set()
     keys: list[pa.Table] = []
@@ -89,9 +95,18 @@ def find_keys(replay: Replay, reader: SplitReader) -> RecordLookup:
         if not kind_of(replay.frame).EQUAL_ROWS:
             keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
     lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
-    if replay.whole or lost or not keys or sum(table.num_rows for table in keys) > MAX_KEYS:
-        return RecordLookup(None, frozenset(bad))
-    return RecordLookup(pa.concat_tables(keys), frozenset(bad))
+    if keys and not (replay.whole or lost or sum(table.num_rows for table in keys) > MAX_KEYS):
+        return RecordLookup(pa.concat_tables(keys), frozenset(bad))
+    if keys and replay.alone:
+        life = replay.frame.life
+        raise TableHeld(
+            f"{life}: rows of it were forgotten after these records had been set aside, and their lines no longer say "
+            "which keys they have, or these are too many: all that was read since would be merged, forgotten rows, "
+            f"too. Keep the forgotten keys out (cdc-assets forget {life.source} KEY… --until forever), then rebuild it "
+            f"(cdc-assets rebuild {life}).",
+            table=str(life),
+        )
+    return RecordLookup(None, frozenset(bad))
 
 
 def replay_tasks(replay: Replay) -> list[tuple[int, list[int]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ __all__ = ["ReplayResult", "replay"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of replaying one table's records. `left` are still open, `reason` says why if nothing was done."""
+    """The result of replaying one table's records. `left` are still open; `reason` says why some were not replayed."""
 
     life: Life
     table: TableId
@@ -34,16 +34,16 @@ class ReplayResult:
 
 def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
     """Replay the open records of a changefeed, or of one table (`schema.table`); a failed table stops no other."""
+    applied = pipeline.lake.applied()  # before the records: tables of which rows are forgotten from here on refuse them
     lives: dict[Life, list[QuarantinedRow]] = {}
     for row in pipeline.lake.quarantined():
         if row.state == OPEN and (not table or is_called(table, (row.table, row.life, row.life.born_as))):
             lives.setdefault(row.life, []).append(row)
     if not lives:
         return ()
-    listing, applied = pipeline.source.listing(), pipeline.lake.applied()
-    done = []
+    listing, done = pipeline.source.listing(), []
     for life, rows in sorted(lives.items()):
-        name = rows[-1].table
+        name, left = rows[-1].table, len(rows)
         try:
             if life not in applied:
                 raise TableHeld(f"{life} is not in the lake. Apply the changefeed first.", table=str(life))
@@ -53,10 +53,11 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
                     f"{life} is not applied through the window of its quarantined records. Apply the changefeed first.",
                     table=str(life),
                 )
-            left = len(rows) - len(due) + _replay_one(pipeline, due, listing, applied[life])
+            for some in _apart(due, applied[life]):
+                left -= len(some) - _replay_one(pipeline, some, listing, applied[life])
             done.append(ReplayResult(life, name, len(rows) - left, left))
         except (InputError, Retryable) as error:
-            done.append(ReplayResult(life, name, 0, len(rows), error.message, error))
+            done.append(ReplayResult(life, name, len(rows) - left, left, error.message, error))
     return tuple(done)
 
 
@@ -64,6 +65,16 @@ def _is_left_out(row: QuarantinedRow, applied: AppliedState) -> bool:
     """Return whether the table has a window without a record: that in which it was set aside may not be applied."""
     through = applied.progress.tso - (applied.progress.phase is Phase.DDL)
     return row.lo < through if row.commit_ts is None else row.commit_ts <= through
+
+
+def _apart(rows: Sequence[QuarantinedRow], applied: AppliedState) -> Iterator[Sequence[QuarantinedRow]]:
+    """Yield the records that were set aside after rows of their table were forgotten, and those from before that.
+
+    A replay reads from the earliest window of its records on, and the files have the forgotten rows.
+    """
+    for older in (False, True):
+        if some := [row for row in rows if (row.lo < applied.forgotten) == older]:
+            yield some
 
 
 def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Listing, applied: AppliedState) -> int:
@@ -74,6 +85,6 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         applied,
         pipeline.rules(),
         positions=settings.source_options.wire.has_positions,
-        read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
+        read_before=pipeline.ledger.files_of(settings.name, rows[0].life.source),
     )
     return len(pipeline.lake.replay(planned, pipeline.source.reader).bad)

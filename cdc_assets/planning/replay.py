@@ -58,7 +58,7 @@ def plan_replay(
     source = planned.sources[life.source]
     rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), numbers, history=rule)
-    return Replay(frame, steps, targets, _changed_since(targets, before, listing))
+    return Replay(frame, steps, targets, _changed_since(targets, before, listing), alone=lo < applied.forgotten)
 
 
 def _living(planned: Plan, life: Life, lo: Tso) -> TableHistory:

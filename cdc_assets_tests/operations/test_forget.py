@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from base64 import b64encode
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,17 +17,24 @@ import pytest
 
 from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused, TableMoved
 from cdc_assets.io.scratch import SCRATCH, scratch
+from cdc_assets.lake.names import format_identity
+from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.landing.iceberg import LandingTable
-from cdc_assets.ledger import Ledger
+from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows
 from cdc_assets.model.landed import EventKind
-from cdc_assets.model.progress import Life, State
+from cdc_assets.model.progress import AppliedState, Life, State
+from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import abandon, forget
 from cdc_assets.operations.keys import keys_of, parse_keys
+from cdc_assets.operations.opening import open_state
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.replay import replay
+from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.canaries import leaks
@@ -67,7 +75,7 @@ class Shop:
         return sorted((row["id"], row["v"]) for row in table.rows.to_pylist())
 
 
-def killed(*_: Any) -> NoReturn:
+def killed(*_: Any, **__: Any) -> NoReturn:
     raise Killed
 
 
@@ -278,13 +286,13 @@ def test_windows_of_a_run_that_lives_on_wait_for_a_run_that_lost_its_races_again
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
     former, ends = MemoryForgetting.forget, iter(range(FIRST + 20, FIRST + 90, 10))
 
-    def beside(*given: Any) -> RemovedRows:
+    def beside(*given: Any, **named: Any) -> RemovedRows:
         end, before = next(ends), shop.rows_of("t")
         shop.feed.rows("shop.other", FIRST, [("I", end - 1, end - FIRST, "more")])
         shop.apply(end, ("I", end - 1, end - FIRST, "more"))
         if shop.rows_of("t") != before:
             raise TableMoved("another writer committed first.")
-        return former(*given)
+        return former(*given, **named)
 
     monkeypatch.setattr(MemoryForgetting, "forget", beside)
     assert shop.forget("1").complete
@@ -450,3 +458,69 @@ def test_no_file_of_a_landing_on_iceberg_has_a_message_of_a_forgotten_row(tmp_pa
         again = TopicFeed(settings_of(topic), feed.log, topic, store)
         again.apply()
         assert again.lake.tables[life].rows.num_rows == table.rows.num_rows
+
+
+@pytest.mark.parametrize("kind", ["", "scd2"])
+def test_a_replay_of_older_records_brings_no_forgotten_row_back(tmp_path: Path, kind: str) -> None:
+    shop = Shop(tmp_path, quarantine=True, history={"shop.*": ["log", "scd2"]})
+    bad = shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "x" * 50)])
+    shop.apply(FIRST + 9)
+    assert shop.forget("1").complete
+    bad.write_bytes(bad.read_bytes().replace(b"x" * 50, b"two"))
+    done = {one.life.kind: one.reason for one in replay(shop.pipeline())}
+    assert "rows of it were forgotten after these records had been set aside" in done[kind]
+    assert shop.rows(kind) == []
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_replay_of_a_later_record_brings_no_state_back_that_was_forgotten_before(
+    tmp_path: Path, mended: bool
+) -> None:
+    shop = Shop(tmp_path, quarantine=True, history={"shop.*": "scd2"})
+    early = shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "x" * 50)])
+    shop.apply(FIRST + 9)
+    assert shop.forget("1").complete
+    later = shop.feed.rows("shop.t", FIRST, [("U", FIRST + 11, 1, "y" * 50)])
+    shop.apply(FIRST + 19)
+    for path in (later, early) if mended else (later,):
+        path.write_bytes(path.read_bytes().replace(b"y" * 50, b"uno").replace(b"x" * 50, b"two"))
+    assert [(one.rows, one.left, bool(one.reason)) for one in replay(shop.pipeline())] == [(1, 1, mended)] * 2
+    assert [shop.rows(kind) for kind in ("", "scd2")] == [[(1, "uno")]] * 2
+
+
+def test_a_replay_looks_at_tables_before_it_looks_for_records_which_may_be_forgotten_meanwhile(tmp_path: Path) -> None:
+    looks = list[str]()
+
+    class Looked(MemoryLake):
+        def applied(self) -> Mapping[Life, AppliedState]:
+            looks.append("applied")
+            return super().applied()
+
+        def quarantined(self, raw: bool = False, closed: bool = False) -> list[QuarantinedRow]:
+            looks.append("quarantined")
+            return super().quarantined(raw, closed)
+
+    shop = Shop(tmp_path, quarantine=True)
+    shop.lake = Looked()
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "x" * 50))
+    looks.clear()
+    replay(shop.pipeline())
+    assert looks[:2] == ["applied", "quarantined"]
+
+
+@pytest.mark.parametrize("kind", ["", "log"])
+def test_status_tells_what_is_left_of_a_killed_run_of_a_table_that_was_renamed_or_has_no_mirror(
+    tmp_path: Path, kind: str
+) -> None:
+    settings, life = LakeSettings.from_warehouse(tmp_path), Life(TableId("shop", "t"), FIRST)
+    with open_state(settings, "little") as state:
+        ticket = Ticket("token", "digest", "run", 1.0, 2.0, table="shop.t", keys=3, life=format_identity(life))
+        LakeTickets(state, FORGET).touch(ticket)
+    with closing(Ledger(f"sqlite:///{tmp_path}/ledger.db")) as ledger:
+        lives = [str(dataclasses.replace(life, kind=one)) for one in (kind, "scd2")]
+        names = [TableId("shop", f"u{number}") for number in range(2)]
+        states = [TableState(one, name, 1, 3, 3, State.APPLIED) for one, name in zip(lives, names, strict=True)]
+        ledger.record_states("little", states)
+    shown = {row.table: row.unfinished for row in lake_status(settings) if row.unfinished}
+    assert list(shown) == ["shop.u0"]
+    assert "3 keys of shop.t: a run that forgets their rows" in shown["shop.u0"]
