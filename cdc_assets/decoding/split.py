@@ -242,8 +242,12 @@ def without_forgotten(step: ApplyRows, split: Split) -> Split:
     rows.
     """
     changes, decoded = split.changes, split.decoded
-    shown = {id(reject): without_values(reject, _NOT_SHOWN) for reject in decoded.rejects}
-    tail = None if decoded.tail is None else replace(without_values(decoded.tail, _NOT_SHOWN), raw=decoded.tail.raw)
+    shown = {id(reject): without_values(reject, split.schema, _NOT_SHOWN) for reject in decoded.rejects}
+    tail = (
+        None
+        if decoded.tail is None
+        else replace(without_values(decoded.tail, split.schema, _NOT_SHOWN), raw=decoded.tail.raw)
+    )
     decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
     rejects = tuple(shown[id(reject)] for reject in split.rejects)
     for known in step.kept_out:

@@ -667,8 +667,15 @@ def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
             continue
         values = masked_array(changes.column(place), column)
         changes = changes.set_column(place, pa.field(column.name, values.type), values)
-    tail = None if decoded.tail is None else replace(without_values(decoded.tail), raw=decoded.tail.raw)
-    return replace(decoded, changes=changes, rejects=tuple(map(without_values, decoded.rejects)), tail=tail)
+    tail = None if decoded.tail is None else replace(without_values(decoded.tail, schema), raw=decoded.tail.raw)
+    rejects = tuple(without_values(reject, schema) for reject in decoded.rejects)
+    return replace(decoded, changes=changes, rejects=rejects, tail=tail)
+
+
+def _names(schemas: Iterable[TableSchema]) -> set[str]:
+    """Return what columns may be called: another name in a record may be a value that damage has made one."""
+    columns = (column for schema in schemas for column in schema.columns)
+    return {name for column in columns for name in (column.name, column.source_name)}
 
 
 def _without(changes: pa.Table, name: str) -> pa.Table:
@@ -683,14 +690,15 @@ def _without(changes: pa.Table, name: str) -> pa.Table:
     return changes.set_column(place, kind, pa.array([row or None for row in lists], kind.type))
 
 
-def without_values(reject: Reject, not_shown: str = _NOT_SHOWN) -> Reject:
+def without_values(reject: Reject, schema: TableSchema, not_shown: str = _NOT_SHOWN) -> Reject:
     """Return a refused record without its bytes, and without what is said of its values; `not_shown` says why."""
-    column = f' of column "{reject.column}"' if reject.column else ""
-    return replace(reject, raw=b"", reason=f"a value{column} does not fit; {not_shown}")
+    name = reject.column if reject.column in _names([schema]) else ""
+    column = f' of column "{name}"' if name else ""
+    return replace(reject, raw=b"", column=name, reason=f"a value{column} does not fit; {not_shown}")
 
 
 @contextmanager
-def _concealing(path: str, schemas: Iterable[TableSchema]) -> Iterator[None]:
+def _concealing(path: str, schemas: Sequence[TableSchema]) -> Iterator[None]:
     """Raise errors that may repeat values of masked columns as MalformedData that says their place alone."""
     if not any(schema.masked for schema in schemas):
         yield
@@ -702,6 +710,8 @@ def _concealing(path: str, schemas: Iterable[TableSchema]) -> Iterator[None]:
         raise
     except MalformedData as error:
         where = {name: error.where[name] for name in ("line", "column") if error.where.get(name)}
+        if where.get("column") not in _names(schemas):
+            where.pop("column", None)
         shown = "".join(f" {name} {value}" for name, value in where.items())
     except CdcError:
         raise

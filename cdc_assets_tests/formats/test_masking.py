@@ -89,7 +89,8 @@ class Leaky:
             [pa.array([1], pa.int8()), pa.array([5]), pa.array([1]), pa.array([1], pa.int32()), pa.array(["secret"])],
             schema=shape_of(schema.columns),
         )
-        return Decoded(changes, (Reject(path, 2, '"secret" is no number', b"secret", "id"),))
+        bad = Reject(path, 2, '"secret" is no number', b"secret", "id")
+        return Decoded(changes, (bad, replace(bad, line=3, column="secret")))
 
 
 def test_a_decoder_that_nobody_has_written_yet_is_masked_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,12 +98,16 @@ def test_a_decoder_that_nobody_has_written_yet_is_masked_too(monkeypatch: pytest
     found = decode_among(written().wire, b"", "f.csv", [(T, SCHEMA)])[1]
     assert found.changes.column("a").to_pylist() == ["x"]
     assert "secret" not in repr(found)
-    assert (found.rejects[0].line, found.rejects[0].column) == (2, "id")
+    assert [(reject.line, reject.column) for reject in found.rejects] == [(2, "id"), (3, "")]
 
 
 @pytest.mark.parametrize(
-    "error", [MalformedData("of secret", line=3, column="id"), ValueError("secret"), KeyError("secret")]
-)
+    "error",
+    [
+        MalformedData("of secret", line=3, column="id"), MalformedData("of a name", line=3, column="secret"),
+        ValueError("secret"), KeyError("secret"),
+    ],
+)  # fmt: skip
 def test_what_a_decoder_raises_says_where_and_nothing_of_values(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
