@@ -189,6 +189,7 @@ def _chains(
 ) -> Iterator[_Chain]:
     """Yield the chain of each life: its history, its state, and the rules of its steps."""
     files, strays, values = _by_name(listing, feed), Strays(feed), rules.values
+    asked = _with_rows(kinds)
     for life, table in kinds.history.lives.items():
         state, begun = applied.get(life), begins.get(life)
         cuts = sorted((cut for cut in rules.cuts if life.version <= cut.at), key=lambda cut: cut.at)
@@ -209,13 +210,17 @@ def _chains(
             kinds.rules.get(life),
             kinds.renames.get(life),
             begun if life not in applied else None,
-            [one for one in kinds.history.lives if _has_rows_of(one, life, kinds.late)],
+            asked[kinds.late.get(life)],
         )
 
 
-def _has_rows_of(other: Life, life: Life, late: Mapping[Life, Tso]) -> bool:
-    """Return whether a table may be asked which rows a DDL moves in another: it does not begin later than that."""
-    return other not in late or (life in late and late[other] <= late[life])
+def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, list[Life]]:
+    """Return which tables may be asked which rows a DDL moves in another, by where that one begins late: not later."""
+    late, lives = kinds.late, kinds.history.lives
+    return {
+        since: [one for one in lives if one not in late or (since is not None and late[one] <= since)]
+        for since in {late.get(life) for life in lives}
+    }
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
