@@ -856,7 +856,7 @@ Targets = Mapping[Life, tuple[pa.Table, TableSchema]]
 
 def _has_keys(place: str, window: Window, targets: Targets) -> bool:
     found = next(((keys, schema) for life, (keys, schema) in targets.items() if place.startswith(f"{life} ")), None)
-    return found is not None and of_keys(window.changes, *found).num_rows > 0
+    return found is not None and window.changes.num_rows > 0 and of_keys(window.changes, *found).num_rows > 0
 
 
 def _without(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:

@@ -31,7 +31,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import InvalidOperation
 from functools import cached_property
@@ -489,7 +489,7 @@ class _SearchedTable:
 def _forget_rows(
     bench: Workbench, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
 ) -> RemovedRows:
-    with bench.on(life) as work:
+    with bench.on(life) as work, _undisturbed(life):
         lake_table, target = work.lake_table, work.target
         if work.label.progress != at:
             raise TableMoved(f"{life} is applied to {work.label.progress.tso}, and was at {at.tso}.", table=str(life))
@@ -537,6 +537,15 @@ def _forget_rows(
             orphans=swept,
             moved=tuple(sorted(moved)),
         )
+
+
+@contextmanager
+def _undisturbed(life: Life) -> Iterator[None]:
+    """Raise TableMoved where upkeep or another run has removed a file that was to be read."""
+    try:
+        yield
+    except FileNotFoundError as gone:
+        raise TableMoved(f"{life}: a file was removed meanwhile ({gone}). Look again.", table=str(life)) from gone
 
 
 @dataclass
@@ -776,6 +785,12 @@ def _sweep(found: _SearchedTable, place: str) -> int:
 
 def _has(found: _SearchedTable, file: _StoredFile, clean: Collection[str]) -> bool:
     """Return whether a file has the keys. Of data files that are `clean` bounds in manifests may equal them."""
+    with suppress(FileNotFoundError):  # upkeep, or whoever wrote it, has removed it
+        return _holds(found, file, clean)
+    return False
+
+
+def _holds(found: _SearchedTable, file: _StoredFile, clean: Collection[str]) -> bool:
     path = file.info.path
     if path.endswith(".parquet"):
         return bool(len(found.search.in_file(file.system, path)))

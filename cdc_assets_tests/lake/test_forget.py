@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from pyiceberg.types import IntegerType, NestedField, StringType
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
+from cdc_assets.lake import forget as forgetting
 from cdc_assets.lake.forget import KeyRows, LakeForgetting
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.ledger import Ledger
@@ -335,3 +337,27 @@ def test_the_ledger_keeps_no_key_of_a_window_whose_rows_were_forgotten_before_it
         [],
         [(4713, 4713)],
     ]
+
+
+@pytest.mark.soak
+def test_files_that_others_remove_meanwhile_have_no_row(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.window("I", 1, 2)
+    shop.window("U", 1)
+    removed, listed = list[Path](), forgetting._listed
+
+    def then_removed(found: Any) -> list[Any]:
+        files = list(listed(found))
+        for name in (".parquet", ".metadata.json", ".avro"):
+            (one, *_) = (file for file in files if file.location.endswith(name))
+            copied = Path(one.info.path).with_name(f"of-a-killed-run{name}")
+            if copied not in removed:
+                shutil.copy(one.info.path, copied)
+                files += [file for file in listed(found) if file.info.path == str(copied)]
+                copied.unlink()
+                removed.append(copied)
+        return files
+
+    monkeypatch.setattr(forgetting, "_listed", then_removed)
+    assert shop.forget(1).complete
+    assert len(removed) == 9
+    assert shop.left(1) == []

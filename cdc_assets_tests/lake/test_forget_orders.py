@@ -1,0 +1,26 @@
+"""Forgetting beside everything else that is done to a lake, in orders by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.lake import Lake
+from cdc_assets_tests.forget_orders import LakeOrders
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.soak]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_in_any_order_nothing_is_left_of_forgotten_keys_nor_comes_back_and_all_else_is_there(
+    seed: int, open_lake: Callable[..., Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    orders = LakeOrders(seed, tmp_path, open_lake)
+    orders.put()
+    orders.apply()
+    for _ in range(10):
+        orders.step()
+    orders.check()
