@@ -61,7 +61,7 @@ from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.settled import settle
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.run_batches import families, made_beside
+from cdc_assets.planning.run_batches import families
 from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
@@ -358,7 +358,7 @@ class Pipeline(Planner):
         moved: list[Life] = []
         left: list[Step] = []
         renaming: Tso | None = None
-        between_windows, made = False, made_beside(planned)
+        between_windows, made = False, planned.made_beside
         for number, step in enumerate(steps):
             if between_windows and not left and self.gives_way is not None and self.gives_way():
                 windows.close()

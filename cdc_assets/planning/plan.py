@@ -89,6 +89,15 @@ class Plan:
         """The steps of one life, in order."""
         return tuple(step for step in self.steps if step.life == life)
 
+    @property
+    def made_beside(self) -> Mapping[Life, Sequence[Life]]:
+        """The history tables that are to be made, by their source table."""
+        kinds: dict[Life, list[Life]] = {}
+        for step in self.steps:
+            if isinstance(step, CreateTable) and step.life.kind:
+                kinds.setdefault(step.life.source, []).append(step.life)
+        return kinds
+
 
 def step_order(step: Step) -> tuple[Tso, int, int, str, str]:
     """Sort key over all tables: rows complete at TSO t come after DDL at or below t and before DDL above it.

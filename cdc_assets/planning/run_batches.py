@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows, CreateTable, DropTable, ExchangePartition, HoldTable, Step
+from cdc_assets.model.steps import ApplyRows, DropTable, ExchangePartition, HoldTable, Step
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
@@ -31,7 +31,6 @@ __all__ = [
     "batches",
     "due",
     "families",
-    "made_beside",
     "open_attempts",
     "steps_of",
 ]
@@ -103,22 +102,13 @@ def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
     return {life: tuple(sorted(members[found(life)])) for life in history.lives}
 
 
-def made_beside(planned: Plan) -> Mapping[Life, Sequence[Life]]:
-    """Return the history tables of a plan by their source table."""
-    found: dict[Life, list[Life]] = {}
-    for step in planned.steps:
-        if isinstance(step, CreateTable) and step.life.kind:
-            found.setdefault(step.life.source, []).append(step.life)
-    return found
-
-
 def steps_of(planned: Plan, lives: Collection[Life]) -> list[Step]:
     """Return the steps of some tables, in order.
 
     One that exchanges rows with a table that is left out, and not as far yet, stops before that: it would get its rows
     from before the windows that are due. So does one before it is dropped, while a table beside it is to be made.
     """
-    steps, left, made = list[Step](), dict[Life, Tso](), made_beside(planned)
+    steps, left, made = list[Step](), dict[Life, Tso](), planned.made_beside
     for step in planned.steps:
         waits = isinstance(step, ExchangePartition) and left.get(step.other, step.at) < step.at
         waits = waits or isinstance(step, DropTable) and not left.keys().isdisjoint(made.get(step.life, ()))
