@@ -190,8 +190,7 @@ def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: La
     windows = list(zip(work.steps, work.windows, strict=True))
     try:
         while windows:
-            pipeline.commit(*windows[0], context.run_id)
-            windows.pop(0)
+            pipeline.commit(*windows.pop(0), context.run_id)  # which removes what it does not commit
     except TableMoved as moved:  # the table is no longer where the staged window begins
         context.log.info(str(moved))
         for step, window in windows:
