@@ -28,7 +28,7 @@ _EARLIER_SECONDS = 5.0
 
 
 PROCESS_TAG = "cdc/process"
-"""The process of a run: its id, when it began in ticks of the system, and the machine's start."""
+"""A run, and its process: the id, when it began in ticks of the system, and the machine's start."""
 
 
 def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) -> set[str]:
@@ -39,10 +39,11 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
         if started and (process := _process_of(instance, run.run_id)) is not None:
             pid, told_at = process
             known, now = run.tags.get(PROCESS_TAG, ""), _mark(pid)
-            if known.partition("/")[0] == str(pid):
-                lives = known == now
-            elif lives := _lives(pid, told_at):
-                instance.add_run_tags(run.run_id, {PROCESS_TAG: now} if now else {})
+            mine = f"{run.run_id}/"  # a retry has the tags of the run before it
+            if known.startswith(f"{mine}{pid}/"):
+                lives = known == mine + now
+            elif (lives := _lives(pid, told_at)) and now:
+                instance.add_run_tags(run.run_id, {PROCESS_TAG: mine + now})
             if not lives:
                 instance.report_run_failed(
                     run,

@@ -218,9 +218,27 @@ def test_a_run_goes_on_though_the_clock_is_set_and_is_lost_once_another_process_
     assert watched.asked(15) == []
     monkeypatch.setattr(time, "time", clock)
     tags = watched.instance.get_run_by_id(run.run_id).tags  # type: ignore[union-attr]  # it is there
-    pid, ticks, machine = tags[lost_runs.PROCESS_TAG].split("/")
-    watched.instance.add_run_tags(run.run_id, {lost_runs.PROCESS_TAG: f"{pid}/{int(ticks) - 1}/{machine}"})
+    known, pid, ticks, machine = tags[lost_runs.PROCESS_TAG].split("/")
+    watched.instance.add_run_tags(run.run_id, {lost_runs.PROCESS_TAG: f"{known}/{pid}/{int(ticks) - 1}/{machine}"})
     assert [one["attempt"] for one in watched.asked(90)] == ["2"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no process is known again here")
+def test_a_retry_is_not_the_process_of_the_run_whose_tags_it_has(instance: dg.DagsterInstance) -> None:
+    def begun(tags: dict[str, str]) -> str:
+        run = create_run_for_test(instance, job_name=JOB, status=dg.DagsterRunStatus.STARTED, tags=tags)
+        instance.report_engine_event("Started process for run", run, EngineEventData.in_process(os.getpid()))
+        lost_runs.fail_lost_runs(instance, [run])
+        mine = instance.get_run_by_id(run.run_id)
+        assert mine is not None
+        assert lost_runs.fail_lost_runs(instance, [mine]) == set()
+        return mine.tags[lost_runs.PROCESS_TAG]
+
+    first = begun({GRPC_INFO_TAG: "{}"})
+    place, _, machine = first.rpartition("/")
+    before = f"{place}/{machine[::-1]}"  # the container began anew, and its processes have the same ids again
+    assert machine != machine[::-1]
+    assert begun({GRPC_INFO_TAG: "{}", lost_runs.PROCESS_TAG: before}).endswith(f"/{machine}")
 
 
 def test_a_run_that_no_code_server_started_may_be_anywhere(instance: dg.DagsterInstance) -> None:
