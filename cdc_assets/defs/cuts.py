@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import RUN_KEY_TAG, SCHEDULE_NAME_TAG
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
@@ -17,6 +18,7 @@ from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.operations.cuts import make_cut, waiting_cut
 from cdc_assets.pipeline.pipeline import log_steps
@@ -107,6 +109,22 @@ def cut_schedules(source: ConfiguredFeed, catch_up: dg.JobDefinition, name: str)
             return dg.SkipReason(str(missing))
         if position is None:
             return dg.SkipReason("no cut is due")
-        return dg.RunRequest(f"{position} {int(time.time() // _ASKED_SECONDS)}")
+        if _is_asked(context.instance, name, str(position)):
+            return dg.SkipReason("a run was asked for")
+        return dg.RunRequest(str(position))
 
     return [schedule]
+
+
+def _is_asked(instance: dg.DagsterInstance, schedule: str, key: str) -> bool:
+    """Return whether a run that the schedule requested with that key has not ended, or was created lately.
+
+    Dagster looks only whether the same tick has requested one: another tick requests a run with the same key again.
+    """
+    asked = dg.RunsFilter(tags={SCHEDULE_NAME_TAG: schedule, RUN_KEY_TAG: key})
+    newest = next(iter(instance.get_run_records(asked, limit=1)), None)
+    if newest is None:
+        return False
+    lately = time.time() - newest.create_timestamp.timestamp() < _ASKED_SECONDS
+    status = newest.dagster_run.status  # a run that was not started by then was lost with the daemon
+    return lately or (status in UNFINISHED and status is not dg.DagsterRunStatus.NOT_STARTED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import dagster as dg
 import pytest
 from click.testing import CliRunner
+from dagster._core.storage.tags import RUN_KEY_TAG, SCHEDULE_NAME_TAG
+from dagster._core.test_utils import create_run_for_test
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
@@ -220,7 +223,9 @@ def test_the_job_makes_a_cut_that_is_an_event_with_its_tables_and_refuses_a_name
     assert "there is a cut report already" in failure_of(again)
 
 
-def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(location: Location) -> None:
+def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = location.settings.model_copy(update={"cuts": CutSettings(every="1d")})
     defs = build_changefeed_defs(given, location.lake)
     schedule, resources = defs.resolve_schedule_def(f"{NAME}_cuts"), {"s3": (defs.resources or {})["s3"]}
@@ -231,9 +236,18 @@ def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(loca
 
     assert tick().skip_message == "no cut is due"  # the first day has not ended
     fence(location.bucket, location.settings.open_source().fence() + (86_400_000 << 18))
-    asked, again = (tick().run_requests for _ in range(2))
-    assert [one.run_key.split()[0] for one in asked] == [one.run_key.split()[0] for one in again]
-    assert len(asked) == 1
+    (request,) = tick().run_requests
+    tags = {SCHEDULE_NAME_TAG: f"{NAME}_cuts", RUN_KEY_TAG: request.run_key}  # as Dagster's daemon sets them
+    going_on = dg.DagsterRunStatus.STARTED
+    run_of_it = create_run_for_test(location.instance, f"{NAME}_catch_up", tags=tags, status=going_on)
+    assert tick().skip_message == "a run was asked for"
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 2 * 3600)
+    assert tick().skip_message == "a run was asked for"  # and goes on
+    location.instance.report_run_failed(run_of_it)
+    assert [one.run_key for one in tick().run_requests] == [request.run_key]
+    monkeypatch.setattr(time, "time", clock)
+    assert tick().skip_message == "a run was asked for"
     assert defs.resolve_job_def(f"{NAME}_catch_up").execute_in_process(instance=location.instance).success
     made = location.instance.get_latest_materialization_event(dg.AssetKey([NAME, "cuts"]))
     assert made is not None
