@@ -111,7 +111,8 @@ class LakeForgetting:
         self._tickets.touch(ticket)
 
     def end(self, token: str) -> None:
-        """Remove a ticket."""
+        """Remove a ticket, and those of tables that a run that was killed let wait."""
+        self.hold_back(token, ())
         self._tickets.end(token)
 
     def hold_back(self, token: str, lives: Iterable[Life]) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cdc_assets.lake import Lake
+from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.state import LakeState
-from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, held_back, hold_back
+from cdc_assets.lake.tickets import FORGET, REBUILD, WAIT, LakeTickets, held_back, hold_back
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
@@ -41,3 +43,12 @@ def test_a_rebuild_that_died_holds_nothing_back(tmp_path: Path, monkeypatch: pyt
     later = time.time() + STALE_SECONDS + 1
     monkeypatch.setattr("cdc_assets.model.tickets.time.time", lambda: later)
     assert held_back(state) == frozenset()
+
+
+def test_nothing_is_left_of_a_run_that_was_killed_while_tables_waited_for_it(tmp_path: Path) -> None:
+    lake = Lake(LakeSettings.from_warehouse(tmp_path), "shop")
+    forgetting, now = LakeForgetting(lake), time.time()
+    forgetting.touch(Ticket("token", "", "", now, now))
+    forgetting.hold_back("token", [ONE])
+    forgetting.end("token")
+    assert [LakeTickets(lake.state, work).tickets() for work in (FORGET, WAIT)] == [(), ()]
