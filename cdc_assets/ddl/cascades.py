@@ -45,7 +45,7 @@ def _definitions(at: Cursor) -> Iterator[Sequence[Token]]:
 
 
 def _of(at: Cursor) -> Iterator[tuple[str, str]]:
-    if at.accept("CONSTRAINT") and not at.sees("FOREIGN"):
+    if at.accept("CONSTRAINT") and not at.sees("PRIMARY|UNIQUE|FOREIGN|CHECK"):
         at.name()
     if at.accept("FOREIGN", "KEY"):
         at.accept("IF", "NOT", "EXISTS")

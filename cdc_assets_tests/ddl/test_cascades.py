@@ -32,6 +32,11 @@ from cdc_assets.ddl import cascades
             "ALTER TABLE c ADD q INT, ADD COLUMN (r INT REFERENCES p (id) ON DELETE CASCADE, s INT)",
             (("r", "ON DELETE CASCADE"),),
         ),
+        (
+            "CREATE TABLE c (p INT, CONSTRAINT UNIQUE (p), CONSTRAINT CHECK (p > 0), CONSTRAINT PRIMARY KEY (p), "
+            "CONSTRAINT FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)",
+            (("p", "ON DELETE CASCADE"),),
+        ),
         ("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE RESTRICT ON UPDATE NO ACTION)", ()),
         ("CREATE TABLE c (t TIMESTAMP ON UPDATE NOW(), x TEXT COMMENT 'REFERENCES p ON DELETE CASCADE')", ()),
         ("CREATE TABLE c LIKE p", ()),
