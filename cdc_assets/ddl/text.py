@@ -134,10 +134,11 @@ _PLAIN = re.compile(
       (?P<sign>[(),]|=(?!=)|\.(?=`))
     | (?:(?P<word>[A-Za-z][A-Za-z0-9_]*) | (?P<number>[0-9]+) | `(?P<name>[^`\\]+)` | '(?P<string>[^'\\]*)')
       (?:(?=[ \t\r\n(),=])|\Z|(?<=`)(?=\.`))
+    | (?P<other>.)
     )""",
-    re.VERBOSE,
+    re.VERBOSE | re.DOTALL,
 )
-"""A token of what nearly every CREATE TABLE is made of, up to what certainly ends it."""
+"""A token of what nearly every CREATE TABLE is made of, up to what certainly ends it, or the sign where none begins."""
 
 
 def _plain_tokens(sql: str) -> tuple[Token, ...]:
@@ -146,17 +147,15 @@ def _plain_tokens(sql: str) -> tuple[Token, ...]:
     Nothing for any other text: of those with escapes, prefixes of texts, other signs or comments it knows more.
     """
     found: list[Token] = []
-    sql, at = sql.rstrip(" \t\r\n"), 0
-    for part in _PLAIN.finditer(sql):
-        if part.start() != at:
+    for part in _PLAIN.finditer(sql.rstrip(" \t\r\n")):
+        kind = part.lastgroup or "other"
+        if kind == "other":
             return ()
-        at, kind = part.end(), part.lastgroup or ""
-        text = part[kind]
         if kind == "word" or kind == "sign":
-            found.append(_unquoted(kind, text))
+            found.append(_unquoted(kind, part[kind]))
         else:
-            found.append(Token(kind, text, part[0].lstrip(" \t\r\n")))
-    return tuple(found) if at == len(sql) else ()
+            found.append(Token(kind, part[kind], part[0].lstrip(" \t\r\n")))
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)

@@ -67,3 +67,7 @@ def test_the_text_of_a_common_table_is_plain() -> None:
 @pytest.mark.parametrize("text", ["'it''s'", r"'a\'b'", "`a``b`", "_utf8mb4'a'", "b'1'", "1.5", "/* a */", '"a"', ";"])
 def test_other_texts_are_left_to_the_tokenizer(text: str) -> None:
     assert _plain_tokens(f"a {text}") == ()
+
+
+def test_no_second_token_is_looked_for_in_a_long_text_that_is_not_plain() -> None:
+    assert _plain_tokens("a " + "b" * 200_000 + ";") == ()  # for minutes, if behind each letter one was looked for
