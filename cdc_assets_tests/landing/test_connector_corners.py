@@ -243,21 +243,46 @@ def test_a_delete_without_its_own_key_holds_the_table() -> None:
 @pytest.mark.parametrize(
     ("deleted", "by_index"),
     [
-        ({"id": 0, "v": 2, "w": None}, True),
-        ({"id": 0, "v": 2, "w": 0}, True),
-        ({"id": 0, "v": None, "w": 0}, False),
-        ({"id": 0, "v": 2, "w": 3}, False),
-        ({"id": 1, "v": 2, "w": None}, False),
+        ({"id": 0, "u": 2, "s": "new", "n": None}, True),
+        ({"id": 0, "u": 0, "s": "old", "n": None}, True),
+        ({"id": 0, "u": 0, "s": "new", "n": None}, False),
+        ({"id": 0, "u": 0, "s": "", "n": None}, False),
+        ({"id": 0, "u": 2, "s": "new", "n": 3}, False),
+        ({"id": 0, "u": 2, "s": "old", "n": 3}, False),
+        ({"id": 1, "u": 2, "s": "new", "n": None}, False),
     ],
 )
 def test_a_delete_that_has_other_columns_than_the_key_holds_the_table(deleted: Row, by_index: bool) -> None:
-    stream = Stream(ID, V, {"type": "int32", "optional": True, "field": "w"})
-    stream.send("c", 10, id=1, v=2, w=3)
+    u = {"type": "int32", "optional": False, "field": "u"}
+    s = {"type": "string", "optional": False, "default": "new", "field": "s"}
+    stream = Stream(ID, u, s, {"type": "int32", "optional": True, "field": "n"})
+    stream.send("c", 10, id=1, u=2, s="old", n=3)
     assert stream.applied() == []
     stream.send("d", 20, **deleted)
     reasons = stream.applied()
     assert [("REPLICA IDENTITY USING INDEX" in one) for one in reasons] == [True] * by_index
     assert (1 in stream.rows) == (deleted["id"] == 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "unsaid"),
+    [
+        ({"type": "string", "name": "io.debezium.data.Json"}, "{}"),
+        ({"type": "array", "items": {"type": "int32", "optional": True}}, []),
+        ({"type": "string", "name": "io.debezium.time.ZonedTime"}, "00:00:00Z"),
+        ({"type": "string", "name": "io.debezium.time.ZonedTimestamp"}, "1970-01-01T00:00:00Z"),
+        ({"type": "boolean", "default": True}, True),
+    ],
+    ids=lambda one: None,
+)
+def test_a_delete_of_the_key_zero_is_one_whatever_comes_for_columns_of_which_the_log_says_nothing(
+    field: Row, unsaid: Any
+) -> None:
+    stream = Stream(ID, {**field, "optional": False, "field": "v"})
+    stream.send("c", 10, id=0, v=unsaid)
+    stream.send("d", 20, id=0, v=unsaid)
+    assert stream.applied() == []
+    assert stream.rows == {}
 
 
 def test_a_key_that_is_no_object_is_refused_by_the_converter_s_name() -> None:

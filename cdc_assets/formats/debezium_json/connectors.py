@@ -103,9 +103,10 @@ _BY_INDEX = (
 _ZEROS: Mapping[CellKind, tuple[str, ...]] = {
     CellKind.NUMBER: ("0", "0.0"),
     CellKind.BOOL: ("false",),
-    CellKind.TEXT: ("", "0", "AA==", EPOCH),
+    CellKind.TEXT: ("", "0", "AA==", "{}", "00:00:00Z", EPOCH),
+    CellKind.JSON: ("[]", "{}"),
 }
-"""As what columns that are NOT NULL come where the log does not have them."""
+"""As what columns that are NOT NULL and have no default come where the log does not have them."""
 _OF_ANOTHER = 'its connector is "{}"; give the protocol of that writer'
 _DOCUMENT = (
     'its connector is "mongodb", whose documents have no columns: of them no table can be built. Take its topics out '
@@ -577,7 +578,8 @@ def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: Table
             for name in schema.key:
                 reason = f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}"
                 some.records.require(columns.get(name, absent).given, reason)
-            some.records.require(~_by_another_index(columns, schema, len(some.records)), _BY_INDEX)
+            by_index = _by_another_index(columns, schema, some.block.columns, len(some.records))
+            some.records.require(~by_index, _BY_INDEX)
         given = [cells.given for name, cells in columns.items() if name not in schema.key]
         whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *given])
         for mask, kind in ((whole, Op.DELETE), (~whole, Op.DELETE_KEY)):
@@ -587,25 +589,32 @@ def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: Table
                 yield _ConnectorChanges(mine, connector, (kind,), (_side(columns, mask, False),), moved)
 
 
-def _by_another_index(columns: Mapping[str, RecordColumn], schema: TableSchema, count: int) -> Marks:
+def _by_another_index(
+    columns: Mapping[str, RecordColumn], schema: TableSchema, fields: Mapping[str, Field], count: int
+) -> Marks:
     """Mark deletes that have other columns than the key: then the replica identity is an index of those.
 
-    A column that is not in it comes as NULL, and as zero where that may not be. With REPLICA IDENTITY FULL a row whose
-    key is zero has its other columns too.
+    A column that is not in it comes as NULL, and where that may not be as its default, or zero. An index that is one
+    has no column that may be NULL: a delete that has such a column has all, by REPLICA IDENTITY FULL, though its key is
+    zero.
     """
-    mine = [_unsaid(cells) for name, cells in columns.items() if name in schema.key]
-    others = [_unsaid(cells) for name, cells in columns.items() if name not in schema.key]
-    if not mine or not others:
+    key = [_unsaid(cells, fields.get(name)) for name, cells in columns.items() if name in schema.key]
+    others = {name: cells for name, cells in columns.items() if name not in schema.key}
+    unsaid = [_unsaid(cells, fields.get(name)) for name, cells in others.items()]
+    if not key or not unsaid:
         return np.zeros(count, bool)
-    some = np.logical_or.reduce(others) if len(others) > 1 else np.ones(count, bool)
-    found: Marks = np.logical_and.reduce([*mine, some]) & ~np.logical_and.reduce(others)
-    return found
+    whole = [cells.given for name, cells in others.items() if name in fields and fields[name].optional]
+    whole += [~np.logical_or.reduce(unsaid)] if len(unsaid) > 1 else []
+    found: Marks = np.logical_and.reduce(key) & ~np.logical_and.reduce(unsaid)
+    return found & ~np.logical_or.reduce(whole) if whole else found
 
 
-def _unsaid(cells: RecordColumn) -> Marks:
+def _unsaid(cells: RecordColumn, field: Field | None) -> Marks:
     """Mark what PostgreSQL's connector sends for columns that its log does not have of a deleted row."""
-    zeros = [cells.are_among(kind, texts) for kind, texts in _ZEROS.items()]
-    found: Marks = np.logical_or.reduce([~cells.given, *zeros])
+    unsaid = [~cells.given, *(cells.are_among(kind, texts) for kind, texts in _ZEROS.items())]
+    if field is not None and field.default is not None:
+        unsaid.append(cells.given & bits(pc.equal(cells.texts, field.default)))
+    found: Marks = np.logical_or.reduce(unsaid)
     return found
 
 
