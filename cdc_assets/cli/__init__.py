@@ -272,7 +272,8 @@ def status(
             click.echo("")
             show_cuts(cuts, as_json)
         if not rows or (landing_only and not landings):
-            click.echo("Nothing of topics is landed in the lake." if rows else "No table is in the lake.")
+            nothing = "No run that looked at a table has ended yet. Let it end, or run `cdc-assets apply` again."
+            click.echo("Nothing of topics is landed in the lake." if rows else nothing)
     held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
     return HELD if held else DONE
 

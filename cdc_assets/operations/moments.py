@@ -37,7 +37,7 @@ def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:
     try:
         moment = parse_iso_time(text)
     except ValueError:
-        known = f", or a cut of {', '.join(sorted(cuts))}" if cuts else ""
+        known = f", or the name of a cut: {', '.join(sorted(cuts))}" if cuts else ""
         raise BadSettings(
             f'"{text}" is no moment; expected a TSO, a time such as 2026-01-31, 2026-01-31T13:45:00 or '
             f"2026-01-31T13:45:00+02:00{known}."

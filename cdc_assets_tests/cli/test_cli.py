@@ -247,7 +247,7 @@ def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, h
     file.write_text("lake: {warehouse: lake}\nchangefeeds: [{sink_uri: 'file:///f?protocol=csv'}]")
     said = here(command, "--settings", str(file))
     assert (said.returncode, said.stderr) == (0, "")
-    assert ("No table is in the lake." in said.stdout) == (command == "status")
+    assert ("No run that looked at a table has ended yet." in said.stdout) == (command == "status")
     assert list((tmp_path / "lake").iterdir()) == []
 
 

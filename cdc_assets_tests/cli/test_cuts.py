@@ -95,6 +95,8 @@ def test_a_moment_is_a_tso_a_time_or_a_cut(text: str, position: int) -> None:
 def test_what_is_no_moment_is_said_to_be_none(text: str) -> None:
     with pytest.raises(BadSettings, match=f'"{text}" is no moment; expected a TSO'):
         parse_moment(text, {})
+    with pytest.raises(BadSettings, match=r"or the name of a cut: before, report\.$"):
+        parse_moment(text, {"report": 7, "before": 6})
 
 
 def test_the_extracts_of_the_page_are_written_and_a_filled_directory_is_refused(run: Commands, tmp_path: Path) -> None:

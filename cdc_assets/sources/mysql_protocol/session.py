@@ -255,8 +255,8 @@ def _error(address: Address, code: int, text: str, cause: object) -> CdcError:
         )
     if code in _PASSING:
         return StorageUnavailable(
-            f"{address.uri} did not answer {said}. Try again later. The setting initial needs no source any more whose "
-            "tables are all imported.",
+            f"{address.uri} did not answer {said}. Try again later. If the setting initial names it and all its tables "
+            "are imported, take it out there.",
             **where,
         )
     if code in _GONE:
