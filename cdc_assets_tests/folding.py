@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import polars as pl
@@ -14,15 +14,18 @@ from cdc_assets_tests.memory_lake import MemoryLake
 
 __all__ = ["differences", "fold_differences", "folded"]
 
+Row = tuple[Any, ...]
 LEAVES = ("DELETE", "UPDATE_BEFORE")
+UNDER_OLD_KEY = "as it was under the old key"
+"""What a row under a new key has in the columns that its change leaves out: the log does not say which key was it."""
 
 
 def folded(
     log: pa.Table, key: tuple[str, ...], columns: list[str], collations: dict[str, str]
-) -> list[tuple[Any, ...]]:
-    """Return the rows of these columns that the changes of a log lead to: entering images as upserts.
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows of these columns that the changes of a log lead to, and those that end.
 
-    Without a key rows are counted.
+    Images that enter are upserts. Without a key rows are counted.
     """
     frame = pl.from_arrow(log)
     assert isinstance(frame, pl.DataFrame)
@@ -35,7 +38,8 @@ def folded(
     leaves = pl.col("_change_type").is_in(LEAVES)
     frame = frame.with_row_index("_at").sort(["_cdc_position", ~of_ddl, ~leaves, "_at"])
     frame = _comparable(frame)
-    rows: dict[Any, list[tuple[Any, ...]]] = {}
+    rows: dict[Any, list[Row]] = {}
+    ended: list[Row] = []
     identities = frame.select([f"_by_{name}" if name in collations else name for name in by]).rows()
     values, words = frame.select(columns).rows(), frame.get_column("_change_type").to_list()
     absents = frame.get_column("_cdc_absent").to_list()
@@ -44,13 +48,27 @@ def folded(
             rows.clear()
             continue
         before = rows.get(identity, [])
-        if absent and before and word not in LEAVES:
-            row = tuple(before[-1][place] if columns[place] in absent else row[place] for place in range(len(columns)))
+        if absent and word not in LEAVES:
+            base = before[-1] if before else [UNDER_OLD_KEY] * len(columns)
+            row = tuple(base[place] if columns[place] in absent else row[place] for place in range(len(columns)))
         if word in LEAVES:
+            ended += before[-1:]
             rows[identity] = before[:-1]
         else:
             rows[identity] = [row] if key else [*before, row]
-    return sorted((row for some in rows.values() for row in some), key=repr)
+    return [row for some in rows.values() for row in some], ended
+
+
+def _with_values(row: Row, key: Sequence[int], wanted: Sequence[Row], ended: Sequence[Row]) -> Row:
+    """Return a row with those values of the wanted one of its key that it had under an old key, as some row did."""
+    for other in wanted:
+        if all(row[place] == other[place] for place in key):
+            there = zip(range(len(row)), row, other, strict=True)
+            return tuple(
+                theirs if mine == UNDER_OLD_KEY and any(repr(one[place]) == repr(theirs) for one in ended) else mine
+                for place, mine, theirs in there
+            )
+    return row
 
 
 def _comparable(frame: pl.DataFrame) -> pl.DataFrame:
@@ -84,12 +102,14 @@ def differences(
         if (collation := schema.column(key).compares_by) and not is_plain(collation)
         if pa.types.is_string(log.schema.field(key).type)
     }
-    mine = folded(log, schema.key, columns, collations)
-    wanted: list[tuple[Any, ...]] = []
+    mine, ended = folded(log, schema.key, columns, collations)
+    wanted: list[Row] = []
     if mirror is not None:
         rows = pl.from_arrow(mirror.select([column.origin or column.name for column in live]))
         assert isinstance(rows, pl.DataFrame)
         wanted = sorted(_comparable(rows).rows(), key=repr)
+    key = [columns.index(name) for name in schema.key]
+    mine = sorted((_with_values(row, key, wanted, ended) if UNDER_OLD_KEY in row else row for row in mine), key=repr)
     if list(map(repr, mine)) == list(map(repr, wanted)):
         return []
     return [f"{name} of key {schema.key} leads to {mine[:3]} …, and the mirror has {wanted[:3]} …"]

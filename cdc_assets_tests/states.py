@@ -108,7 +108,8 @@ def state_differences(states: pa.Table, lives: Sequence[ColumnLife], mirror: pa.
         if (row[END_TS] is None) != (row[END_AT] is None) or (row[END_TS] or row[START_TS] + 1) <= row[START_TS]:
             yield f"there is the state {row}"
     if mirror is not None:
-        of = {life.source: life.column for life in lives if life.until is None}
+        newest_last = sorted(lives, key=lambda life: (life.until is None, life.until or 0))
+        of = {life.source: life.column for life in newest_last}  # a mirror may keep what the source dropped
         open_ = states.filter(pc.is_null(states.column(END_TS)))
         found = _counted(open_.column(of.get(name, name)) for name in mirror.column_names)
         wanted = _counted(mirror.columns)

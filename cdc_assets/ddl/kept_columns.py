@@ -6,6 +6,7 @@ else it has a name of its own in the lake, `name__2`, and says which it has in t
 
     lasting        what a DDL makes of the columns of such a table
     with_kept      the same for a mirror, which cannot have two columns of one name
+    beside_mirror  the same for a table of history, by what the DDL makes of its mirror
     placed         a condition on columns of the source, by the names that the lake has for them
     column_lives   when the source had which column
 """
@@ -37,7 +38,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.types.conversions import narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
-__all__ = ["bare", "column_lives", "emptied", "first_lives", "lasting", "placed", "with_kept"]
+__all__ = ["bare", "beside_mirror", "column_lives", "emptied", "first_lives", "lasting", "placed", "with_kept"]
 
 
 def bare(schema: TableSchema) -> TableSchema:
@@ -120,6 +121,32 @@ def lasting(
     if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
         left = _in_order(left, tuple(column.name for column in schema.stored))
     return schema, tuple(left)
+
+
+def beside_mirror(
+    grown: TableSchema, mirror: TableSchema, after: TableSchema, changes: Sequence[SchemaChange], at: Tso
+) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
+    """Return what `lasting` does for a table whose columns grow, by what a DDL makes of its mirror.
+
+    `grown` are the columns of that table, `mirror` and `after` those of the mirror, which may keep some of what the
+    source drops. What the mirror gives up then, its source has no longer; what it goes on with keeps its values here
+    too.
+    """
+    kept = {column.name for column in mirror.columns if column.kept}
+    given_up = kept & {change.name for change in changes if isinstance(change, DropColumn)}
+    renamed = {change.new for change in changes if isinstance(change, RenameColumn) and change.old in kept}
+    again = [one for one in after.live if one.name in renamed or one.name in kept - given_up]
+    source: list[SchemaChange] = [DropColumn(one.name) for one in after.columns if one.kept and one.name not in kept]
+    source += [AddColumn(column) for column in again]
+    for change in changes:
+        match change:
+            case DropColumn(name) | RenameColumn(name) if name in kept:
+                pass
+            case _:
+                source.append(change)
+    found, left = lasting(grown, bare(after), source, at)
+    going_on = {column.name for column in again}
+    return found, tuple(c for c in left if not (isinstance(c, ContinueColumn) and c.column.source_name in going_on))
 
 
 def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from cdc_assets.ddl.kept_columns import bare, lasting, placed
+from cdc_assets.ddl.kept_columns import beside_mirror, placed
 from cdc_assets.decoding.kinds import history_kind, keeps_states
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.completeness import begun_late
@@ -233,11 +233,12 @@ def _grown(events: Iterable[Event]) -> Iterator[Event]:
     """Yield events with columns that only grow, and their conditions by the names of these."""
     schema = None
     for event in events:
-        if schema is None or bare(event.after) != event.after:  # those of a mirror that keeps what the source drops
+        if schema is None:
             schema = event.after
             yield event
             continue
-        after, left = lasting(schema, event.after, event.hidden or event.changes, event.at)
+        changes = event.hidden or event.changes
+        after, left = beside_mirror(schema, event.before, event.after, changes, event.at)
         named = {"hidden": left} if event.hidden else {"changes": left} if event.changes else {}
         event = replace(event, before=schema, after=after, **named)  # type: ignore[arg-type]
         yield replace(event, predicate=placed(event.predicate, after)) if isinstance(event, Exchanged) else event

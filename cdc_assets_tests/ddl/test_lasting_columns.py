@@ -8,7 +8,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from cdc_assets.ddl.kept_columns import column_lives, lasting
+from cdc_assets.ddl.kept_columns import beside_mirror, column_lives, lasting
 from cdc_assets.decoding.split import in_shape
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
 from cdc_assets.model.kinds import ColumnLife
@@ -112,6 +112,42 @@ def test_changes_are_of_the_lakes_names() -> None:
     found, changes = play(BEGIN, DROP, add, (schema(ID, replace(TEXT, name="c")), [RenameColumn("a", "c")]))
     assert names(found) == [("i", "", 0), ("c", "", 0), ("a", "", 1)]
     assert changes == (RenameColumn("a__2", "c"),)
+
+
+KEPT_A, KEPT_B = (replace(A, name=name, kept=1) for name in "ab")
+ORDER = MoveColumns(("i", "a", "b"))
+ANEW: Sequence[SchemaChange] = [DropColumn("a"), AddColumn(A), ORDER]
+
+
+def test_a_column_of_which_the_mirror_begins_anew_goes_on_beside_it() -> None:
+    kept = schema(ID, KEPT_A, KEPT_B)
+    found, changes = beside_mirror(kept, kept, schema(ID, A, KEPT_B), ANEW, 2)
+    assert names(found) == [("i", "", 0), ("a", "", 0), ("b", "", 1)]
+    assert changes == (ContinueColumn(A), ORDER)
+    found, changes = beside_mirror(kept, kept, schema(ID, TEXT, KEPT_B), [DropColumn("a"), AddColumn(TEXT), ORDER], 2)
+    assert names(found) == [("i", "", 0), ("a__2", "a", 0), ("a", "", 1), ("b", "", 1)]
+    assert changes == (AddColumn(replace(TEXT, name="a__2", origin="a")), MoveColumns(("i", "a__2", "a", "b")))
+    alone = schema(ID, KEPT_A)
+    _, changes = beside_mirror(alone, alone, schema(ID, A), ANEW[:2], 2)
+    assert changes[0] == ContinueColumn(A)
+
+
+def test_a_column_with_which_the_mirror_goes_on_keeps_its_values_beside_it() -> None:
+    kept, again = schema(ID, KEPT_A, KEPT_B), replace(A, name="A")
+    found, changes = beside_mirror(kept, kept, schema(ID, A, KEPT_B), [ORDER], 2)
+    assert (names(found), changes) == ([("i", "", 0), ("a", "", 0), ("b", "", 1)], (ORDER,))
+    renamed: Sequence[SchemaChange] = [RenameColumn("a", "A"), MoveColumns(("i", "A", "b"))]
+    found, changes = beside_mirror(kept, kept, schema(ID, again, KEPT_B), renamed, 2)
+    assert (names(found), changes) == ([("i", "", 0), ("A", "", 0), ("b", "", 1)], tuple(renamed))
+
+
+def test_a_column_that_the_mirror_keeps_or_drops_beside_kept_ones_stays() -> None:
+    before, later = schema(ID, A, KEPT_B), replace(KEPT_A, kept=2)
+    ways: list[Ddl] = [(schema(ID, KEPT_B), [DropColumn("a")]), (schema(ID, KEPT_B, later), [])]
+    for after, dropped in ways:
+        found, changes = beside_mirror(before, before, after, dropped, 2)
+        assert names(found) == [("i", "", 0), ("b", "", 1), ("a", "", 2)]
+        assert changes == (MoveColumns(("i", "b", "a")),)
 
 
 def test_rows_have_the_values_of_the_source_under_the_lakes_names() -> None:

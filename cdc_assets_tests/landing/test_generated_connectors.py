@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
+from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.formats import landed
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.connector_writer import URI, Source
+from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.states import state_differences, states_of
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 TABLE = TableId("public", "t")
@@ -39,9 +44,37 @@ def test_positions_of_other_connectors_show_what_is_sent_again(seed: int, connec
     follow(Source(seed, 3, connector=connector))
 
 
-def follow(source: Source) -> None:
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=() if seed == 0 else pytest.mark.soak) for seed in range(100)]
+)
+def test_logs_and_states_of_a_generated_stream_lead_to_what_its_table_held(seed: int, partitions: int) -> None:
+    follow(Source(seed, partitions), history={"*.*": ["log", "scd2"]})
+
+
+def past_faults(feed: TopicFeed, past: dict[int, dict[int, dict[str, Any]]]) -> Iterator[str]:
+    """Say what is wrong with the states of the table, as of each landing too; `past` is what it held then."""
+    for table in states_of(feed.lake):
+        yield from state_differences(table.rows, table.lives, table.mirror)
+        for at, rows in past.items():
+            there = {one.name_at(at): one.column for one in table.lives if one.was_there(at)}
+            ended = table.rows.column(END_TS)
+            lasts = pc.or_(pc.is_null(ended), pc.greater(pc.fill_null(ended, 0), at))
+            states = table.rows.filter(pc.and_(pc.less_equal(table.rows.column(START_TS), at), lasts)).to_pylist()
+            found = {row["id"]: row for row in states}
+            if found.keys() != rows.keys():
+                yield f"as of {at}: the keys {sorted(found)}, not {sorted(rows)}"
+            for key in found.keys() & rows.keys():
+                wanted = {name: value for name, value in rows[key].items() if name in there}
+                held = {name: found[key][there[name]] for name in wanted}
+                if held != wanted:
+                    yield f"as of {at}: {key} is {held}, not {wanted}"
+
+
+def follow(source: Source, **given: Any) -> None:
     log = MemoryLog([])
-    feed = TopicFeed.of(log, sink_uri=URI, name="c")
+    feed = TopicFeed.of(log, sink_uri=URI, name="c", **given)
+    past: dict[int, dict[int, dict[str, Any]]] = {}
     for turn in range(5):
         for _ in range(source.random.randint(5, 25)):
             source.step()
@@ -52,3 +85,5 @@ def follow(source: Source) -> None:
         assert [one.reason for one in outcome.tables if one.reason] == []
         if TABLE in feed.lake.names():
             assert held(feed, source) == source.rows
+            past[outcome.checkpoint] = {key: dict(row) for key, row in source.rows.items()}
+            assert [*fold_differences(feed.lake), *past_faults(feed, past)] == []
