@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS
 from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.lake.commit import RowDelta
+from cdc_assets.lake.staging import tasks
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, write_data_files
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -254,6 +255,21 @@ def test_data_files_have_dictionaries_of_the_columns_of_which_values_repeat(tmp_
     group = pq.ParquetFile(written.location).metadata.row_group(0)
     assert [group.column(number).has_dictionary_page for number in range(3)] == [False, True, True]
     assert pq.read_table(written.location).equals(rows)
+
+
+def test_data_files_of_many_row_groups_are_written_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"id": range(1001), "gone": [None, "a", "b"] * 333 + [None, None]})
+    monkeypatch.setattr(tasks, "_GROUP_BYTES", 1024)
+    place = StagePlace(str(tmp_path / "stage"), {}, cast(Any, None), writers=2)
+    for table, files in ((FirstLoad(str(tmp_path), 1, {}), 2), (FirstLoad(str(tmp_path), 1, {}, partition="gone"), 4)):
+        written = list(write_data_files(place, table, rows, 0))
+        assert len({file.location for file in written}) == files
+        assert [file.file_bytes for file in written] == [Path(file.location).stat().st_size for file in written]
+        parts = [pq.read_table(file.location, partitioning=None) for file in written]
+        assert pa.concat_tables(parts).sort_by("id").equals(rows)
+    assert [part.column("gone").null_count for part in parts] == [168, 167, 0, 0]
 
 
 def test_key_columns_of_however_many_files_take_no_more_memory_than_their_limit(

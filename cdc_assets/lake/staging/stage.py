@@ -270,6 +270,7 @@ def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> 
 
 def _read_here(places: Places, reader: SplitReader, quarantine: bool) -> list[list[Part]]:
     """Read windows in this process, files in parallel, and reduce and write each once, side by side."""
+    places = [dataclasses.replace(place, writers=_HERE_THREADS) for place in places]
     steps = [place.step for place in places]
     cut = shares(steps[0], _HERE_THREADS)
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-read") as pool:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -98,7 +100,8 @@ class StagePlace:
     """Where the tasks of one stage write: its directory, and the table's own where they write data files.
 
     `attempt` ends the names of what one attempt at a task writes. Executors that are believed dead may go on writing,
-    and must not write into the files of those that took their tasks over.
+    and must not write into the files of those that took their tasks over. Data files of many row groups are written as
+    up to `writers`, side by side.
     """
 
     path: str
@@ -106,14 +109,15 @@ class StagePlace:
     step: ApplyRows
     landing: FirstLoad | None = None
     attempt: str = ""
+    writers: int = 1
 
     def part_path(self, number: int) -> str:
         """Return the location of a part of the stage."""
         return f"{self.path}/part-{number:05d}{self.attempt}.parquet"
 
-    def data_path(self, landing: FirstLoad, number: int, partition: str = "") -> str:
+    def data_path(self, landing: FirstLoad, number: int, suffix: str = "") -> str:
         """Return the location of a data file, named after the stage: `cdc-<seconds>-<uuid>-<number>`."""
-        return f"{landing.directory}/cdc-{name_of(self.path)}-{number:05d}{self.attempt}{partition}.parquet"
+        return f"{landing.directory}/cdc-{name_of(self.path)}-{number:05d}{self.attempt}{suffix}.parquet"
 
 
 class DataFileWritten(NamedTuple):
@@ -228,7 +232,7 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
 
 
 def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, number: int) -> Iterator[DataFileWritten]:
-    """Write rows in their table's own form as data files of it, one for each partition that has some."""
+    """Write rows in their table's own form as data files of it, for each partition that has some."""
     parts = [(rows, True)]
     if landing.partition:
         null = pc.is_null(rows.column(landing.partition))
@@ -238,10 +242,16 @@ def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, numb
             continue
         each = max(1, part.nbytes // part.num_rows)
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
-        location = place.data_path(landing, number, "" if is_null else "-0")
-        repeated = _repeated_columns(part)
-        written = _write(place, location, part, store_decimal_as_integer=True, use_dictionary=repeated, **options)
-        yield DataFileWritten(location, written, landing.partition_path(null=is_null))
+        options |= {"use_dictionary": _repeated_columns(part), "store_decimal_as_integer": True}
+        files = max(1, min(place.writers, part.nbytes // _GROUP_BYTES))
+        size = -(-part.num_rows // files)
+        suffixes = [f"{'' if is_null else '-0'}{f'-part{file}' if file else ''}" for file in range(files)]
+        locations = [place.data_path(landing, number, suffix) for suffix in suffixes]
+        pieces = [part.slice(file * size, size) for file in range(files)]
+        with ThreadPoolExecutor(files, "cdc-assets-write") as pool:
+            sizes = pool.map(partial(_write, place, **options), locations, pieces)
+            for location, written in zip(locations, sizes, strict=True):
+                yield DataFileWritten(location, written, landing.partition_path(null=is_null))
 
 
 def _repeated_columns(rows: pa.Table) -> list[str]:
