@@ -58,6 +58,7 @@ class SetAside:
 class RowExplanation:
     """A row by its `key`: as it is in the lake (`row`, None if it is not there), and what made it so, in order.
 
+    With `row_is_hidden` nothing is said of the row, since the lake has it with other masks than the settings.
     `position` is that of the row's last change by the lake. `gone` are sentences on input that is not there any more,
     so that changes in it are not among these.
     """
@@ -65,6 +66,7 @@ class RowExplanation:
     table: TableId
     key: Mapping[str, str | None]
     row: Mapping[str, str | None] | None
+    row_is_hidden: bool = False
     position: Tso | None = None
     changes: tuple[RowChange, ...] = ()
     events: tuple[TableChange, ...] = ()

@@ -105,21 +105,21 @@ def explain(
             f"{counted(unknown, 'record')} of the table in quarantine cannot be looked through for the key: without "
             "the privacy_key by which they were sealed nothing of them is known but their place"
         )
-    row = None
+    row, is_masked_otherwise = None, False
     if applied is not None:
         seen = [event.after for event in history.events if event.at <= applied.ddl]
-        if not seen or masks_of(seen[-1]).items() <= applied.settings.items():
-            row = _present_row(lake, life, schema, wanted)
+        is_masked_otherwise = bool(seen) and not masks_of(seen[-1]).items() <= applied.settings.items()
+        if is_masked_otherwise:
+            gone.append("the row in the lake, as columns of it are masked otherwise now: rebuild the table")
         else:
-            gone.append(
-                "its row in the lake is not shown, as columns of it are masked otherwise now: rebuild the table"
-            )
+            row = _present_row(lake, life, schema, wanted)
     hidden = forgotten and row is None
     shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(wanted)).items()}
     return RowExplanation(
         table=history.last_name or life.born_as,
         key=shown,
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
+        row_is_hidden=is_masked_otherwise,
         position=None if row is None else row[COMMIT_TS],
         changes=tuple(_changes(found, events, read_before)),
         events=tuple(_events(pipeline, life, history.events, since, last, until)),

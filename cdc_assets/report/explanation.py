@@ -17,7 +17,9 @@ __all__ = ["explanation_json", "explanation_lines"]
 def explanation_lines(found: RowExplanation) -> Iterator[str]:
     """Yield the row, then changes and DDL in their order, what is in quarantine, and what is not there any more."""
     yield f"{found.table} {_values(found.key)}"
-    if found.row is None:
+    if found.row_is_hidden:
+        yield "  Whether the lake has such a row is not shown."
+    elif found.row is None:
         yield "  The lake has no such row."
     else:
         yield f"  {_values(found.row)}"

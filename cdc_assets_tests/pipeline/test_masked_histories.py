@@ -10,6 +10,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.explanation import explanation_lines
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.masked import KEY
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -68,6 +69,7 @@ def test_a_row_from_before_a_mask_is_not_shown_by_explain(tmp_path: Path) -> Non
     found = explain(Pipeline(masked, masked.open_source(), lake, ledger), lake, "shop.t", ["1"])
     assert (found.row, [change.changed["v"][1] for change in found.changes]) == (None, ["hidden"])
     assert "masked otherwise now" in found.gone[-1]
+    assert not any("no such row" in line for line in explanation_lines(found))
 
 
 @pytest.mark.parametrize(
