@@ -251,11 +251,8 @@ def status(
     loaded = None if warehouse and not settings else config.load(settings)
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else loaded.needed_lake()  # type: ignore[union-attr]
     feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
-    rows = [
-        row
-        for row in lake_status(lake, fidelity=as_json)
-        if dropped or row.unfinished or row.state is not State.DROPPED
-    ]
+    known = lake_status(lake, fidelity=as_json)
+    rows = [row for row in known if dropped or row.unfinished or row.state is not State.DROPPED]
     if cuts_only:
         return show_cuts(lake_cuts(lake), as_json)
     landings = landing_status(lake, feeds)
@@ -273,6 +270,7 @@ def status(
             show_cuts(cuts, as_json)
         if not rows or (landing_only and not landings):
             nothing = "No run that looked at a table has ended yet. Let it end, or run `cdc-assets apply` again."
+            nothing = "All tables of the lake are dropped; --all shows them." if known else nothing
             click.echo("Nothing of topics is landed in the lake." if rows else nothing)
     held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
     return HELD if held else DONE

@@ -6,12 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from cdc_assets.cli import commands
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.ledger_entries import TableState
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.cases import Case, differences
 from cdc_assets_tests.command_line import Commands, commands_without_spark, run
@@ -249,6 +253,14 @@ def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, h
     assert (said.returncode, said.stderr) == (0, "")
     assert ("No run that looked at a table has ended yet." in said.stdout) == (command == "status")
     assert list((tmp_path / "lake").iterdir()) == []
+
+
+def test_status_says_that_all_tables_are_dropped(tmp_path: Path, here: Commands) -> None:
+    with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
+        ledger.record_states("shop", [TableState("shop.t@1", TableId("shop", "t"), 1, 2, 2, State.DROPPED)])
+    said = here("status", "--warehouse", str(tmp_path))
+    assert (said.returncode, "All tables of the lake are dropped; --all shows them." in said.stdout) == (0, True)
+    assert "shop.t" in here("status", "--warehouse", str(tmp_path), "--all").stdout
 
 
 UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {

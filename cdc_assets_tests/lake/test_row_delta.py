@@ -272,6 +272,15 @@ def test_data_files_of_many_row_groups_are_written_side_by_side(
     assert [part.column("gone").null_count for part in parts] == [168, 167, 0, 0]
 
 
+def test_no_data_file_is_without_rows_where_one_row_is_as_large_as_many_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_GROUP_BYTES", 1024)
+    place = StagePlace(str(tmp_path / "stage"), {}, cast(Any, None), writers=2)
+    written = list(write_data_files(place, FirstLoad(str(tmp_path), 1, {}), pa.table({"v": ["x" * 4096]}), 0))
+    assert [pq.read_metadata(file.location).num_rows for file in written] == [1]
+
+
 def test_key_columns_of_however_many_files_take_no_more_memory_than_their_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -243,7 +243,7 @@ def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, numb
         each = max(1, part.nbytes // part.num_rows)
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
         options |= {"use_dictionary": _repeated_columns(part), "store_decimal_as_integer": True}
-        files = max(1, min(place.writers, part.nbytes // _GROUP_BYTES))
+        files = max(1, min(place.writers, part.nbytes // _GROUP_BYTES, part.num_rows))
         size = -(-part.num_rows // files)
         suffixes = [f"{'' if is_null else '-0'}{f'-part{file}' if file else ''}" for file in range(files)]
         locations = [place.data_path(landing, number, suffix) for suffix in suffixes]
