@@ -62,9 +62,9 @@ __all__ = ["LakeOrders"]
 
 SEAMS = (
     *kills.SEAMS,
-    "cdc_assets.lake.forget:_forget_rows",
-    "cdc_assets.lake.forget:_copy_without",
-    "cdc_assets.lake.forget:_expire",
+    "cdc_assets.lake.forget:LakeForgetting.forget",
+    "cdc_assets.lake.forgetting.remake:_copy_without",
+    "cdc_assets.lake.forget:expire",
     "cdc_assets.lake.forget:_sweep",
     "cdc_assets.lake.forget:LakeForgetting.follow_tags",
     "cdc_assets.lake.forget:LakeForgetting.forget_stages",

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding import COUNT
+from cdc_assets.decoding.keyed_rows import WantedKeys, rows_of_keys
 from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
-from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS, tracked
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_table
@@ -805,23 +805,21 @@ class MemoryForgetting:
     def unfinished(self) -> Mapping[Life, str]:
         return {}
 
-    def forget(
-        self, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
-    ) -> RemovedRows:
+    def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
         table, before = self.lake.tables[life], self.lake.tables[life].rows.num_rows
         if table.progress != at:
             raise TableMoved(f"{life} is at {table.progress}, not at {at}")
-        table.rows = _without(table.rows, keys, schema)
-        table.past = [(past[0], _without(past[1], keys, schema), *past[2:]) for past in table.past]
-        table.tags = {name: (*tag[:2], _without(tag[2], keys, schema)) for name, tag in table.tags.items()}
+        table.rows = _without(table.rows, wanted)
+        table.past = [(past[0], _without(past[1], wanted), *past[2:]) for past in table.past]
+        table.tags = {name: (*tag[:2], _without(tag[2], wanted)) for name, tag in table.tags.items()}
         table.forgot = mark
         if not kept_out:
             table.forgotten = table.progress.tso
         return RemovedRows(life, before - table.rows.num_rows)
 
-    def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
+    def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
         rows = self.lake.tables[life].rows
-        return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, keys, schema) != rows else ())
+        return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, wanted) != rows else ())
 
     def forget_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> int:
         gone = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
@@ -851,17 +849,18 @@ class MemoryForgetting:
         return ()
 
 
-Targets = Mapping[Life, tuple[pa.Table, TableSchema]]
+Targets = Mapping[Life, WantedKeys]
 
 
 def _has_keys(place: str, window: Window, targets: Targets) -> bool:
-    found = next(((keys, schema) for life, (keys, schema) in targets.items() if place.startswith(f"{life} ")), None)
-    return found is not None and window.changes.num_rows > 0 and of_keys(window.changes, *found).num_rows > 0
+    wanted = next((wanted for life, wanted in targets.items() if place.startswith(f"{life} ")), None)
+    return wanted is not None and len(rows_of_keys(window.changes, wanted.keys, wanted.schema)) > 0
 
 
-def _without(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
-    if not set(schema.key) <= set(rows.column_names):  # of before a DDL that gave the key other names
+def _without(rows: pa.Table, wanted: WantedKeys) -> pa.Table:
+    if not set(wanted.schema.key) <= set(rows.column_names):  # of before a DDL that gave the key other names
         return rows.slice(0, 0)
-    numbered = rows.select(list(schema.key)).append_column("number", pa.array(range(rows.num_rows), pa.int64()))
-    gone = of_keys(numbered.cast(pa.schema([*keys.schema, ("number", pa.int64())])), keys, schema).column("number")
-    return rows.filter(pc.invert(pc.is_in(numbered.column("number"), value_set=gone.combine_chunks())))
+    keys = rows.select(list(wanted.schema.key)).cast(wanted.keys.schema)
+    gone = rows_of_keys(keys, wanted.keys, wanted.schema)
+    numbers = pa.array(range(rows.num_rows), gone.type)
+    return rows.filter(pc.invert(pc.is_in(numbers, value_set=gone)))

@@ -18,6 +18,7 @@ cut_off       a last record without terminator: is anything lost with it?
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source
+keyed_rows    rows of given keys
 replay        quarantined records read again after a fix
 
 What flows is a table as `formats` describes it, and up to two columns more; after `reduce` some kinds have COUNT, and

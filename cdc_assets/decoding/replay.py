@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
+from cdc_assets.decoding.keyed_rows import of_keys
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.split import of_keys
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import TableHeld

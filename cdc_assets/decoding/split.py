@@ -72,10 +72,8 @@ __all__ = [
     "hash_probe",
     "in_shape",
     "key_ranges",
-    "keys_like",
     "may_be_due",
     "no_changes",
-    "of_keys",
     "read_splits",
     "split",
     "with_key",
@@ -437,33 +435,6 @@ def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]
             both = pc.min_max(array).as_py()
             found[name] = (both["min"], both["max"])
     return found
-
-
-def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the changes whose key is among `keys`, as the collation of each column compares."""
-    (mine, by), (wanted, _) = with_key(changes, schema, ()), with_key(keys, schema, ())
-    kept = mine.with_row_index("_cdc_row").join(wanted, on=by, how="semi", nulls_equal=True)
-    return changes.take(kept.get_column("_cdc_row").to_arrow())
-
-
-def keys_like(keys: pa.Table, rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return keys in the types that rows of an earlier or a later time have; those that are no value there are none."""
-    columns = []
-    for name, values in zip(schema.key, keys.columns, strict=True):
-        kind = rows.schema.field(name).type
-        try:
-            columns.append(values.cast(kind))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            columns.append(pa.chunked_array([_cast(value, kind) for value in values], kind))
-    found = pa.table(columns, names=list(schema.key))
-    return found.drop_null()
-
-
-def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array([value.cast(kind).as_py()], kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.nulls(1, kind)
 
 
 # --- rows by a hash of some columns: how tasks share a window --------------------------------------------------------

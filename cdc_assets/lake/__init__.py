@@ -16,6 +16,7 @@ warehouse            its store, tried before a JVM starts
 failures             errors of catalogs and stores, each as a sentence (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        the few members of a table's metadata that matter here (no JVM)
+table_files          files below a table's directories, and those that its snapshots refer to (no JVM)
 growing              tables of the lake itself that only grow (no JVM)
 row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
@@ -35,6 +36,7 @@ recent_states        the same of states that runs have just written, without Spa
 chores               what is due for a table's files (no JVM)
 cuts                 the cuts of a changefeed: their list and their tags
 forget               rows of keys taken out of all snapshots and files of a table
+forgetting/          what that is made of
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 executors            Spark's executors, for work beside steps

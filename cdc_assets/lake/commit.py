@@ -44,9 +44,12 @@ __all__ = [
     "data_file",
     "delete_where",
     "exchange",
+    "expire",
+    "guard",
     "overwrite",
     "publish",
     "refuse_moved",
+    "set_properties",
     "target",
 ]
 
@@ -131,13 +134,12 @@ def publish(
         mark_aside = _staged(target, {} if files else said, rows)
         work = target.table.newTransaction()  # reads the table's newest state
         staged = _snapshot_of(work, mark_aside)
-    refuse_moved(target, work.table())
+    guard(target, work)
     before = columns_of(work.table()) if staged is not None and schema is not None else []
-    work.updateSchema().commit()
     if schema is not None:
         schema(work)
     if properties:
-        _set_properties(work, properties)
+        set_properties(work, properties)
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     if staged is None or files or (before and columns_of(work.table()) != before):
@@ -146,7 +148,7 @@ def publish(
     work.commitTransaction()
 
 
-def _set_properties(work: Any, properties: Mapping[str, str | None]) -> None:
+def set_properties(work: Any, properties: Mapping[str, str | None]) -> None:
     """Set properties of a transaction's table; those that are None are removed."""
     update = work.updateProperties()
     for key, value in sorted(properties.items()):
@@ -160,6 +162,12 @@ def _set_properties(work: Any, properties: Mapping[str, str | None]) -> None:
 def columns_of(table: Any) -> list[tuple[str, str]]:
     """Return names and types of the columns that Iceberg's `Table` has now."""
     return [(field.name(), field.type().toString()) for field in table.schema().columns()]
+
+
+def guard(target: CommitTarget, work: Any) -> None:
+    """Raise TableMoved if a transaction's table is not what the step began with; Iceberg refuses later commits."""
+    refuse_moved(target, work.table())
+    work.updateSchema().commit()
 
 
 def refuse_moved(target: CommitTarget, table: Any) -> None:
@@ -244,6 +252,16 @@ def _snapshot_of(work: Any, mark: str) -> int:
         if snapshot.summary().get("wap.id") == mark:
             return int(snapshot.snapshotId())
     raise RuntimeError(f"{work.tableName()} has no snapshot of the rows that were just written")
+
+
+def expire(table: Any, snapshots: Iterable[int]) -> None:
+    """Expire exactly these snapshots of Iceberg's `Table`, with the files that only they refer to."""
+    chosen = set(snapshots)
+    if chosen:
+        expiring = table.expireSnapshots().expireOlderThan(1)  # else those above Iceberg's default age expire too
+        for snapshot_id in chosen:
+            expiring = expiring.expireSnapshotId(snapshot_id)
+        expiring.commit()
 
 
 def overwrite(target: CommitTarget, rows: DataFrame, statement: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
@@ -30,6 +29,7 @@ from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.row_groups import RowFiles, RowGroups, WrittenFile, read_rows
 from cdc_assets.lake.staging.storage import storage
+from cdc_assets.lake.table_files import referenced_files, stored_files
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["AppendOnlyState", "GrowingTable"]
@@ -316,30 +316,19 @@ class GrowingTable:
 
     def stored_files(self) -> Iterator[tuple[str, int]]:
         """Yield the files below the table's directory, whatever refers to them, each with its bytes."""
-        system, root = storage(self.io, self.location)
-        for one in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
-            if one.is_file:
-                yield f"{self.location}{one.path.removeprefix(root)}", one.size
+        for file in stored_files(self.io, self.location):
+            yield file.location, file.info.size
 
     def remove_unreferenced(self, before_ms: int) -> int:
         """Remove files below the table's directory that no snapshot refers to and that are older; return how many."""
-        table = self.load()
-        used = set[str]()
-        for snapshot in table.metadata.snapshots:
-            used.add(snapshot.manifest_list)
-            for manifest in snapshot.manifests(table.io):
-                used.add(manifest.manifest_path)
-                used |= {one.data_file.file_path for one in manifest.fetch_manifest_entry(table.io)}
-        system, root = storage(self.io, self.location)
-        named = {storage(self.io, one)[1] for one in used}
-        found = 0
-        for one in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
-            ours = one.path.endswith((".parquet", ".avro"))
-            if one.is_file and ours and one.path not in named and one.mtime.timestamp() * 1000 < before_ms:
+        used, removed = referenced_files(self.load(), self.io), 0
+        for file in stored_files(self.io, self.location):
+            ours = file.location.endswith((".parquet", ".avro"))
+            if ours and file.info.path not in used and file.info.mtime.timestamp() * 1000 < before_ms:
                 with suppress(OSError):
-                    system.delete_file(one.path)
-                    found += 1
-        return found
+                    file.system.delete_file(file.info.path)
+                    removed += 1
+        return removed
 
     # --- the catalog ---
 

@@ -20,6 +20,7 @@ from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.formats import POSITION
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
+from cdc_assets.lake.commit import expire
 from cdc_assets.lake.history_checks import history_problem
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
@@ -180,7 +181,7 @@ class LakeMaintenance:
             swept = {_SWEPT: str(now_ms)} if due.orphans else {}
             self._repeated(life, lambda session: self._keep_progress(session, life, swept))
         if due.expire:
-            self._repeated(life, lambda session: _expire(self._load(session, life), due.expire))
+            self._repeated(life, lambda session: expire(self._load(session, life), due.expire))
         return orphans
 
     def problem(self, life: Life, schema: TableSchema) -> str:
@@ -304,11 +305,3 @@ def _remove_orphans(session: StepSession, table: Any, older_ms: int, local: bool
         files.next()
         count += 1
     return count
-
-
-def _expire(table: Any, snapshots: tuple[int, ...]) -> None:
-    """Expire exactly these snapshots, with the files that only they refer to."""
-    expiring = table.expireSnapshots().expireOlderThan(1)  # else those above Iceberg's default age expire too
-    for snapshot_id in snapshots:
-        expiring = expiring.expireSnapshotId(snapshot_id)
-    expiring.commit()

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.split import key_ranges, of_keys, with_key
+from cdc_assets.decoding.keyed_rows import of_keys, rows_of_keys
+from cdc_assets.decoding.split import key_ranges, with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError
@@ -246,8 +246,7 @@ def _of_log(
     schema, numbers = history.schema.in_lake, _numbers(wanted)
 
     def mine(rows: pa.Table) -> pa.Table:
-        numbered = _typed(rows, wanted).append_column(FILE, pa.array(range(rows.num_rows)))
-        return rows.take(pc.cast(of_keys(numbered, wanted, schema).column(FILE), pa.int64()))
+        return rows.take(rows_of_keys(_typed(rows, wanted), wanted, schema))
 
     covered = changes_of_log(pipeline, present, history, since, last, mine, numbers)
     if covered is None:
@@ -319,8 +318,7 @@ class _KeyConversion:
         shape = replace(after, columns=tuple(one for one in after.columns if one.name in self.key.column_names))
         became = evolve_rows(rows, mine, shape, nobody)
         wanted = self.key.select(became.column_names).cast(became.schema)
-        numbered = became.append_column(FILE, pa.array(range(became.num_rows)))
-        return changes.take(pc.cast(of_keys(numbered, wanted, after).column(FILE), pa.int64()))
+        return changes.take(rows_of_keys(became, wanted, after))
 
     def row_of(self, found: Sequence[_Found]) -> list[_Found]:
         """Return the images of the row that became this one: that stood then, or else had this very key."""
@@ -561,14 +559,12 @@ def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: p
     names = [column.name for column in schema.stored if column.name in scan.columns]
     for piece in scan.pieces(equal):
         for rows in scan.read_file(piece, list(schema.key), equal):
-            if not of_keys(_typed(rows, wanted), wanted, schema).num_rows:
+            if not len(rows_of_keys(_typed(rows, wanted), wanted, schema)):
                 continue
             for whole in scan.read_file(piece, [*names, COMMIT_TS], equal):
-                keys = _typed(whole.select(list(schema.key)), wanted)
-                numbered = keys.append_column(FILE, pa.array(range(whole.num_rows)))
-                mine = of_keys(numbered, wanted, schema)
-                if mine.num_rows:
-                    return next(python_rows(whole.take(pc.cast(mine.column(FILE), pa.int64()))))
+                numbers = rows_of_keys(_typed(whole, wanted), wanted, schema)
+                if len(numbers):
+                    return next(python_rows(whole.take(numbers)))
     return None
 
 

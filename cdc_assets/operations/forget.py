@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from cdc_assets.decoding.split import of_keys
+from cdc_assets.decoding.keyed_rows import WantedKeys, of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
@@ -76,26 +76,20 @@ class ForgettingLake(Tickets, Protocol):
     def unfinished(self) -> Mapping[Life, str]:
         """Return why old snapshots of tables are still needed, a sentence each."""
 
-    def forget(
-        self, life: Life, keys: pa.Table, schema: TableSchema, at: Progress, mark: str, *, kept_out: bool
-    ) -> RemovedRows:
+    def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
         """Take the rows of keys out of a table and all of its snapshots; repeated, it does what is left.
 
         Of keys that are not `kept_out` the table says through which position it had rows. Raises TableMoved where it is
         not applied as far as `at`, or another writer commits meanwhile.
         """
 
-    def search(self, life: Life, keys: pa.Table, schema: TableSchema) -> SearchedFiles:
+    def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
         """Read all that a table has, and tell where rows of the keys are."""
 
-    def forget_stages(
-        self, targets: Mapping[Life, tuple[pa.Table, TableSchema]], has: Callable[[Life, bytes], bool]
-    ) -> int:
+    def forget_stages(self, targets: Mapping[Life, WantedKeys], has: Callable[[Life, bytes], bool]) -> int:
         """Remove what windows staged that are not committed, where it has the keys; return how many."""
 
-    def search_stages(
-        self, targets: Mapping[Life, tuple[pa.Table, TableSchema]], has: Callable[[Life, bytes], bool]
-    ) -> SearchedFiles:
+    def search_stages(self, targets: Mapping[Life, WantedKeys], has: Callable[[Life, bytes], bool]) -> SearchedFiles:
         """Read all that such windows have staged, and tell where rows of the keys are, or may be."""
 
     def forget_records(
@@ -196,7 +190,7 @@ class _KeyPlaces:
     asked: Collection[tuple[Life, bool]]
     count: int
     values: KeyBytes
-    targets: Mapping[Life, tuple[pa.Table, TableSchema]]
+    targets: Mapping[Life, WantedKeys]
     applied: Mapping[Life, AppliedState]
     landed: LandedRows
     sought: SoughtKeys
@@ -205,7 +199,7 @@ class _KeyPlaces:
     @property
     def sources(self) -> Mapping[Life, pa.Table]:
         """The source's tables that the lake's are of."""
-        return {one.source: mine for one, (mine, _) in self.targets.items()}
+        return _by_source(self.targets)
 
 
 def _found(
@@ -231,8 +225,7 @@ def _found(
     targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
     _refuse(pipeline, lake, planned, targets, rows_too=until is None)
     values = key_bytes(plain, keys, schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
-    keys_of_sources = {one.source: mine for one, (mine, _) in targets.items()}
-    sought = SoughtKeys(keys_of_sources, values, _through(planned, targets), -1 if until is None else until)
+    sought = SoughtKeys(_by_source(targets), values, _through(planned, targets), -1 if until is None else until)
     landed = find_landed(pipeline, sought)
     landed.refuse_unapplied()
     if pipeline.landing is not None:
@@ -269,8 +262,8 @@ def _forgotten(
     mark, removed, kept_out = uuid.uuid4().hex, list[RemovedRows](), found.kept_out
     if kept_out is not None:
         say(f"{counted(found.count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
-    for one, (mine, _) in found.targets.items():
-        say(f"{one}: looking for {counted(mine.num_rows, 'key')}")
+    for one, wanted in found.targets.items():
+        say(f"{one}: looking for {counted(wanted.keys.num_rows, 'key')}")
         found, gone = _taken_out(pipeline, lake, found, one, mark, token)
         removed.append(gone)
     remade = lake.follow_tags()
@@ -290,7 +283,7 @@ def _forgotten(
     say("reading what is left")
     landing = pipeline.landing
     searched = (
-        *(lake.search(one, mine, schema) for one, (mine, schema) in found.targets.items()),
+        *(lake.search(one, wanted) for one, wanted in found.targets.items()),
         lake.search_stages(found.targets, may_have),
         lake.search_records(may_have),
         *([search_landed(pipeline, landing, found.sought)] if landing is not None else []),
@@ -331,7 +324,7 @@ def _taken_out(
         for attempt in range(_ATTEMPTS):
             if life not in found.targets:
                 break
-            (keys, schema), at = found.targets[life], found.applied[life].progress
+            at = found.applied[life].progress
             if found.kept_out is not None and at.tso > found.kept_out.until:
                 raise ForgetRefused(
                     f"{life} was applied through {at.tso} meanwhile, with rows that are not to be forgotten. Forget "
@@ -339,7 +332,7 @@ def _taken_out(
                     table=str(life),
                 )
             try:
-                return found, lake.forget(life, keys, schema, at, mark, kept_out=found.kept_out is not None)
+                return found, lake.forget(life, found.targets[life], at, mark, kept_out=found.kept_out is not None)
             except TableMoved:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -426,6 +419,11 @@ def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, T
             yield life, _schema(lives.get(life) or beside(planned.sources[life.source], life.kind), state)
 
 
+def _by_source(targets: Mapping[Life, WantedKeys]) -> dict[Life, pa.Table]:
+    """Return the keys by the source's tables that the lake's are of."""
+    return {life.source: wanted.keys for life, wanted in targets.items()}
+
+
 def _through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]:
     """Return through which position all tables of each table of the source have its rows."""
     found: dict[Life, Tso] = {}
@@ -442,7 +440,7 @@ def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:
     return seen[-1] if seen else history.schema
 
 
-def _keys_in(keys: Sequence[Sequence[str]], schema: TableSchema, life: Life) -> tuple[pa.Table, TableSchema]:
+def _keys_in(keys: Sequence[Sequence[str]], schema: TableSchema, life: Life) -> WantedKeys:
     """Return the keys as a table has them: those that are no value of its key are in none of its rows."""
     if any(len(key) != len(schema.key) for key in keys):
         raise ForgetRefused(
@@ -458,7 +456,7 @@ def _keys_in(keys: Sequence[Sequence[str]], schema: TableSchema, life: Life) -> 
         for key in keys:
             with suppress(BadSettings):
                 fitting.append(keys_of(schema, [key], str(life)))
-    return masked_keys(pa.concat_tables(fitting), schema), schema.in_lake
+    return WantedKeys(masked_keys(pa.concat_tables(fitting), schema), schema.in_lake)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -468,7 +466,7 @@ def _refuse(
     pipeline: Pipeline,
     lake: ForgettingLake,
     planned: Plan,
-    targets: Mapping[Life, tuple[pa.Table, TableSchema]],
+    targets: Mapping[Life, WantedKeys],
     *,
     rows_too: bool = True,
 ) -> None:
@@ -487,7 +485,7 @@ def _reasons(
     pipeline: Pipeline,
     lake: ForgettingLake,
     planned: Plan,
-    targets: Mapping[Life, tuple[pa.Table, TableSchema]],
+    targets: Mapping[Life, WantedKeys],
     *,
     rows_too: bool,
 ) -> list[str]:
@@ -496,7 +494,7 @@ def _reasons(
     A DDL that is not applied may replace a table with rows that were read before they are forgotten.
     """
     reasons = [sentence for life, sentence in lake.unfinished().items() if life in targets]
-    sources = {life.source: mine for life, (mine, _) in targets.items()}
+    sources = _by_source(targets)
     for step in planned.steps:
         exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
         if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, TagTable):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
-from cdc_assets.decoding.split import keys_like, of_keys, read_splits
+from cdc_assets.decoding.keyed_rows import keys_like, of_keys
+from cdc_assets.decoding.split import read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, position_column, raw_records, record_places
 from cdc_assets.landing.forget import forget_messages, may_have

@@ -19,8 +19,8 @@ import polars as pl
 import pyarrow as pa
 
 from cdc_assets.decoding import DELIVERY, FILE, PLACE
+from cdc_assets.decoding.keyed_rows import of_keys
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.split import of_keys
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.cuts import Cut

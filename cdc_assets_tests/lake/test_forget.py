@@ -19,8 +19,9 @@ from pyiceberg.types import IntegerType, NestedField, StringType
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
-from cdc_assets.lake import forget as forgetting
-from cdc_assets.lake.forget import KeyRows, LakeForgetting
+from cdc_assets.lake.forget import LakeForgetting
+from cdc_assets.lake.forgetting.rows import KeyRows
+from cdc_assets.lake.forgetting.searched_table import SearchedTable
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport
@@ -41,9 +42,9 @@ from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
 pytestmark = pytest.mark.timeout(900)
 
 SEAMS = (
-    "cdc_assets.lake.forget:_forget_rows",
-    "cdc_assets.lake.forget:_copy_without",
-    "cdc_assets.lake.forget:_expire",
+    "cdc_assets.lake.forget:LakeForgetting.forget",
+    "cdc_assets.lake.forgetting.remake:_copy_without",
+    "cdc_assets.lake.forget:expire",
     "cdc_assets.lake.forget:_sweep",
     "cdc_assets.lake.forget:LakeForgetting.follow_tags",
     "cdc_assets.lake.forget:LakeForgetting.search",
@@ -157,7 +158,7 @@ def filled(shop: Shop) -> None:
     assert list(Path(str(shop.lake.settings.local_directory)).glob("_cdc_stage/*/*.parquet"))
 
 
-FEW = ("before _expire",)
+FEW = ("before expire",)
 
 
 @pytest.mark.parametrize("places", [FEW, pytest.param(("",), marks=pytest.mark.soak)], ids=["few", "every"])
@@ -343,7 +344,7 @@ def test_the_ledger_keeps_no_key_of_a_window_whose_rows_were_forgotten_before_it
 def test_files_that_others_remove_meanwhile_have_no_row(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.window("I", 1, 2)
     shop.window("U", 1)
-    removed, listed = list[Path](), forgetting._listed
+    removed, listed = list[Path](), SearchedTable.files
 
     def then_removed(found: Any) -> list[Any]:
         files = list(listed(found))
@@ -357,7 +358,7 @@ def test_files_that_others_remove_meanwhile_have_no_row(shop: Shop, monkeypatch:
                 removed.append(copied)
         return files
 
-    monkeypatch.setattr(forgetting, "_listed", then_removed)
+    monkeypatch.setattr(SearchedTable, "files", then_removed)
     assert shop.forget(1).complete
     assert len(removed) == 9
     assert shop.left(1) == []

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake import Lake, commit, swap
 from cdc_assets.lake.forget import LakeForgetting
@@ -215,7 +216,8 @@ def test_a_table_aside_that_was_begun_before_rows_were_forgotten_does_not_bring_
     made.apply(200, [("I", 110, 1, "a"), ("I", 111, 2, "b")])
     other = LakeForgetting(open_lake())
     at = other.lake.applied()[live.life].progress
-    other.forget(live.life, pa.table({"id": pa.array([1], pa.int64())}), SCHEMA, at, "a run", kept_out=False)
+    wanted = WantedKeys(pa.table({"id": pa.array([1], pa.int64())}), SCHEMA)
+    other.forget(live.life, wanted, at, "a run", kept_out=False)
     with pytest.raises(RebuildRefused, match="were forgotten since this rebuild of it began"):
         rebuilds.swap(made.lake, live.life, "t1")
     assert live.rows() == [(2, "b")]

@@ -63,6 +63,7 @@ __all__ = [
     "Batch",
     "Engine",
     "WindowPlace",
+    "age_of",
     "discard",
     "is_small",
     "name_of",
@@ -437,14 +438,19 @@ def _forget(place: StagePlace) -> None:
                 system.delete_file(info.path)
 
 
+def age_of(path: str) -> float:
+    """Return how many seconds ago a stage began, by its name; 0 for what is not called like one."""
+    begun = name_of(path).partition("-")[0]
+    return time.time() - int(begun) if begun.isdigit() else 0
+
+
 def remove_stale(io: Mapping[str, str], warehouse: str) -> int:
     """Remove stages that are more than a day old, by the time in their names; return how many."""
     removed = 0
     system, place = storage(io, f"{warehouse.rstrip('/')}/{STAGE}")
     with suppress(OSError):
         for info in system.get_file_info(pafs.FileSelector(place, allow_not_found=True)):
-            begun = info.base_name.partition("-")[0]
-            if begun.isdigit() and int(begun) < time.time() - _STALE_SECONDS:
+            if age_of(info.path) > _STALE_SECONDS:
                 system.delete_dir(info.path)
                 removed += 1
     return removed

@@ -39,6 +39,7 @@ from cdc_assets.types.mysql_types import iceberg_type
 
 __all__ = [
     "KEYED_BY",
+    "NULL_PARTITION",
     "OF",
     "DataFileWritten",
     "FirstLoad",
@@ -60,7 +61,7 @@ _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
 _SAMPLE_ROWS, _REPEATED = 1 << 14, 0.8
 """Values of a column repeat where of its first rows at most so many are different."""
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """How a path spells that a partition's value is NULL."""
 OF, KEYED_BY = "cdc.identity", "cdc.key"
 """Metadata of a stage's files: whose rows they have, and the columns of its key, each with its name in parts (JSON)."""
@@ -92,7 +93,7 @@ class FirstLoad:
 
     def partition_path(self, *, null: bool) -> str:
         """Return the partition of rows by whether their partition column is NULL, as Iceberg's paths have it."""
-        return f"{self.partition}_bucket={_NULL_PARTITION if null else '0'}" if self.partition else ""
+        return f"{self.partition}_bucket={NULL_PARTITION if null else '0'}" if self.partition else ""
 
 
 @dataclass(frozen=True, slots=True)
