@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from cdc_assets.ddl import concealed, names_in
 from cdc_assets.errors import MalformedData
@@ -57,11 +56,7 @@ def with_masks(history: History, policy: MaskPolicy) -> History:
         where: tuple((name, read(name, schema)) for name, schema in tables)
         for where, tables in history.decoding.items()
     }
-    columns = [line.parts[2] for line in policy.lines]
-    others = tuple(
-        replace(file, query=concealed(file.query, lambda name: any(fnmatchcase(name, part) for part in columns))[0])
-        for file in history.other_files
-    )
+    others = tuple(replace(file, query=concealed(file.query, policy.may_mean)[0]) for file in history.other_files)
     return replace(history, lives=lives, unneeded=unneeded, decoding=decoding, other_files=others)
 
 

@@ -82,19 +82,30 @@ class MaskLine:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The three patterns in the form in which names are compared; raises ValueError for another number."""
+        """The three patterns in the form in which names are compared.
+
+        Raises ValueError for another number of them, and for quotes or white space around one, which hardly a name has.
+        """
         parts = tuple(fold_name(part) for part in self.pattern.split("."))
         if len(parts) != 3 or not all(parts):
-            raise ValueError(f'"{self.pattern}" is no pattern of a column; expected schema.table.column')
+            raise ValueError(
+                f'"{self.pattern}" is no pattern of a column; expected schema.table.column, with ? for a dot in a name'
+            )
+        around = next((part for part in parts if part != part.strip() or _is_quoted(part)), None)
+        if around is not None:
+            raise ValueError(
+                f'"{self.pattern}" has quotes or white space around "{around}", which would be part of the name; '
+                "write names as they are, with ? for such a sign if a name has it"
+            )
         return parts
 
     def matches(self, *names: str) -> bool:
         """Return whether it speaks of a schema, table and column; names that differ in letter case are the same."""
-        return all(fnmatchcase(fold_name(name), part) for name, part in zip(names, self.parts, strict=True))
+        return all(_fits(name, part) for name, part in zip(names, self.parts, strict=True))
 
     def concerns(self, schema: str, table: str) -> bool:
         """Return whether it speaks of columns of a table."""
-        return all(fnmatchcase(fold_name(name), part) for name, part in zip((schema, table), self.parts, strict=False))
+        return all(_fits(name, part) for name, part in zip((schema, table), self.parts, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +143,10 @@ class MaskPolicy:
         """Return whether a line is about columns of a table, if it has them or not."""
         return any(line.concerns(schema, table) for line in self.lines)
 
+    def may_mean(self, column: str) -> bool:
+        """Return whether a line speaks of a column of that name in some table."""
+        return any(_fits(column, line.parts[2]) for line in self.lines)
+
     def contradiction(self) -> str:
         """Return the sentence on two lines that say different things of the same columns, "" where none do."""
         lines = {line.parts: line for line in self.lines}
@@ -152,6 +167,16 @@ class MaskPolicy:
             if both not in lines:
                 return f'{said} Say what is to be done there: "{".".join(both)}".'
         return ""
+
+
+def _is_quoted(part: str) -> bool:
+    return len(part) > 1 and part[0] == part[-1] and part[0] in "`\"'"
+
+
+def _fits(name: str, part: str) -> bool:
+    """Return whether a pattern means a name: as it is written too, as one with brackets looks like a set of letters."""
+    folded = fold_name(name)
+    return folded == part or fnmatchcase(folded, part)
 
 
 def _exactness(part: str) -> tuple[bool, int]:

@@ -99,10 +99,22 @@ def test_the_most_exact_pattern_counts_in_any_letter_case(site: Site) -> None:
     assert row(site) == {"id": hashed("1", family="integer"), "a": "x"}
 
 
+def test_a_line_means_a_column_with_brackets_as_it_is_written(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.feed.table("shop.t", [("a[1]", "VARCHAR"), ("a1", "VARCHAR")])
+    site.feed.lines("shop.t", [("I", FIRST + 5, ["1", '"secret"', '"another"'])])
+    site.apply(FIRST + 9, privacy={"shop.t.a[1]": {"constant": "x"}})
+    assert row(site) == {"id": 1, "a[1]": "x", "a1": "x"}
+
+
 @pytest.mark.parametrize(
     ("privacy", "words"),
     [
         ({"shop.t": None}, "expected schema.table.column"),
+        ({"shop.t.u.a": None}, "with ? for a dot in a name"),
+        ({"shop.t.`a`": None}, 'quotes or white space around "`a`"'),
+        ({'shop."t".a': None}, "write names as they are"),
+        ({"shop.t. a": None}, 'white space around " a"'),
         ({"shop.t.a": "nothing"}, "expected null, drop"),
         ({"shop.t.a": {"redact": "first4"}}, "redact: last4"),
         ({"shop.t.a": {"hash": {"key": "in clear text"}}}, "the key of hash comes from the environment"),
