@@ -48,7 +48,7 @@ from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
 from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
-from cdc_assets.planning.value_settings import masks_of
+from cdc_assets.planning.value_settings import masked_otherwise, masked_since
 from cdc_assets.types.conversions import needs_conversion
 from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, widens
@@ -107,12 +107,17 @@ def explain(
         )
     row, is_masked_otherwise = None, False
     if applied is not None:
-        seen = [event.after for event in history.events if event.at <= applied.ddl]
-        is_masked_otherwise = bool(seen) and not masks_of(seen[-1]).items() <= applied.settings.items()
+        is_masked_otherwise = masked_since(history, applied.ddl, applied.settings) is None
         if is_masked_otherwise:
             gone.append("the row in the lake, as columns of it are masked otherwise now: rebuild the table")
         else:
             row = _present_row(lake, life, schema, wanted)
+            earlier = masked_otherwise(history, applied.ddl, applied.settings)
+            if row is not None and earlier:  # whenever it last changed: a patch leaves columns as they were
+                row |= dict.fromkeys(sorted(earlier & row.keys()), "***")
+                gone.append(
+                    "what the lake has where *** stands, as earlier rows are masked otherwise: rebuild the table"
+                )
     hidden = forgotten and row is None
     shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(wanted)).items()}
     return RowExplanation(

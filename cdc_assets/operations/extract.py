@@ -37,6 +37,7 @@ from cdc_assets.operations.log_rows import LOG, all_leave, in_order, in_source_n
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.net_changes import NetChanges
 from cdc_assets.operations.position_sort import PositionSort
+from cdc_assets.planning.value_settings import masked_since
 from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
@@ -212,8 +213,8 @@ def changes_of_log(
 
     What `keys` picks has values in some columns of the source that are `equal` to these, so no others need be read.
 
-    None where it does not cover the range or has other columns by now, or is held where it stands: it has values of
-    other settings then.
+    None where it does not cover the range or has other columns by now, or has values of other settings there: it is
+    held where it stands, or a person said that later rows alone are masked otherwise.
     """
     life = replace(history.life, kind=LOG)
     log, state = present.history.lives.get(life), present.applied.get(life)
@@ -224,7 +225,12 @@ def changes_of_log(
     if any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life)):
         return None
     begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
-    if since < begins or any(event.at > until and event.changes for event in log.events):
+    masked = masked_since(log, state.progress.tso, state.settings)
+    if (
+        masked is None
+        or since < max(begins, masked - 1)
+        or any(event.at > until and event.changes for event in log.events)
+    ):
         return None
     schema = log.schema.in_lake
     renamed = {name for column in schema.columns if column.origin for name in (column.name, column.origin)}

@@ -34,7 +34,10 @@ from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type, defaults_to_now
 from cdc_assets.types.zones import Zone
 
-__all__ = ["ValueSettings", "deciding", "has_masks", "masked_otherwise", "masks_before", "masks_of", "read_otherwise"]
+__all__ = [
+    "ValueSettings", "deciding", "has_masks", "masked_otherwise", "masked_since", "masks_before", "masks_of",
+    "read_otherwise",
+]  # fmt: skip
 
 _COLLATIONS, _KEYS = "new_collations", "keys"
 _MASK = "privacy."
@@ -222,15 +225,32 @@ def has_masks(settings: Mapping[str, str], masks: Mapping[str, str]) -> bool:
 
 def masked_otherwise(table: TableHistory, position: Tso, settings: Mapping[str, str]) -> set[str]:
     """Return the columns of a table as of a position of which values have another mask, by the settings of a label."""
+    found = set()
+    for column, name, mask in _masks_at(table, position):
+        mine = {one: mask for one, mask in settings.items() if one == name or _is_before(one, name)}
+        if not has_masks(mine, {name: mask}):
+            found.add(column)
+    return found
+
+
+def masked_since(table: TableHistory, position: Tso, settings: Mapping[str, str]) -> Tso | None:
+    """Return from where on a label's values have the masks of a table as of a position: 0 if all have, None if none."""
+    since: Tso = 0
+    for _, name, mask in _masks_at(table, position):
+        if settings.get(name, NO_MASK) != mask:
+            return None
+        changes = (one for one, then in settings.items() if _is_before(one, name) and then != mask)
+        since = max((since, *(int(one.rpartition(_BEFORE)[2]) for one in changes)))
+    return since
+
+
+def _masks_at(table: TableHistory, position: Tso) -> Iterator[tuple[str, str, str]]:
+    """Yield the columns of a table as of a position, each with the name of its mask among settings, and that mask."""
     traced = origins(table)
     names = next((after for event, _, after in reversed(traced) if event.at <= position), traced[-1][2])
-    found = set()
     for column in table.schema_at(position).stored:
         name = f"{_MASK}{names[column.name] if column.mask is None else column.mask.origin}"
-        mine = {one: mask for one, mask in settings.items() if one == name or _is_before(one, name)}
-        if not has_masks(mine, {name: NO_MASK if column.mask is None else column.mask.fingerprint}):
-            found.add(column.name)
-    return found
+        yield column.name, name, NO_MASK if column.mask is None else column.mask.fingerprint
 
 
 def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.operations.explain import explain
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.explanation import explanation_lines
@@ -70,6 +72,37 @@ def test_a_row_from_before_a_mask_is_not_shown_by_explain(tmp_path: Path) -> Non
     assert (found.row, [change.changed["v"][1] for change in found.changes]) == (None, ["hidden"])
     assert "masked otherwise now" in found.gone[-1]
     assert not any("no such row" in line for line in explanation_lines(found))
+
+
+@pytest.mark.parametrize("history", [[], ["log", "scd2"], {"kinds": ["log"], "mirror": False}], ids=repr)
+def test_values_from_before_a_mask_that_later_rows_alone_have_are_neither_explained_nor_extracted(
+    tmp_path: Path, history: object
+) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+
+    def pipeline(**more: Any) -> Pipeline:
+        settings = feed.settings(**({"history": {"shop.t": history}} if history else {}) | more)
+        return Pipeline(settings, settings.open_source(), lake, ledger)
+
+    feed.create("shop.t")
+    feed.rows("shop.t", FIRST, [("I", FIRST + at, key, f"secret {at}") for at, key in ((1, 1), (2, 2), (3, 3))])
+    feed.publish(FIRST + 10)
+    pipeline().apply()
+    masked = pipeline(privacy={"shop.t.v": {"constant": "hidden"}})
+    release(masked, "shop.t", FIRST + 11, "new-settings")
+    said = []
+    for through in (FIRST + 10, FIRST + 20):
+        for key in "12" if not isinstance(history, dict) else "":
+            found = explain(masked, lake, "shop.t", [key])
+            said += [repr(found), *explanation_lines(found)]
+        said += [repr(extract(masked, "shop.t", FIRST, through, net=net).changes.to_pylist()) for net in (False, True)]
+        feed.rows("shop.t", FIRST, [("U", FIRST + 12, 1, "secret 12"), ("I", FIRST + 13, 4, "secret 13")])
+        feed.publish(FIRST + 20)
+        masked.apply()
+    later = extract(masked, "shop.t", FIRST + 10, FIRST + 20)
+    assert (later.source, later.changes.column("v").to_pylist()) == ("log" if history else "feed", ["hidden"] * 2)
+    assert "secret 2" in repr([table.rows.to_pylist() for table in lake.tables.values()])  # as that was agreed to
+    assert ("hidden" in repr(said), "secret" in repr(said)) == (True, False)
 
 
 @pytest.mark.parametrize(
