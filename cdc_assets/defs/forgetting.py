@@ -24,7 +24,7 @@ from cdc_assets.operations.forget import abandon as end_abandoned
 from cdc_assets.operations.keep_out import let_in, parse_until
 from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.report.forgetting import NOT_SEARCHED
+from cdc_assets.report.forgetting import NO_ROWS, NOT_SEARCHED
 
 __all__ = ["ForgetConfig", "forget_job"]
 
@@ -140,7 +140,7 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "complete": report.complete,
         "begun": report.begun,
         "ended": report.ended,
-        "copies_removed": sum(one.rows for one in report.removed),
+        "copies_removed": report.copies,
         "files_rewritten": sum(one.files_rewritten for one in report.removed),
         "snapshots_expired": sum(one.snapshots_expired for one in report.removed),
         "records_removed": len(report.records),
@@ -151,5 +151,7 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "searched": dg.MetadataValue.table(places, schema=dg.TableSchema(columns=columns)),
         "not_searched": NOT_SEARCHED,
         "not_ours": report.feed,
+        **({"no_rows": NO_ROWS} if report.found_nothing else {}),
+        **({"continued": list(report.continued)} if report.continued else {}),
         **({"kept_out_by": report.kept_out, "until": report.until} if report.kept_out else {}),
     }

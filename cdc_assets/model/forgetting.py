@@ -119,7 +119,8 @@ class ForgetReport:
     runs had left on this machine, of any table. `messages` counts those of the
     landing that were emptied, `lost` are tables that had other rows in them: the landing does not bring these back.
     `feed` says what of the input is not ours and may bring the rows back. `kept_out` is the name of the decision that
-    keeps them out even so, `until` until when. Times are ISO 8601 in UTC.
+    keeps them out even so, `until` until when. `continued` is when runs for the same keys began that were killed or
+    left something: what these removed is not counted. Times are ISO 8601 in UTC.
     """
 
     changefeed: str
@@ -140,8 +141,19 @@ class ForgetReport:
     feed: str = ""
     kept_out: str = ""
     until: str = ""
+    continued: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Return whether nothing of the rows was found in what is left."""
         return not any(place.having for place in self.searched)
+
+    @property
+    def copies(self) -> int:
+        """How many copies of rows were removed from tables."""
+        return sum(one.rows for one in self.removed)
+
+    @property
+    def found_nothing(self) -> bool:
+        """Return whether nothing of the rows was there, so that the keys may be others than those that were meant."""
+        return self.complete and not (self.copies or self.records or self.stages or self.messages or self.continued)

@@ -18,7 +18,7 @@ class Ticket:
     """Work that began and did not end. `plan` tells the same work from other work; times are seconds since 1970.
 
     `table` is the table of which rows are forgotten, `life` its identity, and `keys` how many: "" until it is known
-    which one is meant.
+    which one is meant. `stopped` is said by a run that ends with work left; one that was killed says nothing.
     """
 
     token: str
@@ -29,6 +29,7 @@ class Ticket:
     table: str = ""
     keys: int = 0
     life: str = ""
+    stopped: bool = False
 
     @property
     def since(self) -> str:
@@ -42,4 +43,4 @@ class Ticket:
 
     def runs(self, now: float | None = None) -> bool:
         """Return whether the work goes on, as far as its ticket tells."""
-        return (time.time() if now is None else now) - self.alive <= STALE_SECONDS
+        return not self.stopped and (time.time() if now is None else now) - self.alive <= STALE_SECONDS

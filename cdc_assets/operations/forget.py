@@ -48,7 +48,7 @@ from cdc_assets.operations.forget_landed import (
     refuse_unread,
     search_landed,
 )
-from cdc_assets.operations.keep_out import keep_out
+from cdc_assets.operations.keep_out import decide
 from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.named import is_called, table_called
@@ -125,21 +125,36 @@ def forget(
     at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
     """
     started, token, now = datetime.now(timezone.utc), uuid.uuid4().hex[:12], time.time()
-    ticket = Ticket(token, "", run, now, now)
-    lake.touch(ticket)
-    with kept_alive(lake, ticket):
-        try:
+    looking = Ticket(token, "", run, now, now)
+    lake.touch(looking)
+    try:
+        with kept_alive(lake, looking):
             found = _found(pipeline, lake, table, keys, until, name)
-        except CdcError:
-            lake.end(token)
-            raise
-        life, plan = format_identity(found.life), _digest(token, found.life, keys, alone=found.alone)
-        lake.touch(replace(ticket, plan=plan, table=str(found.name), keys=found.count, life=life))
-        report = _forgotten(pipeline, lake, found, started, run, say, token)
-    if report.complete:
-        for one in lake.tickets():
-            if any(one.plan == _digest(one.token, source, keys, alone=alone) for source, alone in found.asked):
+    except BaseException:
+        lake.end(token)
+        raise
+    life, plan = format_identity(found.life), _digest(token, found.life, keys, alone=found.alone)
+    ticket = replace(looking, plan=plan, table=str(found.name), keys=found.count, life=life)
+    lake.touch(ticket)
+    try:
+        begun = lake.tickets()
+        for one in begun:
+            if not one.table and not one.runs():  # it was killed before it changed anything
                 lake.end(one.token)
+        same = [one for one in begun if found.is_asked(one, keys)]
+        continued = tuple(one.since for one in same if one.token != token)
+        with kept_alive(lake, ticket):
+            found = _kept_out(pipeline, found, keys)
+            report = replace(_forgotten(pipeline, lake, found, started, run, say, token), continued=continued)
+    except BaseException:
+        with suppress(Exception):  # else it becomes stale, as that of a run that was killed
+            lake.touch(replace(ticket, stopped=True))
+        raise
+    if report.complete:
+        for one in same:
+            lake.end(one.token)
+    else:
+        lake.touch(replace(ticket, stopped=True))
     return report
 
 
@@ -201,6 +216,10 @@ class _KeyPlaces:
         """The source's tables that the lake's are of."""
         return _by_source(self.targets)
 
+    def is_asked(self, ticket: Ticket, keys: Sequence[Sequence[str]]) -> bool:
+        """Return whether a ticket is of a run for these keys of these tables."""
+        return any(ticket.plan == _digest(ticket.token, life, keys, alone=alone) for life, alone in self.asked)
+
 
 def _found(
     pipeline: Pipeline,
@@ -210,10 +229,7 @@ def _found(
     until: Tso | None,
     name: str,
 ) -> _KeyPlaces:
-    """Find where the rows stand, and raise where they would come back by themselves; else keep them out, if asked to.
-
-    Nothing is changed where it raises.
-    """
+    """Find where the rows stand, and raise where they would come back by themselves. Nothing is changed."""
     pipeline.land()
     planned = pipeline.plan(whole=True)[1]
     history = table_called(table, planned.sources, planned)
@@ -236,10 +252,7 @@ def _found(
     if until is not None:
         through = max((planned.applied[one].progress.tso for one in targets), default=0)
         standing = {one.source for one, _ in _targets(planned, others)}
-        kept_out = keep_out(pipeline, history, schema, wanted, sources, through, until, name, standing)
-        # A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
-        planned = pipeline.plan(whole=True)[1]
-        targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
+        kept_out = decide(pipeline, history, schema, wanted, sources, through, until, name, standing)
     called = history.last_name or history.life.born_as
     asked = {(one, how) for one in sources for how in {True, alone}}
     names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
@@ -247,6 +260,21 @@ def _found(
     return _KeyPlaces(
         history.life, called, names, alone, asked, wanted.num_rows, values, targets, applied, landed, sought, kept_out
     )
+
+
+def _kept_out(pipeline: Pipeline, found: _KeyPlaces, keys: Sequence[Sequence[str]]) -> _KeyPlaces:
+    """Keep the keys out if that was decided, and return where their rows may stand then.
+
+    A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
+    """
+    if found.kept_out is None:
+        return found
+    pipeline.lake.keep_decision(found.kept_out)
+    planned = pipeline.plan(whole=True)[1]
+    sources = {life for life, _ in found.asked}
+    targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
+    names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
+    return replace(found, targets=targets, names=names, applied=planned.applied)
 
 
 def _forgotten(
@@ -472,8 +500,10 @@ def _refuse(
 ) -> None:
     """Raise ForgetRefused where there is a reason not to begin."""
     if reasons := _reasons(pipeline, lake, planned, targets, rows_too=rows_too):
+        otherwise = " Rows that are not applied yet do not matter where the keys are kept out (until)."
         raise ForgetRefused(
             f"nothing was forgotten:\n{_listed(reasons)}\nApply the changefeed first, and forget the rows then."
+            f"{otherwise if rows_too else ''}"
         )
 
 
@@ -549,7 +579,7 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
 
 
 def _journal(pipeline: Pipeline, life: Life, report: ForgetReport, run: str) -> None:
-    now, copies = tso_now(), sum(one.rows for one in report.removed)
-    text = f"{counted(report.keys, 'key')}, {counted(copies, 'copy', 'copies')} of their rows"
+    now = tso_now()
+    text = f"{counted(report.keys, 'key')}, {counted(report.copies, 'copy', 'copies')} of their rows"
     text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
     pipeline.ledger.record_ddl(pipeline.settings.name, life, now, report.table, "forget", text, StepResult(), run)

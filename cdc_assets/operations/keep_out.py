@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["keep_out", "let_in", "parse_until"]
+__all__ = ["decide", "let_in", "parse_until"]
 
 _MOST = 10_000
 """Digests are kept in properties of a namespace, which every look reads."""
@@ -43,7 +43,7 @@ def parse_until(pipeline: Pipeline, text: str) -> Tso:
     return FOREVER if text == "forever" else position_of(pipeline, text)
 
 
-def keep_out(
+def decide(
     pipeline: Pipeline,
     table: TableHistory,
     schema: TableSchema,
@@ -54,7 +54,7 @@ def keep_out(
     name: str = "",
     others: Collection[Life] = (),
 ) -> ForgottenKeys:
-    """Record that rows of keys are kept out of a table through a position, and return the decision.
+    """Return the decision that rows of keys are kept out of a table through a position; nothing is kept of it yet.
 
     `schema` has the columns by which the keys are meant, `keys` their values in the lake, `lives` are the tables of the
     source that are looked through, of which rows `through` a position are in the lake: these are forgotten whatever
@@ -97,9 +97,7 @@ def keep_out(
         when=iso_now(),
         others=tuple(sorted(others)),
     )
-    decision = _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
-    pipeline.lake.keep_decision(decision)
-    return decision
+    return _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
 
 
 def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:

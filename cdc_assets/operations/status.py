@@ -122,13 +122,17 @@ def unfinished_forgets(state: LakeState) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for ticket in LakeTickets(state, FORGET).tickets():
         if ticket.table:
+            state_of_it = (
+                f"and stopped at {ticket.heard} before all was done. Run"
+                if ticket.stopped
+                else f"and has not ended; it was last heard of at {ticket.heard}. If it was killed, run"
+            )
             found.setdefault(str(parse_identity(ticket.life)), []).append(
                 f"{counted(ticket.keys, 'key')} of {ticket.table}: a run that forgets their rows (cdc-assets forget) "
-                f"began at {ticket.since} and has not ended; it was last heard of at {ticket.heard}. If it was killed "
-                "or found something left, run the same command again: it finishes that. Where nobody has the keys any "
-                f"more, end it without them: cdc-assets forget {shlex.quote(ticket.table)} --abandon."
+                f"began at {ticket.since} {state_of_it} the same command again: it finishes that. Where nobody has the "
+                f"keys any more, end it without them: cdc-assets forget {shlex.quote(ticket.table)} --abandon."
             )
-    return {life: " ".join(sentences) for life, sentences in found.items()}
+    return {life: "\n".join(sentences) for life, sentences in found.items()}
 
 
 def _by_row(unfinished: Mapping[str, str], lives: Sequence[str]) -> dict[str, str]:

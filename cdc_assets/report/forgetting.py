@@ -10,17 +10,24 @@ from cdc_assets.io.scratch import SCRATCH
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.wording import counted
 
-__all__ = ["NOT_SEARCHED", "forget_json", "forget_lines"]
+__all__ = ["NOT_SEARCHED", "NO_ROWS", "forget_json", "forget_lines"]
 
 NOT_SEARCHED = (
     f"what killed runs left on other machines ({SCRATCH}* in their directory for temporary files), and Spark's own "
     "files everywhere (blockmgr-* and spark-* in spark.local.dir)"
 )
+NO_ROWS = (
+    "of these keys were there. Where some were expected: a key is given as MySQL prints it, a TIMESTAMP in UTC, and "
+    "binary values as x'…'"
+)
 
 
 def forget_lines(report: ForgetReport) -> Iterator[str]:
     """Yield the lines on what was removed from each table, where it was searched, and what may bring the rows back."""
-    yield f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
+    said = f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
+    yield f"{said}, run {report.run}" if report.run else said
+    for begun in report.continued:
+        yield f"  continued  a run for the same keys of {begun}: what that removed is not counted here"
     for removed in report.removed:
         rewritten = f"{counted(removed.files_rewritten, 'data file')} written anew ({removed.bytes_rewritten:,} bytes)"
         copies = counted(removed.rows, "copy of a row", "copies of rows")
@@ -45,6 +52,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  moved     a row of these keys had the key ({', '.join(key)}) as well, which is not forgotten"
     if report.kept_out:
         yield f"  kept out  {report.until}, by {report.kept_out}: what is read of the keys is left out and counted"
+    if report.found_nothing:
+        yield f"  no rows   {NO_ROWS}"
     yield f"  not searched  {NOT_SEARCHED}"
     yield f"  not ours  {report.feed}"
     yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
@@ -58,4 +67,4 @@ def forget_json(report: ForgetReport) -> dict[str, Any]:
     """Return a report for programs."""
     removed = [{**asdict(one), "life": str(one.life)} for one in report.removed]
     figures = {**asdict(report), "table": str(report.table), "removed": removed, "complete": report.complete}
-    return {**figures, "not_searched": NOT_SEARCHED}
+    return {**figures, "found_nothing": report.found_nothing, "not_searched": NOT_SEARCHED}

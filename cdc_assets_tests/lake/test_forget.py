@@ -179,7 +179,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
         if not trap.killed:
             break
         killed.add(trap.killed)
-        assert "run the same command again" in unfinished_forgets(shop.lake.state)[f"shop.t@{FIRST}"]
+        assert "the same command again: it finishes that" in unfinished_forgets(shop.lake.state)[f"shop.t@{FIRST}"]
         for tag, rows in expected.items():
             assert {kind: without({kind: some}, 3, 7, 9)[kind] for kind, some in shop.contents(tag).items()} == rows
     assert len(killed) >= len(FEW)

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 from typing import Any, NoReturn
 
 import pyarrow.compute as pc
@@ -27,7 +28,7 @@ from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tickets import Ticket
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.forget import abandon, forget
 from cdc_assets.operations.keys import keys_of, parse_keys
@@ -36,6 +37,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.forgetting import forget_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.kills import Killed
@@ -211,11 +213,70 @@ def test_a_run_that_was_killed_is_told_until_the_same_keys_are_forgotten(
             shop.forget("2", "1")
     (ticket,) = shop.lake.tickets.values()
     assert (ticket.table, ticket.keys, ticket.run) == ("shop.t", 2, "run")
+    assert (ticket.stopped, ticket.runs()) == (True, False), "it could say so"
     assert not any(text in repr(ticket.plan) for text in ("'1'", "'2'"))
-    assert shop.forget("3").complete
+    assert shop.forget("3").continued == ()
     assert list(shop.lake.tickets.values()) == [ticket]
-    assert shop.forget("1", "2").complete
+    report = shop.forget("1", "2")
+    assert (report.complete, report.continued, report.found_nothing) == (True, (ticket.since,), False)
     assert (shop.rows(), shop.lake.tickets) == ([], {})
+
+
+@pytest.mark.parametrize("place", ["keep_decision", "plan"])
+def test_a_run_that_is_killed_as_soon_as_its_keys_are_kept_out_is_told_too(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "a key that is long enough to seal with")
+    shop = Shop(tmp_path, privacy_key={"env": "PRIVACY_KEY"})
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    with monkeypatch.context() as patched:
+        keep, plan = MemoryLake.keep_decision, Pipeline.plan
+
+        def kept(lake: MemoryLake, decision: Any) -> None:
+            keep(lake, decision)
+            if place == "keep_decision":
+                raise Killed
+            patched.setattr(Pipeline, "plan", killed)
+
+        patched.setattr(MemoryLake, "keep_decision", kept)
+        with pytest.raises(Killed):
+            shop.forget("1", until=FOREVER)
+        patched.setattr(Pipeline, "plan", plan)
+    assert len(shop.lake.forgotten_keys()) == 1
+    assert [(one.table, one.keys) for one in shop.lake.tickets.values()] == [("shop.t", 1)]
+    assert shop.forget("1", until=FOREVER).complete
+    assert shop.lake.tickets == {}
+
+
+def test_the_ticket_of_a_long_run_keeps_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    renewed, touch, search = Event(), MemoryForgetting.touch, MemoryForgetting.search
+
+    def touched(lake: MemoryForgetting, ticket: Ticket) -> None:
+        touch(lake, ticket)
+        if current_thread() is not main_thread():
+            renewed.set()
+
+    def long(*given: Any) -> Any:
+        renewed.clear()
+        assert renewed.wait(60)
+        assert [one.table for one in shop.lake.tickets.values()] == ["shop.t"]
+        return search(*given)
+
+    monkeypatch.setattr("cdc_assets.operations.tickets._BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(MemoryForgetting, "touch", touched)
+    monkeypatch.setattr(MemoryForgetting, "search", long)
+    assert shop.forget("1").complete
+
+
+def test_a_run_that_found_no_row_says_how_keys_are_given(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
+    none, some = shop.forget("7"), shop.forget("1", "7")
+    assert (none.found_nothing, some.found_nothing) == (True, False)
+    assert any("as MySQL prints it" in line for line in forget_lines(none))
+    assert not any("as MySQL prints it" in line for line in forget_lines(some))
 
 
 def test_a_killed_run_is_finished_under_any_name_of_the_table_or_ended_without_its_keys(
@@ -231,6 +292,7 @@ def test_a_killed_run_is_finished_under_any_name_of_the_table_or_ended_without_i
     assert shop.forget("1", table=f"SHOP.T@{FIRST}").complete
     lake = MemoryForgetting(shop.lake)
     ((token, ticket),) = shop.lake.tickets.items()
+    lake.touch(dataclasses.replace(ticket, stopped=False))  # as one that was killed leaves it
     with pytest.raises(ForgetRefused, match=r"still forgets rows of shop\.t"):
         abandon(shop.pipeline(), lake, "shop.t")
     lake.touch(dataclasses.replace(ticket, alive=0.0))
