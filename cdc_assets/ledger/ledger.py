@@ -25,7 +25,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State, source_of
-from cdc_assets.model.reports import FileStats, KeyRange, StepResult
+from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SettledFiles
 from cdc_assets.model.tso import Tso
@@ -645,20 +645,9 @@ class Ledger:
 
     # --- DDL ---
 
-    def record_ddl(
-        self,
-        changefeed: str,
-        life: Life,
-        tso: Tso,
-        name: TableId,
-        action: str,
-        query: str,
-        result: StepResult,
-        run: str,
-    ) -> None:
+    def record_ddl(self, changefeed: str, entry: JournalEntry) -> None:
         """Journal one DDL; one that is carried out again after a crash keeps one row."""
-        effect = (result.statements, result.snapshot_before, result.snapshot_after, result.seconds)
-        self.record_journal(changefeed, [JournalEntry(str(life), tso, str(name), action, query, *effect, run)])
+        self.record_journal(changefeed, [entry])
 
     def record_journal(self, changefeed: str, entries: Iterable[JournalEntry]) -> None:
         """Journal DDL, all in one transaction."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.gaps import CompletePattern, is_complete, pattern_of
 from cdc_assets.model.progress import Gap
-from cdc_assets.model.reports import StepResult
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import tso_now
 from cdc_assets.pipeline.completeness import mark
@@ -71,6 +70,6 @@ def _decided(
     for life, table in after.history.lives.items():
         if before.history.lives[life].gaps != table.gaps:
             name = table.name or life.born_as
-            pipeline.ledger.record_ddl(pipeline.settings.name, life, moment, name, action, text, StepResult(), run)
+            pipeline.journal.note(life, name, action, text, run, at=moment)
     mark(pipeline.lake, after)
     return incomplete_tables(after.history)

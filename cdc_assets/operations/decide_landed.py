@@ -13,9 +13,7 @@ from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.landing import decisions
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import tso_now
 from cdc_assets.operations.opening import read_ledger
 from cdc_assets.report.landings import DecisionText, UnreadText, describe_decisions, describe_unread
 
@@ -107,6 +105,5 @@ def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
 
 def _journal(pipeline: Pipeline, partition: Partition, offset: int, action: str, what: str, who: str, run: str) -> None:
     place = TableId(str(partition), "")
-    moment, text = tso_now(), f"{what}, says {who}" if who else what
-    name = pipeline.settings.name
-    pipeline.ledger.record_ddl(name, Life(place, offset), moment, place, action, text, StepResult(), run)
+    text = f"{what}, says {who}" if who else what
+    pipeline.journal.note(Life(place, offset), place, action, text, run)

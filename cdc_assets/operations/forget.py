@@ -33,12 +33,11 @@ from cdc_assets.io.scratch import remove_left
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
-from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
-from cdc_assets.model.tso import Tso, tso_now
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.forget_landed import (
     LandedRows,
@@ -174,9 +173,9 @@ def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tup
             f"until it has ended; one that was killed is known as such {STALE_SECONDS // 60} minutes after that."
         )
     for one in tickets:
-        now, life = tso_now(), parse_identity(one.life)
+        life = parse_identity(one.life)
         text = f"{counted(one.keys, 'key')} abandoned, of a run that began at {one.since}: rows of them may be left"
-        pipeline.ledger.record_ddl(pipeline.settings.name, life, now, life.born_as, "forget", text, StepResult(), run)
+        pipeline.journal.note(life, life.born_as, "forget", text, run)
         lake.end(one.token)
     return tuple(tickets)
 
@@ -579,7 +578,6 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
 
 
 def _journal(pipeline: Pipeline, life: Life, report: ForgetReport, run: str) -> None:
-    now = tso_now()
     text = f"{counted(report.keys, 'key')}, {counted(report.copies, 'copy', 'copies')} of their rows"
     text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
-    pipeline.ledger.record_ddl(pipeline.settings.name, life, now, report.table, "forget", text, StepResult(), run)
+    pipeline.journal.note(life, report.table, "forget", text, run)

@@ -18,10 +18,9 @@ import pyarrow as pa
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.forgetting import ForgottenKeys, digest_key
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.times import iso_now
-from cdc_assets.model.tso import FOREVER, Tso, tso_now, tso_time
+from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.named import is_called
@@ -148,17 +147,17 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
 
     Those that were left out come with a rebuild. Raises BadSettings for a decision that there is not.
     """
-    mine = [one for one in pipeline.lake.forgotten_keys() if is_called(table, (one.table, *one.lives))]
-    if not any(one.name == name for one in mine):
-        known = ", ".join(by_name(mine)) or "none"
+    decisions = pipeline.lake.forgotten_keys()
+    about = by_name(decision for decision in decisions if is_called(table, (decision.table, *decision.lives)))
+    if name not in about:
+        known = ", ".join(about) or "none"
         raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {known}.')
-    changefeed, now = pipeline.settings.name, tso_now()
-    parts = by_name(pipeline.lake.forgotten_keys())[name]
-    for one in parts:
-        pipeline.lake.remove_decision(one)
-        pipeline.ledger.forget_comparison(changefeed, one.table)
-        pipeline.ledger.forget_equal_ranges(changefeed, one.lives)
-    found = max(parts, key=lambda one: len(one.digests))
-    text = f"{counted(len(found.digests), 'key')} of {name} are no longer kept out"
-    pipeline.ledger.record_ddl(changefeed, found.lives[0], now, found.table, "let in", text, StepResult(), run)
-    return found
+    parts, changefeed = by_name(decisions)[name], pipeline.settings.name
+    for part in parts:
+        pipeline.lake.remove_decision(part)
+        pipeline.ledger.forget_comparison(changefeed, part.table)
+        pipeline.ledger.forget_equal_ranges(changefeed, part.lives)
+    whole = max(parts, key=lambda part: len(part.digests))
+    text = f"{counted(len(whole.digests), 'key')} of {name} are no longer kept out"
+    pipeline.journal.note(whole.lives[0], whole.table, "let in", text, run)
+    return whole

@@ -10,7 +10,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso, tso_now, tso_time, wall_clock_ms
+from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.plan import open_exchanges
 
@@ -69,13 +69,9 @@ def purge(
     ]
     for one in () if dry else found:
         if not one.kept:
-            _record(pipeline, one, lake.purge(one.life), run)
+            result = lake.purge(one.life)
+            pipeline.journal.note(one.life, one.name, "purge", f"dropped at {tso_time(one.dropped)}", run, result)
     return tuple(found)
-
-
-def _record(pipeline: Pipeline, one: PurgeResult, result: StepResult, run: str) -> None:
-    now, text = tso_now(), f"dropped at {tso_time(one.dropped)}"
-    pipeline.ledger.record_ddl(pipeline.settings.name, one.life, now, one.name, "purge", text, result, run)
 
 
 def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:

@@ -504,7 +504,7 @@ def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: Ste
     lost = repairs_since_rebuild(ledger, name, life, moment)
     text = f", without {counted(len(lost), 'repair')} of before: {', '.join(lost)}" if lost else ""
     query = f"rebuilt from its history through {state.progress.tso}{text}"
-    ledger.record_ddl(name, life, moment, state.name or life.born_as, REBUILD, query, result, work.run)
+    work.live.journal.note(life, state.name or life.born_as, REBUILD, query, work.run, result, moment)
     ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)
     ledger.forget_accounts(name, life)
     ledger.forget_equal_ranges(name, [life])

@@ -7,7 +7,6 @@ that it has; its history tables before it, so that one that a crash leaves out i
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,6 +32,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import frame_of, row_hashes, rows_of
 from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
 from cdc_assets.operations.log_rows import CHANGE_TYPE, LEAVES
+from cdc_assets.pipeline.journal import Journal
 from cdc_assets.planning.kinds import rule_of
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -142,10 +142,9 @@ def repair(
             rows = _lacking(lake, step, unequal)
         changes = _images(step, rows, name)
         result = lake.repair(step, changes, name, snapshot if table == life else None)
-        moment = int(time.time() * 1000) << 18
         named = plan.history.lives[table].name or table.born_as
         text = f"{name} as of {at}: {unequal.text()}"
-        pipeline.ledger.record_ddl(pipeline.settings.name, table, moment, named, REPAIR, text, result, run)
+        Journal(pipeline.ledger, pipeline.settings.name).note(table, named, REPAIR, text, run, result)
     return f"{name}: {unequal.text()}"
 
 

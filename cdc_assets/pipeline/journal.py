@@ -13,14 +13,17 @@ from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
-from cdc_assets.model.tso import tso_now
+from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
 from cdc_assets.types.fidelity import column_fidelity, log_fidelity
 
 __all__ = ["Journal"]
+
+_NO_STEP = StepResult()
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,22 @@ class Journal:
         for event in planned.history.lives[step.life].events:
             if event.at in versions and not event.neutral:
                 name = event.name or event.file.table
-                self.ledger.record_ddl(
-                    self.changefeed, step.life, event.at, name, event.journal_action, event.file.query, result, run
-                )
+                self.note(step.life, name, event.journal_action, event.file.query, run, result, event.at)
+
+    def note(
+        self,
+        life: Life,
+        name: TableId,
+        action: str,
+        text: str,
+        run: str,
+        result: StepResult = _NO_STEP,
+        at: Tso | None = None,
+    ) -> None:
+        """Record what was done to a table, a DDL or something else: now, or at that moment."""
+        effect = (result.statements, result.snapshot_before, result.snapshot_after, result.seconds)
+        entry = JournalEntry(str(life), tso_now() if at is None else at, str(name), action, text, *effect, run)
+        self.ledger.record_ddl(self.changefeed, entry)
 
     def complete(self, planned: Plan, run: str) -> None:
         """Record the DDL of a run that ended between a commit and its record, without its lost statements."""
@@ -56,9 +72,8 @@ class Journal:
 
     def kept_out(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
         """Record that a window left out records of forgotten keys, and how many."""
-        text, moment = f"{counted(report.kept_out, 'record')} of forgotten keys", tso_now()
         name = step.names[-1][0] if step.names else step.life.born_as
-        self.ledger.record_ddl(self.changefeed, step.life, moment, name, "kept out", text, result, run)
+        self.note(step.life, name, "kept out", f"{counted(report.kept_out, 'record')} of forgotten keys", run, result)
 
     def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:
         """Record how faithfully each column of these tables is kept."""
