@@ -11,6 +11,7 @@ explain        where a row comes from
 extract        changes of a table between two positions
 feed_changes   changes of a table decoded again from its feed, and its rows at a position
 forget         rows of keys taken out of everything that the lake has
+forget_tables  which tables may have the rows, and the keys as each has them
 forget_landed  the same of what is landed of topics
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 keep_out       forgotten keys that stay out of what is applied later

@@ -32,13 +32,13 @@ from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
-from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.progress import AppliedState, Life, Progress
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso
-from cdc_assets.model.wording import counted, first_of
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_landed import (
     LandedRows,
     SoughtKeys,
@@ -47,16 +47,20 @@ from cdc_assets.operations.forget_landed import (
     refuse_unread,
     search_landed,
 )
+from cdc_assets.operations.forget_tables import (
+    MeantTable,
+    applied_through,
+    is_purged,
+    keys_by_source,
+    meant_table,
+    targets_of,
+)
 from cdc_assets.operations.keep_out import decide
 from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
-from cdc_assets.operations.keys import keys_of, masked_keys
-from cdc_assets.operations.named import is_called, table_called
+from cdc_assets.operations.named import is_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
-from cdc_assets.planning.kinds import beside
-from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
-    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -123,35 +127,37 @@ def forget(
     where others write meanwhile it says what is left. With `until` they are kept out of all that is planned from now on
     at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
     """
-    started, token, now = datetime.now(timezone.utc), uuid.uuid4().hex[:12], time.time()
-    looking = Ticket(token, "", run, now, now)
+    now = time.time()
+    looking = Ticket(uuid.uuid4().hex[:12], "", run, now, now)
+    work = _ForgetRun(pipeline, lake, looking, say)
     lake.touch(looking)
     try:
         with kept_alive(lake, looking):
-            found = _found(pipeline, lake, table, keys, until, name)
+            rows = _find(work, table, keys, until, name)
     except BaseException:
-        lake.end(token)
+        lake.end(looking.token)
         raise
-    life, plan = format_identity(found.life), _digest(token, found.life, keys, alone=found.alone)
-    ticket = replace(looking, plan=plan, table=str(found.name), keys=found.count, life=life)
+    meant = rows.meant
+    plan = _digest(looking.token, meant.life, keys, alone=bool(meant.others))
+    count, life = meant.keys.num_rows, format_identity(meant.life)
+    ticket = replace(looking, plan=plan, table=str(meant.name), keys=count, life=life)
     lake.touch(ticket)
     try:
         begun = lake.tickets()
-        for one in begun:
-            if not one.table and not one.runs():  # it was killed before it changed anything
-                lake.end(one.token)
-        same = [one for one in begun if found.is_asked(one, keys)]
-        continued = tuple(one.since for one in same if one.token != token)
+        for other in begun:
+            if not other.table and not other.runs():  # it was killed before it changed anything
+                lake.end(other.token)
+        same = [other for other in begun if _is_asked(other, meant)]
+        continued = tuple(other.since for other in same if other.token != ticket.token)
         with kept_alive(lake, ticket):
-            found = _kept_out(pipeline, found, keys)
-            report = replace(_forgotten(pipeline, lake, found, started, run, say, token), continued=continued)
+            report = replace(_remove(work, _kept_out(pipeline, rows)), continued=continued)
     except BaseException:
         with suppress(Exception):  # else it becomes stale, as that of a run that was killed
             lake.touch(replace(ticket, stopped=True))
         raise
     if report.complete:
-        for one in same:
-            lake.end(one.token)
+        for other in same:
+            lake.end(other.token)
     else:
         lake.touch(replace(ticket, stopped=True))
     return report
@@ -189,316 +195,97 @@ def _digest(token: str, table: Life, keys: Sequence[Sequence[str]], *, alone: bo
     return hashlib.scrypt(what, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyPlaces:
-    """The rows of keys, where they may stand: `targets` are tables of the lake, each with the keys as it has them.
+def _is_asked(ticket: Ticket, meant: MeantTable) -> bool:
+    """Return whether a ticket is of a run for these keys of these tables."""
+    digests = (_digest(ticket.token, life, meant.texts, alone=alone) for life, alone in meant.asked)
+    return any(ticket.plan == digest for digest in digests)
 
-    `asked` are the tables of the source that are looked through, each as it is and, where all that had its name are,
-    as one of these.
+
+@dataclass(frozen=True, slots=True)
+class _ForgetRun:
+    """A run that forgets rows: its ticket, and where it says what it does."""
+
+    pipeline: Pipeline
+    lake: ForgettingLake
+    ticket: Ticket
+    say: Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _SoughtRows:
+    """Where rows of keys may stand: in tables of the lake, each with the keys as it has them, and in the landing.
+
+    `values` finds them in bytes that cannot be decoded, `applied` is how far the tables are, `names` are all that they
+    had. `kept_out` is the decision by which they do not come again.
     """
 
-    life: Life
-    name: TableId
-    names: Collection[TableId]
-    alone: bool
-    asked: Collection[tuple[Life, bool]]
-    count: int
-    values: KeyBytes
+    meant: MeantTable
     targets: Mapping[Life, WantedKeys]
     applied: Mapping[Life, AppliedState]
+    names: Collection[TableId]
+    values: KeyBytes
     landed: LandedRows
     sought: SoughtKeys
     kept_out: ForgottenKeys | None
 
-    @property
-    def sources(self) -> Mapping[Life, pa.Table]:
-        """The source's tables that the lake's are of."""
-        return _by_source(self.targets)
+    def are_in(self, life: Life, raw: bytes) -> bool:
+        """Return whether a record of a table has a key, as far as it can be read."""
+        return self._concerns(life) and self.values.are_in(raw)
 
-    def is_asked(self, ticket: Ticket, keys: Sequence[Sequence[str]]) -> bool:
-        """Return whether a ticket is of a run for these keys of these tables."""
-        return any(ticket.plan == _digest(ticket.token, life, keys, alone=alone) for life, alone in self.asked)
+    def may_be_in(self, life: Life, raw: bytes) -> bool:
+        """Return whether it has, or whether that cannot be told."""
+        return self._concerns(life) and self.values.may_be_in(raw)
+
+    def _concerns(self, life: Life) -> bool:
+        return any(life.source == target.source for target in self.targets)
 
 
-def _found(
-    pipeline: Pipeline,
-    lake: ForgettingLake,
-    table: str,
-    keys: Sequence[Sequence[str]],
-    until: Tso | None,
-    name: str,
-) -> _KeyPlaces:
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def _find(work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Tso | None, name: str) -> _SoughtRows:
     """Find where the rows stand, and raise where they would come back by themselves. Nothing is changed."""
+    pipeline = work.pipeline
     pipeline.land()
     planned = pipeline.plan(whole=True)[1]
-    history = table_called(table, planned.sources, planned)
-    schema = _schema(history, planned.applied.get(history.life))
-    plain = keys_of(schema, keys, table)
-    wanted = masked_keys(plain, schema)
-    sources, others = _sources(planned, history, table)
-    alone = bool(others)
-    targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
-    _refuse(pipeline, lake, planned, targets, rows_too=until is None)
-    values = key_bytes(plain, keys, schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
-    sought = SoughtKeys(_by_source(targets), values, _through(planned, targets), -1 if until is None else until)
+    meant = meant_table(planned, table, keys)
+    targets = targets_of(planned, meant)
+    _refuse(work, planned, targets, rows_too=until is None)
+    values = key_bytes(meant.keys, keys, meant.schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
+    through = applied_through(planned, targets)
+    sought = SoughtKeys(keys_by_source(targets), values, through, -1 if until is None else until)
     landed = find_landed(pipeline, sought)
     landed.refuse_unapplied()
     if pipeline.landing is not None:
         refuse_unread(pipeline.landing, landed, values.may_be_in)
-    if until is not None and landed.lost:  # rows that others need stand beside them
-        _refuse(pipeline, lake, planned, targets)
     kept_out = None
     if until is not None:
-        through = max((planned.applied[one].progress.tso for one in targets), default=0)
-        standing = {one.source for one, _ in _targets(planned, others)}
-        kept_out = decide(pipeline, history, schema, wanted, sources, through, until, name, standing)
-    called = history.last_name or history.life.born_as
-    asked = {(one, how) for one in sources for how in {True, alone}}
-    names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
-    applied = planned.applied
-    return _KeyPlaces(
-        history.life, called, names, alone, asked, wanted.num_rows, values, targets, applied, landed, sought, kept_out
-    )
+        if landed.lost:  # rows that others need stand beside them
+            _refuse(work, planned, targets)
+        kept_out = decide(pipeline, planned, meant, until, name)
+    return _SoughtRows(meant, targets, planned.applied, _names(planned, targets), values, landed, sought, kept_out)
 
 
-def _kept_out(pipeline: Pipeline, found: _KeyPlaces, keys: Sequence[Sequence[str]]) -> _KeyPlaces:
+def _names(planned: Plan, targets: Collection[Life]) -> set[TableId]:
+    return {name for life in targets for name, _, _ in planned.sources[life.source].names}
+
+
+def _kept_out(pipeline: Pipeline, rows: _SoughtRows) -> _SoughtRows:
     """Keep the keys out if that was decided, and return where their rows may stand then.
 
     A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
     """
-    if found.kept_out is None:
-        return found
-    pipeline.lake.keep_decision(found.kept_out)
+    if rows.kept_out is None:
+        return rows
+    pipeline.lake.keep_decision(rows.kept_out)
     planned = pipeline.plan(whole=True)[1]
-    sources = {life for life, _ in found.asked}
-    targets = {one: _keys_in(keys, columns, one) for one, columns in _targets(planned, sources)}
-    names = {name for one in targets for name, _, _ in planned.sources[one.source].names}
-    return replace(found, targets=targets, names=names, applied=planned.applied)
+    targets = targets_of(planned, rows.meant)
+    return replace(rows, targets=targets, names=_names(planned, targets), applied=planned.applied)
 
 
-def _forgotten(
-    pipeline: Pipeline,
-    lake: ForgettingLake,
-    found: _KeyPlaces,
-    started: datetime,
-    run: str,
-    say: Callable[[str], object],
-    token: str,
-) -> ForgetReport:
-    """Take the rows out wherever they stand, and read what is left."""
-    mark, removed, kept_out = uuid.uuid4().hex, list[RemovedRows](), found.kept_out
-    if kept_out is not None:
-        say(f"{counted(found.count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
-    for one, wanted in found.targets.items():
-        say(f"{one}: looking for {counted(wanted.keys.num_rows, 'key')}")
-        found, gone = _taken_out(pipeline, lake, found, one, mark, token)
-        removed.append(gone)
-    remade = lake.follow_tags()
-
-    def has(life: Life, raw: bytes) -> bool:
-        return life.source in found.sources and found.values.are_in(raw)
-
-    def may_have(life: Life, raw: bytes) -> bool:
-        return life.source in found.sources and found.values.may_be_in(raw)
-
-    stages = lake.forget_stages(found.targets, may_have)
-    records, left = tuple(lake.forget_records(has, may_have)), remove_left()
-    if pipeline.landing is not None:
-        forget_landed(pipeline.landing, found.landed, found.values.may_be_in)
-    lives = {*found.targets, *found.sources}
-    pipeline.ledger.forget_values(pipeline.settings.name, lives, found.names, mark)
-    say("reading what is left")
-    landing = pipeline.landing
-    searched = (
-        *(lake.search(one, wanted) for one, wanted in found.targets.items()),
-        lake.search_stages(found.targets, may_have),
-        lake.search_records(may_have),
-        *([search_landed(pipeline, landing, found.sought)] if landing is not None else []),
-    )
-    report = ForgetReport(
-        changefeed=pipeline.settings.name,
-        table=found.name,
-        keys=found.count,
-        run=run,
-        begun=iso_time(started),
-        ended=iso_now(),
-        removed=tuple(removed),
-        searched=searched,
-        records=records,
-        stages=stages,
-        scratch=left,
-        messages=len(found.landed.places),
-        lost=tuple(sorted(map(str, found.landed.lost))),
-        cuts=tuple(remade),
-        moved=tuple(sorted({key for one in removed for key in one.moved})),
-        feed=_feed(pipeline, kept_out),
-        kept_out="" if kept_out is None else kept_out.name,
-        until="" if kept_out is None else kept_out.until_text,
-    )
-    _journal(pipeline, found.life, report, run)
-    return report
-
-
-def _taken_out(
-    pipeline: Pipeline, lake: ForgettingLake, found: _KeyPlaces, life: Life, mark: str, token: str
-) -> tuple[_KeyPlaces, RemovedRows]:
-    """Take the rows out of one table, and return with that where they may stand now.
-
-    Looks again where another writer was first: a run that lives on is so all day, and its windows wait from then on.
-    """
-    waiting = False
-    try:
-        for attempt in range(_ATTEMPTS):
-            if life not in found.targets:
-                break
-            at = found.applied[life].progress
-            if found.kept_out is not None and at.tso > found.kept_out.until:
-                raise ForgetRefused(
-                    f"{life} was applied through {at.tso} meanwhile, with rows that are not to be forgotten. Forget "
-                    "the keys again, at least --until there.",
-                    table=str(life),
-                )
-            try:
-                return found, lake.forget(life, found.targets[life], at, mark, kept_out=found.kept_out is not None)
-            except TableMoved:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            if not waiting:
-                lake.hold_back(token, [life])
-                waiting = True
-            time.sleep(0.2 * 2**attempt)
-            found = _as_applied_now(pipeline, lake, found)
-        return found, RemovedRows(life)
-    finally:
-        if waiting:
-            with suppress(CdcError):  # else the table waits until the ticket is stale
-                lake.hold_back(token, ())
-
-
-def _as_applied_now(pipeline: Pipeline, lake: ForgettingLake, found: _KeyPlaces) -> _KeyPlaces:
-    """Return where rows may stand now, which is not in purged tables.
-
-    Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
-    """
-    planned = pipeline.plan(whole=True)[1]
-    left = {life: keys for life, keys in found.targets.items() if not _is_purged(planned.applied[life])}
-    found = replace(found, targets=left)
-    reasons = _reasons(pipeline, lake, planned, found.targets, rows_too=found.kept_out is None)
-    reasons += [
-        f"the DDL of version {planned.applied[one].ddl} was applied to {one} meanwhile"
-        for one in found.targets
-        if planned.applied[one].ddl != found.applied[one].ddl
-    ]
-    if reasons:
-        raise ForgetRefused(
-            f"rows are left, as tables have moved on meanwhile:\n{_listed(reasons)}\nApply the changefeed, and run the "
-            "same command again: it does what is left."
-        )
-    return replace(found, applied=planned.applied)
-
-
-# --- which tables -----------------------------------------------------------------------------------------------------
-
-
-def _sources(planned: Plan, table: TableHistory, asked: str) -> tuple[set[Life], set[Life]]:
-    """Return the tables of the source that are meant, and the others that had the same name.
-
-    By its identity that is one alone; by a name all that had it at some time. Raises ForgetRefused where the columns of
-    one of these are not known.
-    """
-    name = table.last_name
-    if name is None:
-        return {table.life}, set()
-    named = {
-        life for life, one in planned.sources.items() if any(known.folded == name.folded for known, _, _ in one.names)
-    }
-    if is_called(asked, (table.life,)):
-        return {table.life}, named - {table.life}
-    unknown = (
-        life
-        for life, state in planned.applied.items()
-        if life.source not in planned.sources
-        and not _is_purged(state)
-        and any(known is not None and known.folded == name.folded for known in (life.born_as, state.name))
-    )
-    if places := [str(life) for life in sorted(unknown)]:
-        raise ForgetRefused(
-            f"nothing was forgotten: {first_of(places, 'table')} of the lake had the name {name}, and no schema file "
-            "says which columns it has. Restore that, purge it (cdc-assets purge), or forget the rows of one table by "
-            f"its identity: {table.life}.",
-            table=str(name),
-        )
-    return {table.life, *named}, set()
-
-
-def _is_purged(state: AppliedState) -> bool:
-    return state.key is None and state.name is None
-
-
-def _targets(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, TableSchema]]:
-    """Yield the lake's tables that may have rows of these tables of the source, with their columns.
-
-    So may history tables of kinds that are switched off.
-    """
-    lives = {**planned.sources, **planned.history.lives}
-    for life, state in sorted(planned.applied.items()):
-        if life.source in sources and not _is_purged(state):
-            yield life, _schema(lives.get(life) or beside(planned.sources[life.source], life.kind), state)
-
-
-def _by_source(targets: Mapping[Life, WantedKeys]) -> dict[Life, pa.Table]:
-    """Return the keys by the source's tables that the lake's are of."""
-    return {life.source: wanted.keys for life, wanted in targets.items()}
-
-
-def _through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]:
-    """Return through which position all tables of each table of the source have its rows."""
-    found: dict[Life, Tso] = {}
-    for life in set(targets).difference(planned.idle):
-        progress = planned.applied[life].progress
-        through = progress.tso - (progress.phase is Phase.DDL)
-        found[life.source] = min(through, found.get(life.source, through))
-    return found
-
-
-def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:
-    """Return the columns of a table as far as its DDL is applied."""
-    seen = [event.after for event in history.events if state is not None and event.at <= state.ddl]
-    return seen[-1] if seen else history.schema
-
-
-def _keys_in(keys: Sequence[Sequence[str]], schema: TableSchema, life: Life) -> WantedKeys:
-    """Return the keys as a table has them: those that are no value of its key are in none of its rows."""
-    if any(len(key) != len(schema.key) for key in keys):
-        raise ForgetRefused(
-            f"nothing was forgotten: {life} had the same name and has the key ({', '.join(schema.key) or 'none'}), "
-            "which the values that came do not fit. Forget the rows of each table by its identity, with keys of its "
-            "own.",
-            table=str(life),
-        )
-    fitting = [pa.schema([(name, arrow_type(schema.column(name))) for name in schema.key]).empty_table()]
-    try:
-        fitting.append(keys_of(schema, keys, str(life)))
-    except BadSettings:
-        for key in keys:
-            with suppress(BadSettings):
-                fitting.append(keys_of(schema, [key], str(life)))
-    return WantedKeys(masked_keys(pa.concat_tables(fitting), schema), schema.in_lake)
-
-
-# --- refusals ---------------------------------------------------------------------------------------------------------
-
-
-def _refuse(
-    pipeline: Pipeline,
-    lake: ForgettingLake,
-    planned: Plan,
-    targets: Mapping[Life, WantedKeys],
-    *,
-    rows_too: bool = True,
-) -> None:
+def _refuse(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool = True) -> None:
     """Raise ForgetRefused where there is a reason not to begin."""
-    if reasons := _reasons(pipeline, lake, planned, targets, rows_too=rows_too):
+    if reasons := _reasons(work, planned, targets, rows_too=rows_too):
         otherwise = " Rows that are not applied yet do not matter where the keys are kept out (until)."
         raise ForgetRefused(
             f"nothing was forgotten:\n{_listed(reasons)}\nApply the changefeed first, and forget the rows then."
@@ -507,23 +294,16 @@ def _refuse(
 
 
 def _listed(reasons: Sequence[str]) -> str:
-    return "\n".join(f"- {one}" for one in dict.fromkeys(reasons))
+    return "\n".join(f"- {reason}" for reason in dict.fromkeys(reasons))
 
 
-def _reasons(
-    pipeline: Pipeline,
-    lake: ForgettingLake,
-    planned: Plan,
-    targets: Mapping[Life, WantedKeys],
-    *,
-    rows_too: bool,
-) -> list[str]:
+def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool) -> list[str]:
     """Return why rows would come back: old snapshots are needed, DDL is due or, with `rows_too`, input that has keys.
 
     A DDL that is not applied may replace a table with rows that were read before they are forgotten.
     """
-    reasons = [sentence for life, sentence in lake.unfinished().items() if life in targets]
-    sources = _by_source(targets)
+    reasons = [sentence for life, sentence in work.lake.unfinished().items() if life in targets]
+    sources = keys_by_source(targets)
     for step in planned.steps:
         exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
         if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, TagTable):
@@ -533,7 +313,7 @@ def _reasons(
         if isinstance(step, HoldTable):
             reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
         elif isinstance(step, ApplyRows):
-            reasons += _unapplied(pipeline, step, sources[step.life.source])
+            reasons += _unapplied(work.pipeline, step, sources[step.life.source])
         elif step.life in planned.applied:
             reasons.append(f"the DDL of version {step.at} is not applied to {step.life} yet")
     return reasons
@@ -560,6 +340,118 @@ def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[
             yield f"{file.path} has {records} that cannot be read and that {step.life} has not: they may have the keys"
 
 
+# --- removing ---------------------------------------------------------------------------------------------------------
+
+
+def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
+    """Take the rows out wherever they stand, and read what is left."""
+    pipeline, lake, kept_out = work.pipeline, work.lake, rows.kept_out
+    mark, removed, count = uuid.uuid4().hex, list[RemovedRows](), rows.meant.keys.num_rows
+    if kept_out is not None:
+        work.say(f"{counted(count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
+    for life, wanted in rows.targets.items():
+        work.say(f"{life}: looking for {counted(wanted.keys.num_rows, 'key')}")
+        rows, gone = _taken_out(work, rows, life, mark)
+        removed.append(gone)
+    cuts = tuple(lake.follow_tags())
+    stages = lake.forget_stages(rows.targets, rows.may_be_in)
+    records, scratch = tuple(lake.forget_records(rows.are_in, rows.may_be_in)), remove_left()
+    if pipeline.landing is not None:
+        forget_landed(pipeline.landing, rows.landed, rows.values.may_be_in)
+    lives = {*rows.targets, *(life.source for life in rows.targets)}
+    pipeline.ledger.forget_values(pipeline.settings.name, lives, rows.names, mark)
+    work.say("reading what is left")
+    report = ForgetReport(
+        changefeed=pipeline.settings.name,
+        table=rows.meant.name,
+        keys=count,
+        run=work.ticket.run,
+        begun=iso_time(datetime.fromtimestamp(work.ticket.begun, timezone.utc)),
+        removed=tuple(removed),
+        searched=tuple(_searched(work, rows)),
+        ended=iso_now(),
+        records=records,
+        stages=stages,
+        scratch=scratch,
+        messages=len(rows.landed.places),
+        lost=tuple(sorted(map(str, rows.landed.lost))),
+        cuts=cuts,
+        moved=tuple(sorted({key for table in removed for key in table.moved})),
+        feed=_feed(pipeline, kept_out),
+        kept_out="" if kept_out is None else kept_out.name,
+        until="" if kept_out is None else kept_out.until_text,
+    )
+    _journal(pipeline, rows.meant.life, report)
+    return report
+
+
+def _searched(work: _ForgetRun, rows: _SoughtRows) -> Iterator[SearchedFiles]:
+    """Read everything that is left, and yield what was read in each place."""
+    for life, wanted in rows.targets.items():
+        yield work.lake.search(life, wanted)
+    yield work.lake.search_stages(rows.targets, rows.may_be_in)
+    yield work.lake.search_records(rows.may_be_in)
+    if work.pipeline.landing is not None:
+        yield search_landed(work.pipeline, work.pipeline.landing, rows.sought)
+
+
+def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tuple[_SoughtRows, RemovedRows]:
+    """Take the rows out of one table, and return with that where they may stand now.
+
+    Looks again where another writer was first: a run that lives on is so all day, and its windows wait from then on.
+    """
+    lake, is_waiting = work.lake, False
+    try:
+        for attempt in range(_ATTEMPTS):
+            if life not in rows.targets:
+                break
+            progress = rows.applied[life].progress
+            if rows.kept_out is not None and progress.tso > rows.kept_out.until:
+                raise ForgetRefused(
+                    f"{life} was applied through {progress.tso} meanwhile, with rows that are not to be forgotten. "
+                    "Forget the keys again, at least --until there.",
+                    table=str(life),
+                )
+            try:
+                removed = lake.forget(life, rows.targets[life], progress, mark, kept_out=rows.kept_out is not None)
+            except TableMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return rows, removed
+            if not is_waiting:
+                lake.hold_back(work.ticket.token, [life])
+                is_waiting = True
+            time.sleep(0.2 * 2**attempt)
+            rows = _as_applied_now(work, rows)
+        return rows, RemovedRows(life)
+    finally:
+        if is_waiting:
+            with suppress(CdcError):  # else the table waits until the ticket is stale
+                lake.hold_back(work.ticket.token, ())
+
+
+def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
+    """Return where rows may stand now, which is not in purged tables.
+
+    Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
+    """
+    planned = work.pipeline.plan(whole=True)[1]
+    targets = {life: wanted for life, wanted in rows.targets.items() if not is_purged(planned.applied[life])}
+    reasons = _reasons(work, planned, targets, rows_too=rows.kept_out is None)
+    reasons += [
+        f"the DDL of version {planned.applied[life].ddl} was applied to {life} meanwhile"
+        for life in targets
+        if planned.applied[life].ddl != rows.applied[life].ddl
+    ]
+    if reasons:
+        raise ForgetRefused(
+            f"rows are left, as tables have moved on meanwhile:\n{_listed(reasons)}\nApply the changefeed, and run "
+            "the same command again: it does what is left."
+        )
+    return replace(rows, targets=targets, applied=planned.applied)
+
+
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
@@ -577,7 +469,7 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
     return f"{there}. What is read of them is left out {kept_out.until_text}, as {kept_out.name} says.{landed}"
 
 
-def _journal(pipeline: Pipeline, life: Life, report: ForgetReport, run: str) -> None:
+def _journal(pipeline: Pipeline, life: Life, report: ForgetReport) -> None:
     text = f"{counted(report.keys, 'key')}, {counted(report.copies, 'copy', 'copies')} of their rows"
     text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
-    pipeline.journal.note(life, report.table, "forget", text, run)
+    pipeline.journal.note(life, report.table, "forget", text, report.run)

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.forgetting import ForgottenKeys, digest_key
-from cdc_assets.model.progress import Life
-from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.forget_tables import MeantTable, is_purged, standing_others
 from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.forgotten import by_name, forgotten_of, form_at
@@ -30,6 +27,7 @@ from cdc_assets.types.key_digests import key_digests
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
 
 __all__ = ["decide", "let_in", "parse_until"]
 
@@ -42,24 +40,15 @@ def parse_until(pipeline: Pipeline, text: str) -> Tso:
     return FOREVER if text == "forever" else position_of(pipeline, text)
 
 
-def decide(
-    pipeline: Pipeline,
-    table: TableHistory,
-    schema: TableSchema,
-    keys: pa.Table,
-    lives: Collection[Life],
-    through: Tso,
-    until: Tso,
-    name: str = "",
-    others: Collection[Life] = (),
-) -> ForgottenKeys:
+def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, name: str = "") -> ForgottenKeys:
     """Return the decision that rows of keys are kept out of a table through a position; nothing is kept of it yet.
 
-    `schema` has the columns by which the keys are meant, `keys` their values in the lake, `lives` are the tables of the
-    source that are looked through, of which rows `through` a position are in the lake: these are forgotten whatever
-    `until` says. `others` had its name, are in the lake and are not looked through. A decision of the same name keeps
-    its keys. Raises BadSettings.
+    What the lake has of them by that plan is forgotten whatever `until` says. A decision of the same name keeps its
+    keys. Raises BadSettings.
     """
+    table, keys = meant.history, meant.keys_in_lake
+    states = (state for life, state in planned.applied.items() if life.source in meant.sources and not is_purged(state))
+    through = max((state.progress.tso for state in states), default=0)
     seal, settings = pipeline.masks.seal, pipeline.settings
     if seal is None:
         raise BadSettings(
@@ -81,20 +70,19 @@ def decide(
         raise BadSettings(f"{keys.num_rows:,} keys came, and at most {_MOST:,} can be kept out by one decision.")
     if name and not re.fullmatch(r"[\w.-]{1,60}", name):
         raise BadSettings(f'"{name}" is no name of a decision; expected up to 60 letters, digits, ".", "_" and "-".')
-    called = table.last_name or table.life.born_as
-    digests = key_digests(keys, schema.in_lake, digest_key(seal, called)).unique().sort().to_pylist()
-    versions = [event.at for event in table.events if event.after == schema]
-    own = hashlib.sha256(f"{called.folded} {digests}".encode()).hexdigest()[:12]
+    digests = key_digests(keys, meant.schema.in_lake, digest_key(seal, meant.name)).unique().sort().to_pylist()
+    versions = [event.at for event in table.events if event.after == meant.schema]
+    own = hashlib.sha256(f"{meant.name.folded} {digests}".encode()).hexdigest()[:12]
     decision = ForgottenKeys(
         name or f"forget-{own}",
-        called,
-        tuple(sorted(lives)),
-        form_at(table, versions[-1] if versions else table.events[-1].at, schema),
+        meant.name,
+        tuple(sorted(meant.sources)),
+        form_at(table, versions[-1] if versions else table.events[-1].at, meant.schema),
         seal.fingerprint,
         tuple(digests),
         until,
         when=iso_now(),
-        others=tuple(sorted(others)),
+        others=tuple(sorted(standing_others(planned, meant))),
     )
     return _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
 
