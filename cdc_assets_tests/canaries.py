@@ -12,15 +12,16 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import fastavro
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["contents", "forms", "found_in", "leaks", "tokens_of"]
+__all__ = ["contents", "distinctive", "forms", "found_in", "leaks", "tokens_of"]
 
 _LEAST = 8
 
@@ -35,8 +36,13 @@ def _tokens(column: pa.ChunkedArray) -> Iterator[bytes]:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         for value in column.unique().to_pylist():
             data = value.encode() if isinstance(value, str) else value
-            if data is not None and len(data) >= _LEAST and len(set(data)) > 3:
+            if data is not None and distinctive(data):
                 yield data
+
+
+def distinctive(value: bytes) -> bool:
+    """Return whether nothing else can be equal to a value by chance."""
+    return len(value) >= _LEAST and len(set(value)) > 3
 
 
 def forms(token: bytes) -> set[bytes]:
@@ -55,20 +61,25 @@ def forms(token: bytes) -> set[bytes]:
 
 def found_in(data: bytes, tokens: Iterable[bytes]) -> list[bytes]:
     """Return the tokens that stand in some bytes, in any form."""
-    return [token for token in tokens if any(form in data for form in forms(token))]
+    return _found_in([data], tokens)[0]
+
+
+def _found_in(parts: Sequence[bytes], tokens: Iterable[bytes]) -> list[list[bytes]]:
+    """Return the tokens in each of several parts, all of them looked for at once."""
+    every = {form.decode("latin-1"): token for token in tokens for form in forms(token)}
+    if not every:
+        return [[] for _ in parts]
+    texts = pl.Series([part.decode("latin-1") for part in parts], dtype=pl.String)
+    found = texts.str.extract_many([*every], overlapping=True)
+    return [sorted({every[form] for form in some}) for some in found]
 
 
 def leaks(directory: Path, tokens: set[bytes]) -> list[str]:
     """Return which files below a directory have a token, and which."""
-    every = {token: forms(token) for token in tokens}
-    return [
-        f"{file.relative_to(directory)}{what}: {token!r}"
-        for file in sorted(directory.rglob("*"))
-        if file.is_file()
-        for what, data in contents(file)
-        for token, some in every.items()
-        if any(form in data for form in some)
-    ]
+    files = (file for file in sorted(directory.rglob("*")) if file.is_file())
+    parts = [(f"{file.relative_to(directory)}{what}", data) for file in files for what, data in contents(file)]
+    found = _found_in([data for _, data in parts], tokens)
+    return [f"{name}: {token!r}" for (name, _), some in zip(parts, found, strict=True) for token in some]
 
 
 def contents(file: Path) -> Iterator[tuple[str, bytes]]:

@@ -38,10 +38,8 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.types.families import BINARY
 from cdc_assets_tests.canaries import found_in, leaks, tokens_of
 from cdc_assets_tests.cases import Config, cases
-from cdc_assets_tests.connector_topics import Recording, recordings
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.kills import Killed, Trap, trapped
-from cdc_assets_tests.landing.test_connectors import recorded_feed
 from cdc_assets_tests.masked import KEY, differences_of_masked
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
@@ -416,22 +414,6 @@ def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
     assert found_in(caplog.text.encode(), tokens) == []
     assert bool(masked.lake.kept) == quarantine
     assert all(table.rows.num_rows for table in masked.lake.tables.values())
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("recording", recordings(), ids=str)
-def test_no_value_of_a_masked_column_of_connectors_topics_is_left_anywhere(
-    recording: Recording, tmp_path: Path
-) -> None:
-    (left := tmp_path / "left").mkdir()
-    plain = recorded_feed(recording, tmp_path)
-    plain.send(lines=recording.lines)
-    plain.apply()
-    tokens = tokens_of(rows_of(plain.lake).values())
-    schemas = {"schemas": tmp_path / "schemas.sql"} if (tmp_path / "schemas.sql").exists() else {}
-    masked = recording.feed(privacy=HASHED, quarantine=True, **SEALED, **schemas)
-    assert leaks_of_topics(masked, recording.lines, tokens, left) == []
-    assert tokens
 
 
 @pytest.mark.parametrize(
