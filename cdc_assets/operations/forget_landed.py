@@ -90,9 +90,9 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
     That is all that is landed, with what is held, and what stands above the fence. Raises ForgetRefused for what cannot
     be decoded.
     """
-    found = LandedRows()
+    landed = LandedRows()
     if pipeline.landing is None:
-        return found
+        return landed
     applied = pipeline.plan(whole=True)[1].applied
     source = cast("LandedSource", pipeline.source)
     listing = source.all_landed()
@@ -100,8 +100,8 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
     nothing = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False, forgotten=False)
     lives = nothing.sources
     named = {life: lives[life].names for life in sought.sources if life in lives}
-    found.tables |= {name for names in named.values() for name, _, _ in names}
-    _refuse_columnless(source.named(pipeline.landing.landed()), listing, found.tables)
+    landed.tables |= {name for names in named.values() for name, _, _ in names}
+    _refuse_columnless(source.named(pipeline.landing.landed()), listing, landed.tables)
     reading = [step for step in nothing.steps if isinstance(step, ApplyRows) and step.life.source in named]
     read = {file.path for step in reading for file in step.files}
     reading += _passed_over(nothing, [file for file in listing.data_files if file.path not in read], named)
@@ -110,8 +110,8 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
         for place, file in enumerate(step.files):
             if file.messages is not None and (step.life.source, file.path) not in seen:
                 seen.add((step.life.source, file.path))
-                _find(pipeline, step, place, sought, found)
-    return found
+                _find(pipeline, step, place, sought, landed)
+    return landed
 
 
 Names = Sequence[tuple[TableId, Tso, Tso]]
@@ -148,7 +148,8 @@ def _refuse_columnless(landed: Landed, listing: Listing, tables: Collection[Tabl
             )
 
 
-def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, found: LandedRows) -> None:
+def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, landed: LandedRows) -> None:
+    """Decode a file of messages, and note those that have rows of the keys, or may have."""
     file, keys = step.files[place], sought.sources[step.life.source]
     assert file.messages is not None
     for split in read_splits(step, [place], pipeline.source.reader):
@@ -165,33 +166,39 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, f
                 "not known which of them are meant.",
                 file=file.path,
             )
-        mine = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
-        rejects = {one.line: one for one in split.decoded.rejects}
-        raw = {**raw_records(split.wire, split.data, rejects.keys()), **{n: r.raw for n, r in rejects.items() if r.raw}}
-        bad = {line: rejects[line] for line, data in raw.items() if sought.values.are_in(data)}
-        unknown = {line for line, data in raw.items() if sought.values.may_be_in(data)}.difference(bad)
-        lines = {*(mine.column(LINE).to_pylist() if mine.num_rows else ()), *bad}
+        wanted = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
+        rejects = {reject.line: reject for reject in split.decoded.rejects}
+        raw = raw_records(split.wire, split.data, rejects.keys())
+        raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
+        rejected = {line: rejects[line] for line, data in raw.items() if sought.values.are_in(data)}
+        unknown = {line for line, data in raw.items() if sought.values.may_be_in(data)}.difference(rejected)
+        positions, wanted_positions = _positions(changes), _positions(wanted)
+        lines = {line for line, _ in wanted_positions}.union(rejected)
         if not lines | unknown:
             continue
-        every = {*changes.column(LINE).to_pylist(), *bad, *unknown}
-        messages = record_places(split.wire, split.data, every)
-        found.unsearched |= {f"{messages[line]}, which cannot be read" for line in unknown - lines}
+        messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejected, *unknown})
+        landed.unsearched |= {f"{messages[line]}, which cannot be read" for line in unknown - lines}
         through = sought.applied.get(step.life.source, -1)
-        at = zip(mine.column(LINE).to_pylist(), mine.column(position_column(mine)).to_pylist(), strict=True)
-        ahead = {line for line, position in at if position > max(through, sought.until)}
-        ahead |= {line for line, one in bad.items() if one.commit_ts is None or one.commit_ts > through}
-        found.unapplied |= {messages[line] for line in ahead}
+        ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
+        ahead |= {line for line, one in rejected.items() if one.commit_ts is None or one.commit_ts > through}
+        landed.unapplied |= {messages[line] for line in ahead}
         chosen = {messages[line] for line in lines}
-        found.places |= {(file.messages.partition, int(text.rpartition(" ")[2])) for text in chosen}
-        images, wanted = (Counter(rows.column(LINE).to_pylist()) for rows in (changes, mine))
+        landed.places |= {(file.messages.partition, int(text.rpartition(" ")[2])) for text in chosen}
+        images, of_wanted = (Counter(line for line, _ in some) for some in (positions, wanted_positions))
         # A change of a key is a row of two keys, and other rows may stand in the message beside it.
-        shared = {text for line, text in messages.items() if text in chosen and images[line] > wanted[line]}
-        positions = changes.column(position_column(changes)).to_pylist() if shared else ()
-        others = dict(zip(changes.column(LINE).to_pylist(), positions, strict=True)) if shared else {}
-        for line, position in others.items():
+        shared = {text for line, text in messages.items() if text in chosen and images[line] > of_wanted[line]}
+        for line, position in positions:
             if messages[line] in shared:
-                found.lost[split.table] = max(position, found.lost.get(split.table, 0))
-                found.unapplied |= {messages[line]} if position > through else set()
+                landed.lost[split.table] = max(position, landed.lost.get(split.table, 0))
+                landed.unapplied |= {messages[line]} if position > through else set()
+
+
+def _positions(changes: pa.Table) -> list[tuple[int, Tso]]:
+    """Return each row's line and position."""
+    if not changes.num_rows:
+        return []
+    columns = (changes.column(name).to_pylist() for name in (LINE, position_column(changes)))
+    return list(zip(*columns, strict=True))
 
 
 def refuse_unread(landing: Landing, rows: LandedRows, has: Callable[[bytes], bool]) -> None:
@@ -228,7 +235,7 @@ def search_landed(pipeline: Pipeline, landing: Landing, sought: SoughtKeys) -> S
     stored = landing.store.stored()
     for file in {file for file, _ in files if file.endswith(".parquet")}.difference(stored.rows, stored.events):
         parts = landing.store.read_rows(file, ("schema", "table", "key", "value")).to_pylist()
-        mine = (row for row in parts if row["table"] is None or TableId(row["schema"], row["table"]) in rows.tables)
-        if any(part is not None and has(part) for row in mine for part in (row["key"], row["value"])):
+        own = (row for row in parts if row["table"] is None or TableId(row["schema"], row["table"]) in rows.tables)
+        if any(part is not None and has(part) for row in own for part in (row["key"], row["value"])):
             having.add(f"{file}, which no landing refers to: `maintain` removes it (orphan_days)")
     return SearchedFiles("landing", len(files), sum(size for _, size in files), tuple(sorted(having)))
