@@ -63,36 +63,36 @@ def keeping_out(
 
     `table` and `lives` are those of the source; `stands` says that the lake has the table.
     """
-    mine, held = forgotten_of(decided, table), None
+    decisions, hold = forgotten_of(decided, table), None
     for step in steps:
-        if held is not None:
-            if isinstance(step, TagTable) and step.at < held.at:
+        if hold is not None:
+            if isinstance(step, TagTable) and step.at < hold.at:
                 yield step
             continue
         try:
-            if isinstance(step, ApplyRows) and mine:
-                step = replace(step, kept_out=digests_of(mine, seal, table, _schemas_of(step, table)), seal=seal)
+            if isinstance(step, ApplyRows) and decisions:
+                step = replace(step, kept_out=digests_of(decisions, seal, table, _schemas_of(step, table)), seal=seal)
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
-                _refuse_exchange(step, mine or (() if other is None else forgotten_of(decided, other)))
+                _refuse_exchange(step, decisions or (() if other is None else forgotten_of(decided, other)))
             elif isinstance(step, (RenameTable, RecoverTable)) and stands:
-                _refuse_name(step, mine, table)
+                _refuse_name(step, decisions, table)
         except UnknownKeys as problem:
-            at = min(step.lo + 1, step.hi) if isinstance(step, ApplyRows) else step.at
-            step = held = HoldTable(step.life, at, str(problem), problem.ways)
+            position = min(step.lo + 1, step.hi) if isinstance(step, ApplyRows) else step.at
+            step = hold = HoldTable(step.life, position, str(problem), problem.ways)
         yield step
 
 
-def by_name(mine: Iterable[ForgottenKeys]) -> dict[str, list[ForgottenKeys]]:
+def by_name(decisions: Iterable[ForgottenKeys]) -> dict[str, list[ForgottenKeys]]:
     """Return decisions by their names: one request of a person may be about keys in several forms."""
-    found: dict[str, list[ForgottenKeys]] = {}
-    for decision in mine:
-        found.setdefault(decision.name, []).append(decision)
-    return found
+    parts: dict[str, list[ForgottenKeys]] = {}
+    for decision in decisions:
+        parts.setdefault(decision.name, []).append(decision)
+    return parts
 
 
 def digests_of(
-    mine: Sequence[ForgottenKeys],
+    decisions: Sequence[ForgottenKeys],
     seal: SealKey | None,
     table: TableHistory,
     schemas: Iterable[tuple[tuple[str, Tso], TableSchema]],
@@ -101,18 +101,18 @@ def digests_of(
 
     Raises UnknownKeys where the HMACs have another key, or rows are told apart otherwise than they are.
     """
-    found: dict[tuple[TableId, tuple[str, ...]], tuple[dict[str, Tso], set[tuple[str, Tso]]]] = {}
-    every = dict(schemas)
-    for place, schema in every.items():
+    digests: dict[tuple[TableId, tuple[str, ...]], tuple[dict[str, Tso], set[tuple[str, Tso]]]] = {}
+    by_place = dict(schemas)
+    for place, schema in by_place.items():
         form = form_at(table, place[1], schema)
-        for parts in by_name(mine).values():
-            one = _fitting(parts, seal, form, table, place[1])
-            until, versions = found.setdefault(one.part, ({}, set()))
-            until |= {digest: max(one.until, until.get(digest, one.until)) for digest in one.digests}
+        for parts in by_name(decisions).values():
+            fitting = _fitting(parts, seal, form, table, place[1])
+            until, versions = digests.setdefault(fitting.part, ({}, set()))
+            until |= {digest: max(fitting.until, until.get(digest, fitting.until)) for digest in fitting.digests}
             versions.add(place)
     return tuple(
-        KeyDigests(digest_key(seal, name), until, frozenset(versions if versions != every.keys() else ()))
-        for (name, _), (until, versions) in found.items()
+        KeyDigests(digest_key(seal, name), until, frozenset(versions if versions != by_place.keys() else ()))
+        for (name, _), (until, versions) in digests.items()
         if seal is not None
     )
 
@@ -148,16 +148,16 @@ def _schemas_of(step: ApplyRows, table: TableHistory) -> Iterator[tuple[tuple[st
     yield from [(("", event.at), event.after) for event in table.events if event.at <= step.ddl][-1:]
 
 
-def _refuse_exchange(step: ExchangePartition, found: Sequence[ForgottenKeys]) -> None:
-    if found:
+def _refuse_exchange(step: ExchangePartition, decisions: Sequence[ForgottenKeys]) -> None:
+    if decisions:
         raise UnknownKeys(
-            f"{_kept_out(found[0])}, and EXCHANGE PARTITION of {step.life} with {step.other} brings rows that are not "
-            "looked through",
-            found[0],
+            f"{_kept_out(decisions[0])}, and EXCHANGE PARTITION of {step.life} with {step.other} brings rows that are "
+            "not looked through",
+            decisions[0],
         )
 
 
-def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys], table: TableHistory) -> None:
+def _refuse_name(step: RenameTable | RecoverTable, decisions: Sequence[ForgottenKeys], table: TableHistory) -> None:
     """Raise where a table that stands gets the name of a decision: what it has was not looked through.
 
     One that was made with the name is free of the keys from its first row, unless it stood when they were forgotten.
@@ -166,7 +166,7 @@ def _refuse_name(step: RenameTable | RecoverTable, mine: Sequence[ForgottenKeys]
     if name is None:
         return
     renamed = table.names[0][0].folded != name.folded
-    for parts in by_name(decision for decision in mine if decision.table.folded == name.folded).values():
+    for parts in by_name(decision for decision in decisions if decision.table.folded == name.folded).values():
         stood = renamed or any(table.life in decision.others for decision in parts)
         if stood and not any(table.life in decision.lives for decision in parts):
             raise UnknownKeys(
