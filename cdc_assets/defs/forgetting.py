@@ -109,7 +109,11 @@ def _keys(config: ForgetConfig, options: dict[str, Any]) -> Sequence[Sequence[st
     directory, _, name = config.keys_file.rpartition("/")
     if not directory:
         raise BadSettings(f"keys_file is {config.keys_file!r}; expected a URI such as s3://bucket/keys.csv.")
-    return parse_keys(opener(directory, options, "keys_file").read(name), config.keys_file)
+    try:
+        content = opener(directory, options, "keys_file").fetch(name)
+    except FileNotFoundError:
+        raise BadSettings(f"keys_file is {config.keys_file!r}, and there is no such file. Write it there.") from None
+    return parse_keys(content, config.keys_file)
 
 
 def _forgotten(

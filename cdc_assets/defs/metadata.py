@@ -39,6 +39,7 @@ from cdc_assets.types.mysql_types import spark_type
 
 __all__ = [
     "column_lineage",
+    "column_schema",
     "cut_metadata",
     "ddl_metadata",
     "dml_metadata",
@@ -68,7 +69,7 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
         event = next(event for event in plan.history.lives[life].events if event.at == key.version)
         found["query"] = sql_text([event.file.query]) if event.file.query else "no DDL text"
         found["action"] = event.journal_action
-        found["columns"] = _columns(event.after)
+        found["columns"] = column_schema(event.after)
         found["schema_file"] = event.file.path
         found |= base_metadata(plan, life, key)
     for file in plan.history.other_files:  # of a database or a view
@@ -158,7 +159,7 @@ def lake_table(
     through = table.label.progress.tso
     schema = _schema_at(history, table.label.ddl)
     metadata: dict[str, Any] = {
-        "dagster/column_schema": _columns(schema, own_columns(life.kind), unique=not life.kind),
+        "dagster/column_schema": column_schema(schema, own_columns(life.kind), unique=not life.kind),
         "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),
@@ -212,8 +213,10 @@ def _schema_at(history: TableHistory, ddl: Tso) -> TableSchema:
     return next((event.after for event in reversed(history.events) if event.at <= ddl), history.events[0].after)
 
 
-def _columns(schema: TableSchema, own: Sequence[OwnColumn] = (), unique: bool = True) -> dg.TableSchemaMetadataValue:
-    """Return columns with source types and comments; for the lake with its types, and with its `own` columns.
+def column_schema(
+    schema: TableSchema, own: Sequence[OwnColumn] = (), unique: bool = True
+) -> dg.TableSchemaMetadataValue:
+    """Return columns with source types, masks and comments; of the lake its columns alone, with its `own` ones.
 
     `unique` says whether a key has one row: history tables have several.
     """
@@ -223,15 +226,16 @@ def _columns(schema: TableSchema, own: Sequence[OwnColumn] = (), unique: bool = 
             column_type(column),
             description=_joined(
                 column.comment,
-                "virtual generated: not in the lake" if column.virtual else _lake_type(column),
+                _lake_type(column),
+                f"masked by {column.mask}" if column.mask else "",
                 f"kept, the source dropped it at {column.kept}" if column.kept else "",
             ),
             constraints=dg.TableColumnConstraints(
-                nullable=column.nullable, unique=unique and schema.key == (column.name,)
+                nullable=(column.in_lake or column).nullable, unique=unique and schema.key == (column.name,)
             ),
         )
-        for column in (schema.in_lake.stored if own else schema.columns)
-        if not column.hidden
+        for column in (schema.stored if own else schema.columns)
+        if not (column.hidden or (own and column.in_lake is None))
     ]
     columns += [
         dg.TableColumn(one.name, one.spark.upper(), description=f"{one.doc}; lake type {one.spark}") for one in own
@@ -240,8 +244,12 @@ def _columns(schema: TableSchema, own: Sequence[OwnColumn] = (), unique: bool = 
 
 
 def _lake_type(column: Column) -> str:
+    if column.virtual:
+        return "virtual generated: not in the lake"
+    if column.in_lake is None:
+        return "not in the lake"
     try:
-        return f"lake type {spark_type(column)}"
+        return f"lake type {spark_type(column.in_lake)}"
     except MalformedData:
         return "of a type that the lake does not support"
 

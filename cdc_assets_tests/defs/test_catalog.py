@@ -15,6 +15,7 @@ import pytest
 from dagster_aws.s3 import S3Resource
 from pyspark.sql import SparkSession
 
+from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import (
     CHECKS,
@@ -24,12 +25,13 @@ from cdc_assets.defs.checks import (
     initial_rows_result,
 )
 from cdc_assets.defs.freshness import freshness_sensor
-from cdc_assets.defs.metadata import column_lineage, origins
+from cdc_assets.defs.metadata import column_lineage, column_schema, origins
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.history.history import read_history
 from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.masks import Mask
 from cdc_assets.model.progress import Gap, Life, State
-from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import FOREVER
 from cdc_assets.model.window_metrics import WindowMetrics
@@ -126,6 +128,22 @@ def test_a_lake_table_shows_its_columns_with_source_types_and_comments(location:
     source = location.config.case.expected()[TableId("filt", "t")]
     assert list(types) == [*(column["name"] for column in source.stored), "_cdc_commit_ts"]
     assert types["id"].startswith(("INT", "BIGINT"))
+
+
+def test_masked_columns_show_the_type_of_the_source_that_of_the_lake_and_the_mask() -> None:
+    mail = Column("mail", "VARCHAR", precision=100, nullable=False, mask=Mask("hash", key=b"key"))
+    note = Column("note", "VARCHAR", precision=40, mask=Mask("drop"))
+    card = Column("card", "VARCHAR", precision=30, nullable=False, mask=Mask("redact", "last4"))
+    schema = TableSchema((mail, note, card))
+    shown = [(column.name, column.type, column.description) for column in column_schema(schema).schema.columns]
+    assert shown == [
+        ("mail", "VARCHAR(100)", "lake type string; masked by hash"),
+        ("note", "VARCHAR(40)", "not in the lake; masked by drop"),
+        ("card", "VARCHAR(30)", "lake type string; masked by redact last4"),
+    ]
+    lake = column_schema(schema, own_columns("")).schema.columns
+    assert [column.name for column in lake] == ["mail", "card", "_cdc_commit_ts"]
+    assert [column.constraints.nullable for column in lake[:2]] == [False, True]
 
 
 def test_every_column_but_the_commit_ts_comes_from_a_column_of_the_source(location: Seen) -> None:

@@ -279,6 +279,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     refused = forgotten(keys_variable="FORGET_THESE")
     assert "is no value of the key column" in failure_of(refused)
     assert not any(token in str(one) for one in location.instance.all_logs(refused.run_id))
+    assert "there is no such file" in failure_of(forgotten(keys_file=f"file://{tmp_path}/keys.csv"))
     first, *others = left()
     (tmp_path / "keys.csv").write_text(f"{first}\n")
     result = forgotten(keys_file=f"file://{tmp_path}/keys.csv", until="forever", decision="asked-for")
