@@ -54,6 +54,8 @@ MOST_BYTES = (1 << 31) - 1
 """What pyarrow reads as one block."""
 _LF, _CR, _BACKSLASH = b"\n\r\\"
 _CARELESS_ROWS = 1 << 16
+_NEAR_BYTES = 1 << 18
+"""Bytes that are compared at once: what is made of them stays in a core's cache, and takes no new memory."""
 _STAND_INS = [bytes([code]) for code in (*range(9), 11, 12, *range(14, 32), 127)]
 """NUL comes first: Dumpling escapes it, so it is free even in bytes of a BLOB; pyarrow takes none as a delimiter."""
 _CODES = b"abcdefghijklmnopqrstuvwxyz"
@@ -149,7 +151,9 @@ def _count(data: bytes, quote: bytes, start: int, end: int) -> int:
 
 def count_byte(data: bytes | pa.Buffer, byte: bytes, start: int = 0, end: int | None = None) -> int:
     """Count a byte that is frequent: comparing all bytes is faster than looking for the next one."""
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8)[start:end] == byte[0]))
+    codes = np.frombuffer(data, np.uint8)[start:end]
+    pieces = (codes[at : at + _NEAR_BYTES] for at in range(0, len(codes), _NEAR_BYTES))
+    return sum(int(np.count_nonzero(piece == byte[0])) for piece in pieces)
 
 
 def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from cdc_assets.formats.changes import NULL_OR_TEXT
 from cdc_assets.formats.csv import decode as csv_format
 from cdc_assets.formats.csv.decode import decode, hidden_columns, row_columns
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.dialect import count_byte
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import BAD_UTF8, ZERO_DATE
 
@@ -183,6 +184,13 @@ def test_a_byte_order_mark_is_skipped_and_noted() -> None:
 def test_a_value_of_a_hundred_megabytes_is_read() -> None:
     found = read(ROW.replace(b'"a"', b'"' + b"x" * 100_000_000 + b'"') + ROW)
     assert [len(name) for name in rows(found, "name")] == [100_000_000, 1]
+
+
+@pytest.mark.parametrize("start", [0, 1, 70_000])
+def test_a_frequent_byte_is_counted_in_all_of_a_long_file(start: int) -> None:
+    data = b'"I",1\r\n' * 100_000
+    for end in (start, start + 1, start + (1 << 18), len(data) - 6, None):
+        assert count_byte(data, b'"', start, end) == data.count(b'"', start, end)
 
 
 def test_notes_count_what_the_type_table_changed() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,20 +62,26 @@ class KeyedKind(TableKind):
         by_bytes = key == by
         if not by_bytes:
             last, alike = _settle_alike(frame, last, key, by)
-        last = last.sort("_cdc_row")
-        kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
+        kept = changes if len(last) == changes.num_rows else _at_places(changes, last.get_column("_cdc_row"))
         if not by_bytes:
-            kept = kept.set_column(
-                kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), last.get_column(OP).to_arrow()
-            )
+            ops = last.sort("_cdc_row").get_column(OP).to_arrow()
+            kept = kept.set_column(kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
         return kept, Report(alike=alike)
 
     def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
         """Return the rows that enter: an empty table has none that leave."""
-        return changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))), changes.slice(0, 0)
+        enters = pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))
+        return changes if pc.all(enters).as_py() else changes.filter(enters), changes.slice(0, 0)
 
 
 KIND = KeyedKind()
+
+
+def _at_places(changes: pa.Table, places: pl.Series) -> pa.Table:
+    """Return the rows at these places, as they lie: `take` would put the pieces of each column together first."""
+    chosen = np.zeros(changes.num_rows, np.bool_)
+    chosen[places.to_numpy()] = True
+    return changes.filter(pa.array(chosen))
 
 
 # --- keys that are equal by their collation only ----------------------------------------------------------------------
