@@ -22,7 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import is_statement
 from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot
+from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot, position_text
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -63,6 +63,17 @@ class Piece:
     partition: Partition
     batch: pa.RecordBatch
     spoken: pa.RecordBatch
+
+    @cached_property
+    def runs(self) -> Sequence[str]:
+        """The run of the connector that sent each message, "" where its headers do not name it."""
+        found = [""] * self.batch.num_rows
+        headers = self.batch.column("headers")
+        named = pc.equal(pc.struct_field(headers.flatten(), "name"), _RUN)
+        values = pc.struct_field(headers.flatten(), "value").filter(named).to_pylist()
+        for message, value in zip(pc.list_parent_indices(headers).filter(named).to_pylist(), values, strict=True):
+            found[message] = (value or b"").decode("utf-8", "replace")
+        return found
 
 
 class Backlog:
@@ -320,6 +331,8 @@ _ROW_PLACES = ("mysql", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
 _STATEMENT_PLACES = ("mysql",)
 """Kinds of databases in whose logs a place names one statement: of a CREATE TABLE … SELECT its rows have it too."""
+_LOG = position_text(2)
+"""How places begin that are no snapshot's."""
 _RUN = "__debezium.context.runId"
 """Header of newer connectors: another one after each start."""
 _RESTART_MS = 1000
@@ -360,7 +373,7 @@ class _Row(NamedTuple):
     """A row as it was read: `stated` is the position in its message, `at` its place, "" for none.
 
     `read_at` is how far the log was where the row has no place in it, `phase` where in a snapshot it stands (see
-    CLASSIFIED).
+    CLASSIFIED), `run` that of the connector that sent it, "" if unknown.
     """
 
     stream: Stream
@@ -371,21 +384,12 @@ class _Row(NamedTuple):
     phase: str | None
     batch: pa.RecordBatch
     message: int
+    run: str
 
     @property
     def has_key(self) -> bool:
         """Whether the message names the row by a key."""
         return bool(self.batch.column("key")[self.message].is_valid)
-
-    @property
-    def run(self) -> str:
-        """The run of the connector that sent a row, "" where its headers do not name it, or nobody needs it."""
-        if self.has_key or dialect_of(self.stream.source) in _ROW_PLACES:
-            return ""
-        headers = self.batch.column("headers")[self.message].as_py() or ()
-        return next(
-            ((header["value"] or b"").decode("utf-8", "replace") for header in headers if header["name"] == _RUN), ""
-        )
 
     @property
     def is_last(self) -> bool:
@@ -400,7 +404,9 @@ class SourceOrder:
     `streams` and `barriers` are brought forward by each line, `sources` are the logs in the order they were met in.
     `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay. `doubtful`
     counts rows that were taken for copies though the log does not prove it, by a sentence. `scanned` has the
-    tables (folded), sources and places of snapshots of which rows came.
+    tables (folded), sources and places of snapshots of which rows came. `_streaming` has since when runs of connectors
+    send changes, by source and run, in milliseconds since 1970, and `_created` the table of the snapshot's CREATE TABLE
+    that is the newest DDL of a partition.
 
     `bare` are topics with barriers of which no row has a place. Their rows are in the order of partitions, as a part of
     one that was split has a greater number: a barrier only says through where what is before it is complete. `ahead` is
@@ -431,6 +437,8 @@ class SourceOrder:
     _creates: list[tuple[TableId, str, str, Tso, int, int]] = field(default_factory=list)
     _ddl: list[tuple[TableId, str, int, int]] = field(default_factory=list)
     _first_rows: dict[tuple[TableId, str], str] = field(default_factory=dict)
+    _streaming: dict[tuple[str, str], int] = field(default_factory=dict)
+    _created: dict[Partition, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for event in self.before.events:
@@ -444,14 +452,26 @@ class SourceOrder:
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
                 mine = stream.table.folded, stream.source
                 self._first_rows[mine] = max(_in_log(end.newest), self._first_rows.get(mine, ""))
+                if end.run and not is_of_snapshot(end.newest):
+                    self._sends_changes(stream.source, end.run, (end.made >> 18) - _CLOCKS_DIFFER_MS)
         self._landed_rows = frozenset(self._first_rows)
 
     def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
         place = f"{self.sources.index(source):06d}/{at}"
         places[table.folded] = max(place, places.get(table.folded, ""))
 
+    def _sends_changes(self, source: str, run: str, ms: int) -> None:
+        """Note that a run of a connector sends changes since a time, in milliseconds since 1970."""
+        self._streaming[source, run] = min(ms, self._streaming.get((source, run), ms))
+
     def look_ahead(self) -> None:
-        """Note what rows without a place are put by: the first place of their partition, and the DDL of their table."""
+        """Note by what rows without a place are put, and of what runs changes come.
+
+        Those are put by the first place of their partition, and by the DDL of their table.
+        """
+        if any(piece.spoken.column("phase").null_count < piece.spoken.num_rows for piece in self.backlog):
+            for piece in self.backlog:
+                self._look_for_changes(piece)
         for piece in self.backlog:
             columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
             for at, kind, schema, table, ts in zip(self.backlog.places(piece), *columns, strict=True):
@@ -462,10 +482,23 @@ class SourceOrder:
                 if at and kind == Kind.DDL.value and table:
                     self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
 
+    def _look_for_changes(self, piece: Piece) -> None:
+        """Note since when runs of connectors send changes, by the first of each in a piece."""
+        columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "message", "source", "source_position"))
+        known = set[tuple[str, str]]()
+        for kind, message, source, stated in zip(*columns, strict=True):
+            if kind != Kind.ROW.value or not stated or is_of_snapshot(stated):
+                continue
+            run = piece.runs[message]
+            if run and (source, run) not in known:
+                known.add((source, run))
+                self._sends_changes(source, run, _sent_ms(piece.batch, message))
+
     def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
         columns = (piece.spoken.column(name).to_pylist() for name in _COLUMNS)
         places, floors, partition = self.backlog.places(piece), self._floors, piece.partition
+        runs = piece.runs
         is_bare = partition.topic in self.bare
         rows = zip(*columns, strict=True)
         for line, (message, kind, schema, table, source, stated, ts, read_at, phase) in enumerate(rows):
@@ -482,10 +515,13 @@ class SourceOrder:
             at = "" if is_bare else at
             if kind == Kind.ROW.value:
                 stream = Stream(partition, TableId(schema, table), source or "")
-                row = _Row(stream, at, stated, read_at, ts, phase, piece.batch, message)
-                yield self._row_line(row, number, line)
+                row = _Row(stream, at, stated, read_at, ts, phase, piece.batch, message, runs[message])
+                yield self._row_line(self._asked_for(row) if phase is not None else row, number, line)
                 continue
             is_ddl = kind == Kind.DDL.value
+            if is_ddl and self._states_columns(piece, line):
+                yield Line(at or floors.get(partition, ""), _DDL, number, line, True, "", bool(stated))
+                continue
             if is_ddl and at and table and not was_landed(piece, line):
                 self._ddl.append((TableId(schema, table).folded, source or "", number, line))
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
@@ -503,6 +539,21 @@ class SourceOrder:
             if is_ddl and stated:
                 floors[partition, Kind.DDL] = at
             yield Line(at, int(is_ddl), number, line, False, late, bool(stated))
+
+    def _states_columns(self, piece: Piece, line: int) -> bool:
+        """Return whether a CREATE TABLE in the log only states the columns of a table that is there.
+
+        MySQL's connectors send that with a snapshot of a changed table for which a person asked while they went on,
+        behind the CREATE TABLE of their own snapshot.
+        """
+        names = ("schema", "table", "source", "query", "read_at")
+        *of, query, read_at = (piece.spoken.column(name)[line].as_py() for name in names)
+        before = self._created.pop(piece.partition, None)
+        if not (read_at or before) or not is_statement(query, "CREATE", "TABLE"):
+            return False
+        if read_at:
+            self._created[piece.partition] = of
+        return not read_at and before == of
 
     def _row_line(self, row: _Row, number: int, line: int) -> Line:
         stream, floors, at, rank = row.stream, self._floors, row.at, 0
@@ -534,6 +585,18 @@ class SourceOrder:
             if scan.is_ordered and ((known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)):
                 scan = scan._replace(anew=True)
         return Line(at, rank, number, line, repeated, late, bool(row.stated), scan)
+
+    def _asked_for(self, row: _Row) -> _Row:
+        """Return a row of a snapshot that a person asked for while the connector went on as one that is read meanwhile.
+
+        Such a snapshot may be of some rows only, and what comes after it follows what came before. A connector takes
+        its own snapshot before it sends changes.
+        """
+        begun = self._streaming.get((row.stream.source, row.run)) if row.run and row.has_key else None
+        if begun is None or not is_of_snapshot(row.stated or "") or _sent_ms(row.batch, row.message) <= begun:
+            return row
+        self.scanned.add((row.stream.table.folded, row.stream.source, row.stated or ""))
+        return row._replace(at="", stated=None, read_at=f"{_LOG}.{_in_log(row.stated or '')}", phase=None)
 
     def _note_row(self, table: TableId, source: str, row: _Row) -> None:
         """Note of which snapshot a row is, and of a table without rows before where its first one stands."""
@@ -641,6 +704,7 @@ class SourceOrder:
                 late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
                 end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), anew=True), False
             made, anew = max(ts, known.made), end.anew or known.anew
+            run = end.run if repeated or not row.has_key else row.run or end.run
             end = StreamEnd(
                 end.newest,
                 end.at,
@@ -652,7 +716,7 @@ class SourceOrder:
                 anew,
                 "",
                 end.last,
-                end.run,
+                run,
             )  # not by `replace`, which takes several times as long
         self.streams[row.stream] = end
         return end, repeated, late

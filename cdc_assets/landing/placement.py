@@ -43,6 +43,7 @@ _ANOTHER = (
     "several partitions. Deletes in between are unknown. Let a connector with a new topic.prefix bring the tables as a "
     "feed of its own; or go on with what comes from here"
 )
+_STATED = "a statement of the columns that its table has, sent with a snapshot for which a person asked"
 _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
@@ -327,6 +328,8 @@ class OffsetBatch:
             if mine is not None and mine.late:
                 of = "read_at" if one["kind"] == Kind.DDL.value and one["read_at"] else "source_position"
                 one = {**one, "kind": Kind.BAD.value, "reason": mine.late, "source_position": one[of]}
+            if mine is not None and mine.repeated and one["kind"] == Kind.DDL.value:
+                one = {**one, "kind": Kind.IGNORED.value, "reason": _STATED}
             if one["kind"] != Kind.ROW.value:
                 offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
                 self.batch.take(self.batch.reader.other(one, piece.batch, piece.partition, offset, at))

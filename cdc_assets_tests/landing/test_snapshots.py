@@ -414,3 +414,54 @@ def test_a_table_of_which_another_snapshot_of_postgresql_has_no_row_is_told() ->
     send(feed.log, [*snapshot(1, 2, place=70), *snapshot(1, place=70, end="last", table="u")])
     assert "below 2.60.60: the connector has taken another snapshot" in table(feed).reason
     assert not [one for one in feed.listing().warnings if "public.t" in one]
+
+
+def of_run(run: str, ms: int, *messages: Message) -> list[Message]:
+    """Messages of a run of a connector, which says so in a header, sent at a time."""
+    for _, held in messages:
+        held.get("payload", held)["ts_ms"] = ms
+    return [(name, {**held, "run": run}) for name, held in messages]
+
+
+def send_with_runs(feed: TopicFeed, messages: Sequence[Message]) -> None:
+    for name, held in messages:
+        send(feed.log, [(name, {member: value for member, value in held.items() if member != "run"})])
+        run = base64.b64encode(held["run"].encode()).decode()
+        feed.log.lines[-1]["headers"] = [["__debezium.context.runId", run]]
+    feed.apply()
+
+
+def numbers(feed: TopicFeed) -> list[int]:
+    return sorted(one["id"] for one in feed.lake.read(TableId("public", "t")).to_pylist())
+
+
+@pytest.mark.parametrize("in_one_go", [True, False])
+@pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
+@pytest.mark.parametrize("changed", ["t", "signals"])
+def test_a_snapshot_that_a_person_asked_for_meanwhile_takes_no_rows_away(
+    connector: str, in_one_go: bool, changed: str
+) -> None:
+    """It may be of some rows, and of a table without changes nothing but other tables shows that they are sent."""
+    feed = applied()
+    own = of_run("a", 1, *snapshot(1, 2, 3, connector=connector))
+    changes = of_run("a", 2, row(9, 1, table=changed, connector=connector))
+    asked = of_run("a", 3, *snapshot(2, 4, place=9, late_ms=5000, connector=connector))
+    later = of_run("a", 4, row(12, 5, connector=connector, late_ms=6000))
+    parts = [own, changes, asked, later]
+    for part in [[*own, *changes, *asked, *later]] if in_one_go else parts:
+        send_with_runs(feed, part)
+    assert (numbers(feed), table(feed).reason, state(feed)) == ([1, 2, 3, 4, 5], "", Whole.SNAPSHOT)
+
+
+@pytest.mark.parametrize("run", ["b", ""])
+def test_a_snapshot_of_another_run_after_changes_holds_its_table(run: str) -> None:
+    feed = applied()
+    send_with_runs(feed, of_run("a", 1, *snapshot(1, 2, 3), row(9, 1)))
+    send_with_runs(feed, of_run(run, 3, *snapshot(2, 4, place=9, late_ms=5000)))
+    assert "the connector has taken another snapshot" in table(feed).reason
+
+
+def test_the_columns_of_a_table_that_are_stated_with_a_snapshot_for_which_a_person_asked_leave_its_rows() -> None:
+    stated = [create("t", 3, "true"), *snapshot(1, 2, 3, connector=MYSQL), row(9, 1, connector=MYSQL)]
+    feed = applied(stated, [create("t", 3, "true"), create("t", 12, "false", late_ms=50)])
+    assert (numbers(feed), table(feed).reason) == ([1, 2, 3], "")
