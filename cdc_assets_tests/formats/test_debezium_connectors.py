@@ -103,6 +103,7 @@ def test_a_schema_change_of_mariadb_is_its_text() -> None:
         ({"op": "c"}, "it has no source that says where it is from"),
         ([1], ""),
         (row("c", source={**SOURCE, "sequence": "no list"}), "does not say where it stands in the log"),
+        (row("c", source={**MARIADB, "pos": -47}), "Let the server have binlog_legacy_event_pos = ON"),
     ],
 )
 def test_what_is_no_message_of_a_connector_is_bad(value: Any, reason: str) -> None:
