@@ -202,8 +202,20 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
 
 
 Rule = Callable[[Listing, History, SinkOptions], Iterable[Finding]]
+
+
+def _misspelt(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
+    for name, known in options.misspelt:
+        yield warning(
+            "sink-parameters",
+            "parameters of the sink URI that TiCDC does not know are passed over, as TiCDC does. If its sink URI has "
+            "them in another spelling, correct them: they decide how its files are read.",
+            detail=f"{name} (like {known})",
+        )
+
+
 RULES: tuple[Rule, ...] = (
-    _raw_updates, _partition_separator, _expiry, _table_ids, _event_filters, _gaps, _heads, _empty, _dates,
+    _misspelt, _raw_updates, _partition_separator, _expiry, _table_ids, _event_filters, _gaps, _heads, _empty, _dates,
 )  # fmt: skip
 
 

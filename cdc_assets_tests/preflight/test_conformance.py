@@ -23,6 +23,7 @@ from cdc_assets.preflight.conformance import (
     conformance,
     take_sample,
 )
+from cdc_assets.sources.storage_sink.options import sink_options
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.changefeed import written
@@ -219,6 +220,29 @@ def test_rows_from_before_a_table_became_soft_deleting_are_applied(tmp_path: Pat
     bucket.data(100, 1, row("I", 110, 1, 5))
     (table,) = bucket.apply(200).tables
     assert (table.state, table.through, bucket.rows()) == ("held", 149, [(1, 5)])
+
+
+TICDC = (
+    "access-key,content-compatible,date-separator,enable-partition-separator,enable-tidb-extension,encoding-worker-num,"
+    "endpoint,file-cleanup-cron-spec,file-expiration-days,file-index-width,file-size,flush-concurrency,flush-interval,"
+    "force-path-style,max-batch-size,max-message-bytes,only-output-updated-columns,output-raw-change-event,"
+    "output-row-key,protocol,provider,region,role-arn,secret-access-key,session-token,spool-base-dir,spool-disk-quota,"
+    "transaction-atomicity,use-accelerate-endpoint,use-table-id-as-path,worker-count"
+)
+
+
+def test_parameters_of_ticdc_are_passed_over_and_those_that_resemble_them_are_told() -> None:
+    query = "&".join(f"{name}=" for name in TICDC.split(",") if name != "protocol")
+    for protocol in ("csv", "canal-json"):
+        assert sink_options(f"file:///feed?protocol={protocol}&{query}", None).misspelt == ()
+    options = sink_options(
+        "file:///feed?protocol=canal-json&date-seperator=none&Enable-Tidb_Extention=true&colour=1", None
+    )
+    (first, second) = findings(options=options)["sink-parameters"]
+    assert [first.detail, second.detail] == [
+        "date-seperator (like date-separator)",
+        "enable-tidb-extention (like enable-tidb-extension)",
+    ]
 
 
 def test_findings_are_warnings_of_a_run(tmp_path: Path) -> None:

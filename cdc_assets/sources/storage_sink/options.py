@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 from cdc_assets.errors import BadSettings
@@ -51,6 +52,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
         **options,
         wire=_wire(wire_class(protocol), config, given, tz),
         event_filters=_event_filters(table(config, "filter")),
+        misspelt=tuple(_misspelt(given, {*_FROM_URI, *_FROM_URI_IF_OPEN, *wire_class(protocol).uri_options})),
         uri=display(sink_uri),
         location=location(sink_uri),
     )
@@ -68,6 +70,12 @@ def _wire(kind: type[SinkWire], config: Mapping[str, Any], given: Mapping[str, s
     if wire.complaint:
         raise _refused(wire.complaint)
     return wire
+
+
+def _misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parameters that are called nearly as one that decides how files are read, with that one."""
+    for name in sorted(set(given).difference(known)):
+        yield from ((name, one) for one in get_close_matches(name, known, n=1, cutoff=0.8))
 
 
 def _refused(complaint: str) -> BadSettings:

@@ -25,7 +25,8 @@ class SinkOptions:
     """What decides how rows and paths are written: the sink URI's parameters and the changefeed TOML, TiCDC's defaults.
 
     `wire` has the options of rows, those of paths follow TiCDC's names. `uri` is the sink URI without parameters and
-    login, `location` fsspec's protocol and the path of the prefix.
+    login, `location` fsspec's protocol and the path of the prefix. `misspelt` are parameters of the sink URI that
+    nobody knows, each with the one that it resembles.
     """
 
     kind: ClassVar[str] = "storage_sink"
@@ -38,6 +39,7 @@ class SinkOptions:
     use_table_id_as_path: bool = False
     file_expiration_days: int = 0
     event_filters: tuple[EventFilter, ...] = ()
+    misspelt: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     uri: str = field(default="", compare=False)
     location: tuple[str, str] = field(default=("file", ""), compare=False)
 
