@@ -40,6 +40,7 @@ from cdc_assets.cli.options import (
     lake_and_names,
     lake_of,
     lake_options,
+    named_lake,
     pairs,
     run_name,
     show_grid,
@@ -244,12 +245,10 @@ def status(
     """
     from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_cuts, lake_status, lake_warnings
-    from cdc_assets.settings import config
 
     if landing_only + warnings_only + cuts_only > 1:
         raise BadSettings("--landing, --warnings and --cuts exclude each other. Give one of them.")
-    loaded = None if warehouse and not settings else config.load(settings)
-    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else loaded.needed_lake()  # type: ignore[union-attr]
+    lake, loaded = named_lake(warehouse, settings)
     feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
     known = lake_status(lake, fidelity=as_json)
     rows = [row for row in known if dropped or row.unfinished or row.state is not State.DROPPED]
@@ -283,9 +282,8 @@ def status(
 def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | None) -> int:
     """Show every DDL that was carried out: text, statements, snapshots, seconds."""
     from cdc_assets.operations.opening import read_ledger
-    from cdc_assets.settings import config
 
-    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
+    lake, _ = named_lake(warehouse, settings)
     with read_ledger(lake) as ledger:
         entries = [entry for changefeed in ledger.journals() for entry in ledger.journal(changefeed)]
     if as_json:
@@ -307,9 +305,8 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     """Show every data file that was read: rows, positions, run, snapshot, time."""
     from cdc_assets.operations.opening import read_ledger
     from cdc_assets.report.files import file_texts
-    from cdc_assets.settings import config
 
-    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
+    lake, _ = named_lake(warehouse, settings)
     with read_ledger(lake) as ledger:
         feeds = ledger.states()
         if forget and not sum(ledger.forget_files(feed, forget) for feed in feeds):

@@ -15,7 +15,7 @@ from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.outcome import Outcome
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings
 
 __all__ = [
     "DONE",
@@ -29,6 +29,7 @@ __all__ = [
     "lake_and_names",
     "lake_of",
     "lake_options",
+    "named_lake",
     "pairs",
     "run_name",
     "show_grid",
@@ -234,8 +235,7 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
         chosen = tuple(changefeed.model_copy(update={"decode": given["decode"]}) for changefeed in chosen)
     if given.get("complete"):
         chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
-    lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake
-    return CommandTarget(chosen, lake)
+    return CommandTarget(chosen, settings.lake_of(given.get("warehouse")))
 
 
 _OF_FILES = ("settings", "changefeed")
@@ -297,6 +297,16 @@ def lake_of(target: CommandTarget) -> LakeSettings:
     if target.lake is None:
         raise BadSettings("No lake is given. Name a directory with --warehouse DIR, or a lake in the settings file.")
     return target.lake
+
+
+def named_lake(warehouse: str | None, settings: str | None) -> tuple[LakeSettings, Settings | None]:
+    """Return the lake that one of two options names, and the settings where these are read. Raises BadSettings."""
+    from cdc_assets.settings import config
+
+    if warehouse and not settings:
+        return config.LakeSettings.from_warehouse(warehouse), None
+    loaded = config.load(settings)
+    return loaded.needed_lake(warehouse), loaded
 
 
 def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:

@@ -401,11 +401,25 @@ class Settings(Model):
             raise BadSettings(f"{asked}; known are {', '.join(sorted(known))}. Name one of them.")
         return known[name]
 
-    def needed_lake(self) -> LakeSettings:
-        """Return the lake. Raises BadSettings where the settings name none."""
-        if self.lake is None:
+    def lake_of(self, warehouse: str | None) -> LakeSettings | None:
+        """Return the lake, which --warehouse may name where the settings name none.
+
+        Raises BadSettings where both name one, and not the same: whichever was taken, the other could be meant.
+        """
+        plain = LakeSettings.from_warehouse(warehouse) if warehouse else None
+        if self.lake and plain and (self.lake.warehouse, self.lake.catalog) != (plain.warehouse, plain.catalog):
+            raise BadSettings(
+                f"the settings file names the lake {self.lake.warehouse}, and --warehouse {plain.warehouse}. Leave out "
+                "one of the two."
+            )
+        return self.lake or plain
+
+    def needed_lake(self, warehouse: str | None = None) -> LakeSettings:
+        """Return the same. Raises BadSettings where nothing names one, too."""
+        lake = self.lake_of(warehouse)
+        if lake is None:
             raise BadSettings("no lake is named. Give --warehouse DIR, or `lake:` in changefeeds.yaml.")
-        return self.lake
+        return lake
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Settings:
