@@ -1,8 +1,8 @@
 """Messages of a landing emptied, whose rows are to be forgotten: what says where they stood stays, what they said goes.
 
-A landed message keeps its offset and position, so that splits remain what was written down of them, and has neither key
-nor value nor row events any more. Files are written anew in one commit, events with them; what only earlier states of
-the landing have is removed.
+A landed message keeps its offset, its position and the number of its row events, so that splits remain what was written
+down of them, and records the lines that they are quarantined by; it has neither key nor value any more. Files are
+written anew in one commit, events with them; what only earlier states of the landing have is removed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def forget_messages(
         (split for split in landed.splits if split.file in chosen),
         key=lambda one: (one.table, one.partition, one.first),
     )
-    groups = [_emptied(store.fetch(split.file, split.group), places) for split in splits]
-    lost = {**lost, **_of_others(splits, groups, tables)}
+    before = [store.fetch(split.file, split.group) for split in splits]
+    groups = [_emptied(rows, places) for rows in before]
+    lost = {**lost, **_of_others(splits, before, groups, tables)}
     events = tuple(_without(event) if may_have(event, tables, has) else event for event in landed.events)
     if not chosen and events == landed.events:
         store.drop_past()
@@ -68,14 +69,22 @@ def forget_messages(
 
 
 def _of_others(
-    splits: Sequence[LandedSplit], groups: Sequence[RowGroup], tables: Collection[TableId]
+    splits: Sequence[LandedSplit],
+    before: Sequence[pa.Table],
+    groups: Sequence[RowGroup],
+    tables: Collection[TableId],
 ) -> dict[TableId, Tso]:
     """Return the other tables whose rows were in messages that were emptied, and through which position."""
     found: dict[TableId, Tso] = {}
-    for split, group in zip(splits, groups, strict=True):
-        left = pc.sum(pc.list_value_length(group.rows.column("ordinals"))).as_py() or 0
-        if split.table not in tables and left < split.rows:
+    for split, rows, group in zip(splits, before, groups, strict=True):
+        if split.table not in tables and _filled(group.rows) < _filled(rows):
             found[split.table] = max(split.high, found.get(split.table, 0))
+    return found
+
+
+def _filled(rows: pa.Table) -> int:
+    """Return how many messages are not empty."""
+    found: int = pc.sum(pc.or_(rows.column("key").is_valid(), rows.column("value").is_valid())).as_py() or 0
     return found
 
 
@@ -92,9 +101,9 @@ def _emptied(rows: pa.Table, places: Collection[Place]) -> RowGroup:
     """Return a row group with nothing in its messages of these places."""
     named = zip(*(rows.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     gone = pa.array([(Partition(topic, number), offset) in places for topic, number, offset in named], pa.bool_())
-    for name, empty in (("key", None), ("value", None), ("headers", None), ("ordinals", [])):
+    for name in ("key", "value", "headers"):
         field = LANDED.field(name)
-        values = pc.if_else(gone, pa.scalar(empty, field.type), rows.column(name).cast(field.type))
+        values = pc.if_else(gone, pa.scalar(None, field.type), rows.column(name).cast(field.type))
         rows = rows.set_column(rows.column_names.index(name), field, values)
     return RowGroup(rows, int(size_of(rows).sum()))
 

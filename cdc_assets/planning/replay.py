@@ -56,6 +56,7 @@ def plan_replay(
     steps = _carried(planned, table, applied)
     targets, numbers = _targets(rows), None if positions else applied.positions
     source = planned.sources[life.source]
+    _refuse_lost(life, max((listing.gone.get(name, 0) for name, _, _ in source.names), default=0), lo)
     rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), numbers, history=rule)
     return Replay(frame, steps, targets, _changed_since(targets, before, listing), alone=lo < applied.forgotten)
@@ -119,6 +120,17 @@ def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], l
             f"{life}: the records cannot be replayed, because the files with their changes are missing: "
             f"{first_of(gone, 'file', 5)}. "
             "Restore them, or rebuild the table from a changefeed that has all of its rows.",
+            table=str(life),
+        )
+
+
+def _refuse_lost(life: Life, gone: Tso, lo: Tso) -> None:
+    """Raise InputError where rows through a position are not landed any more, of which some are to be read again."""
+    if gone > lo:
+        raise InputError(
+            f"{life}: the records cannot be replayed, because other rows of it through {gone} are not landed any more: "
+            "they have expired, or stood in messages with rows that were forgotten. Base the table on a dump from then "
+            "or later.",
             table=str(life),
         )
 

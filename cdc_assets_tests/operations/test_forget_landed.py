@@ -19,6 +19,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER
 from cdc_assets.operations.forget import forget
+from cdc_assets.operations.replay import replay
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, canal, ddl, mark, row, rows_of
 from cdc_assets_tests.memory_lake import MemoryForgetting
 from cdc_assets_tests.topic_feed import TopicFeed
@@ -107,6 +108,33 @@ def test_messages_of_the_keys_are_found_by_the_type_that_the_key_had_then(feed: 
     assert left(feed) == [4711]
     assert forgotten(feed, "7").complete
     assert (left(feed), [str(key) for key, _ in rows_of(feed)]) == ([], ["8"])
+
+
+def test_a_record_behind_a_message_that_is_emptied_keeps_its_place_and_is_not_taken_for_another(
+    feed: TopicFeed,
+) -> None:
+    feed.settings = feed.settings.model_copy(update={"quarantine": True})
+    bad = canal("INSERT", 125, data=[{"id": "8", "v": "no number"}])
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), bad, row(130, 9, 2), mark(150))
+    feed.apply()
+    before = feed.lake.quarantined(raw=True)
+    assert forgotten(feed, until=FOREVER).messages == 1
+    replay(feed.pipeline())
+    assert feed.lake.quarantined(raw=True) == before
+    assert [one.raw for one in before] == [bad]
+    assert rows_of(feed) == [(9, 2)]
+
+
+def test_a_record_is_not_replayed_where_other_rows_were_in_messages_that_were_emptied(feed: TopicFeed) -> None:
+    feed.settings = feed.settings.model_copy(update={"quarantine": True})
+    moved = {"data": [{"id": "8", "v": "4712"}], "old": [{"id": "7", "v": "4711"}]}
+    bad = canal("INSERT", 125, data=[{"id": "9", "v": "no number"}])
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), bad, canal("UPDATE", 140, **moved), mark(150))
+    feed.apply()
+    assert forgotten(feed, until=FOREVER).lost == ("shop.t",)
+    (done,) = replay(feed.pipeline())
+    assert "other rows of it through 140 are not landed any more" in done.reason
+    assert len(feed.lake.quarantined()) == 1
 
 
 class Interrupted(Broker):
