@@ -215,6 +215,8 @@ class MemoryLake:
         return StagedWindow(place, window.changes.num_rows, window.report, forgot)
 
     def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
+        if staged.path not in self.staged:
+            raise TableMoved(f"rows of {step.life} were forgotten meanwhile")
         for row in rejects_table(self.staged[staged.path].rejects, step).to_pylist():
             kept = QuarantinedRow(
                 step.life,
@@ -347,10 +349,11 @@ class MemoryLake:
         return True
 
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
-        window, table = self.staged.pop(staged.path), self.tables[step.life]
-        changes = window.changes
+        table = self.tables[step.life]
         if staged.forgotten != table.forgot:
             raise TableMoved(f"rows of {step.life} were forgotten meanwhile")
+        window = self.staged.pop(staged.path)
+        changes = window.changes
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")

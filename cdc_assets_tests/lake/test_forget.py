@@ -35,20 +35,12 @@ from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.status import unfinished_forgets
 from cdc_assets_tests.canaries import leaks
+from cdc_assets_tests.forget_orders import FORGET_SEAMS
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
 
 pytestmark = pytest.mark.timeout(900)
-
-SEAMS = (
-    "cdc_assets.lake.forget:LakeForgetting.forget",
-    "cdc_assets.lake.forgetting.remake:_copy_without",
-    "cdc_assets.lake.forget:expire",
-    "cdc_assets.lake.forget:_sweep",
-    "cdc_assets.lake.forget:LakeForgetting.follow_tags",
-    "cdc_assets.lake.forget:LakeForgetting.search",
-)
 
 
 class Shop(LittleFeed):
@@ -174,7 +166,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
     killed = set[str]()
     while True:
         trap = Trap(lambda _, name: name not in killed and any(place in name for place in places))
-        with trapped(trap, SEAMS), suppress(Killed):
+        with trapped(trap, FORGET_SEAMS), suppress(Killed):
             report = shop.forget(3, 7, 9)
         if not trap.killed:
             break

@@ -13,7 +13,7 @@ from cdc_assets_tests.forget_orders import LakeOrders
 pytestmark = [pytest.mark.timeout(900), pytest.mark.soak]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(20))
 def test_in_any_order_nothing_is_left_of_forgotten_keys_nor_comes_back_and_all_else_is_there(
     seed: int, open_lake: Callable[..., Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

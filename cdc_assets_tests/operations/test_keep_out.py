@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -119,45 +118,6 @@ def test_a_moment_before_what_is_applied_is_refused_as_a_rebuild_would_bring_row
     with pytest.raises(BadSettings, match=f"at least --until {FIRST + 9}"):
         shop.forget("1", until=FIRST + 8)
     assert (rows(shop.lake), shop.lake.forgotten) == ([(1, "one"), (2, "two")], {})
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 30))])
-def test_whenever_keys_are_forgotten_the_lake_is_that_of_a_rebuild_and_of_the_source_without_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    chance, at = random.Random(seed), FIRST + 1
-    shop = Shop(tmp_path, monkeypatch, history={"shop.*": ["log", "scd2"]})
-    shop.feed.create("shop.t")
-    source: dict[int, str] = {}
-    seen: list[tuple[int, int, str | None]] = []
-    forgotten: dict[int, int] = {}
-    for _ in range(8):
-        written: list[Row] = []
-        for _ in range(chance.randrange(12)):
-            at, key = at + 1, chance.randrange(6)
-            op = "I" if key not in source else chance.choice("UUD")
-            text = source.pop(key) if op == "D" else f"v{at}"
-            source |= {} if op == "D" else {key: text}
-            written.append((op, at, key, text))
-            seen.append((at, key, None if op == "D" else text))
-        shop.write(*written)
-        shop.feed.publish(at := at + 2)
-        if chance.random() < 0.7:
-            shop.pipeline().apply("run")
-        if shop.lake.tables and chance.random() < 0.5:
-            key, until = chance.randrange(6), chance.choice([FOREVER, at, at + 7])
-            assert shop.forget(str(key), until=until, name=f"{key}.{until}").complete
-            forgotten[key] = max(until, forgotten.get(key, 0))
-    assert shop.pipeline().apply("run").complete
-    kept: dict[int, str] = {}
-    for position, key, value in seen:
-        if position > forgotten.get(key, 0):
-            kept.pop(key, None)
-            kept |= {} if value is None else {key: value}
-    anew = shop.rebuilt()
-    assert rows(shop.lake) == rows(anew) == sorted(kept.items())
-    for kind in ("log", "scd2"):
-        assert rows(shop.lake, kind=kind) == rows(anew, kind=kind)
 
 
 def test_input_that_is_not_applied_yet_does_not_matter(shop: Shop) -> None:
