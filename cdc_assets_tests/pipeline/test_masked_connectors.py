@@ -43,6 +43,10 @@ def texts_in(value: Any) -> Iterator[str]:
         yield str(value)
 
 
+_OWN_WORDS = ("infinity", "__debezium_unavailable_value")
+"""What the lake has words of its own for, whatever a row has."""
+
+
 def values_in(lines: Sequence[Line]) -> set[bytes]:
     """Return the distinctive values of rows that messages have: in images, keys, and what schema changes say."""
     found, names = set[bytes](), {line["topic"] for line in lines}
@@ -60,7 +64,7 @@ def values_in(lines: Sequence[Line]) -> set[bytes]:
         ]
         keyed = key if "source" in value or not value else None  # that of a schema change names a database
         found |= {text.encode() for text in texts_in([value.get("before"), value.get("after"), columns, keyed])}
-    named = " ".join(names).encode()
+    named = " ".join((*names, *_OWN_WORDS)).encode()
     return {one for one in found if distinctive(one.rstrip(b"0")) and one not in named}  # places in a log have zeros
 
 
