@@ -37,9 +37,9 @@ class MaskSettings(Model):
 
 
 def key_of(variable: str, where: str) -> bytes:
-    """Return the key in an environment variable; raises BadSettings where it is not set, empty, or no text."""
+    """Return the key in an environment variable; raises BadSettings where it is not set, blank, or no text."""
     key = str(resolved({"key": {"env": variable}}, where)["key"])
-    if not key:
+    if not key.strip():
         raise BadSettings(f"{where}: the environment variable {variable} is empty. Set it to a key.")
     try:
         return key.encode()

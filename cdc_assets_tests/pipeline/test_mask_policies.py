@@ -131,6 +131,18 @@ def test_a_policy_that_cannot_be_followed_is_refused(site: Site, privacy: dict[s
     assert "in clear text" not in str(refused.value)
 
 
+@pytest.mark.parametrize("key", [None, "", " \n"], ids=repr)
+@pytest.mark.parametrize("given", [{"privacy": {"shop.t.a": KEY}}, {"privacy": {"shop.t.a": None}, **SEALED}], ids=str)
+def test_a_key_that_is_missing_or_blank_is_told_before_anything_is_read(
+    site: Site, given: dict[str, Any], key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MASK_KEY", "SEAL_KEY"):
+        monkeypatch.delenv(name) if key is None else monkeypatch.setenv(name, key)
+    with pytest.raises(BadSettings, match=r"the environment variable (MASK|SEAL)_KEY"):
+        site.apply(FIRST + 9, **given)
+    assert site.lake.tables == {}
+
+
 _PARTS = st.text("ab*?", min_size=1, max_size=3)
 _MASKS = st.sampled_from([Mask("null"), Mask("drop"), Mask("constant", "x")])
 
