@@ -34,11 +34,8 @@ class KeysOfStages:
     tables: Mapping[Life, WantedKeys]
     may_be_in: Callable[[Life, bytes], bool]
 
-    def are_in(self, file: StoredFile) -> bool:
-        """Return whether a file of a stage has rows of the keys. Raises ArrowInvalid where it cannot be read."""
-        is_parquet = file.info.extension == "parquet"
-        with answering(), file.system.open_input_file(file.info.path) as source:
-            rows = pq.ParquetFile(source).read() if is_parquet else pa.ipc.open_file(source).read_all()
+    def are_in(self, rows: pa.Table, *, is_parquet: bool) -> bool:
+        """Return whether a file of a stage, as it was read, has rows of the keys."""
         said = rows.schema.metadata or {}
         life = parse_identity(said[OF.encode()].decode())
         if life not in self.tables:
@@ -71,17 +68,25 @@ class Stage:
         for file in self.files:
             if file.info.extension in ("parquet", "arrow"):
                 with suppress(FileNotFoundError):  # whoever is at work on the stage has removed it
-                    try:
-                        has = keys.are_in(file)
-                    except pa.ArrowInvalid:  # a run that was killed has left a part of it, or one is writing it now
-                        has = unread
-                    if has:
+                    rows, is_parquet = _rows_of(file), file.info.extension == "parquet"
+                    if unread if rows is None else keys.are_in(rows, is_parquet=is_parquet):
                         having.append(file.location)
         return having
 
     def remove(self) -> None:
         """Remove it."""
         discard(self.io, self.path)
+
+
+def _rows_of(file: StoredFile) -> pa.Table | None:
+    """Read a file; None for a part of one, that a run which was killed has left, or that one is writing now."""
+    try:
+        with answering(), file.system.open_input_file(file.info.path) as source:
+            if file.info.extension == "parquet":
+                return pq.ParquetFile(source).read()
+            return pa.ipc.open_file(source).read_all()
+    except pa.ArrowInvalid:
+        return None
 
 
 def stages(lake: Lake, lives: Mapping[Life, object]) -> Iterator[Stage]:
