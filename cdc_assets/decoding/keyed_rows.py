@@ -7,6 +7,7 @@ WantedKeys    the same of rows whose key had other types at their time
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
@@ -22,7 +23,11 @@ _ROW = "_cdc_row"
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Array:
     """Return the numbers of the rows whose key is among `keys`, in their order."""
-    (frame, by), (wanted, _) = with_key(rows, schema, ()), with_key(keys, schema, ())
+    return _rows_of(rows, with_key(keys, schema, ())[0], schema)
+
+
+def _rows_of(rows: pa.Table, wanted: pl.DataFrame, schema: TableSchema) -> pa.Array:
+    frame, by = with_key(rows, schema, ())
     return frame.with_row_index(_ROW).join(wanted, on=by, how="semi", nulls_equal=True).get_column(_ROW).to_arrow()
 
 
@@ -58,6 +63,10 @@ class WantedKeys:
     keys: pa.Table
     schema: TableSchema
 
+    @cached_property
+    def _compared(self) -> pl.DataFrame:
+        return with_key(self.keys, self.schema, ())[0]
+
     def numbers(self, rows: pa.Table) -> pa.Array:
         """Return which of the rows, by their number, have one of the keys.
 
@@ -67,7 +76,7 @@ class WantedKeys:
         assert isinstance(frame, pl.DataFrame)
         assert isinstance(like, pl.DataFrame)
         cast = pl.DataFrame([frame.get_column(name).cast(kind, strict=False) for name, kind in like.schema.items()])
-        became = rows_of_keys(cast.to_arrow().cast(self.keys.schema), self.keys, self.schema)
+        became = _rows_of(cast.to_arrow().cast(self.keys.schema), self._compared, self.schema)
         if frame.schema == cast.schema:
             return became
         were = rows_of_keys(rows, keys_like(self.keys, rows, self.schema), self.schema)

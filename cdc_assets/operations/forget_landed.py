@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import keys_like, of_keys
-from cdc_assets.decoding.split import read_splits
+from cdc_assets.decoding.split import Split, read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, position_column, raw_records, record_places
 from cdc_assets.landing.forget import forget_messages, may_have
@@ -159,38 +159,42 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, l
                 "which of its messages have the rows.",
                 file=file.path,
             )
-        changes = split.changes
-        if changes.num_rows and len(split.schema.key) != keys.num_columns:
+        if split.changes.num_rows and len(split.schema.key) != keys.num_columns:
             raise ForgetRefused(
                 f"nothing was forgotten: rows of {file.path} have the key ({', '.join(split.schema.key)}), so it is "
                 "not known which of them are meant.",
                 file=file.path,
             )
-        wanted = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
-        rejects = {reject.line: reject for reject in split.decoded.rejects}
-        raw = raw_records(split.wire, split.data, rejects.keys())
-        raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
-        rejected = {line: rejects[line] for line, data in raw.items() if sought.values.are_in(data)}
-        unknown = {line for line, data in raw.items() if sought.values.may_be_in(data)}.difference(rejected)
-        positions, wanted_positions = _positions(changes), _positions(wanted)
-        lines = {line for line, _ in wanted_positions}.union(rejected)
-        if not lines | unknown:
-            continue
-        messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejected, *unknown})
-        landed.unsearched |= {f"{messages[line]}, which cannot be read" for line in unknown - lines}
-        through = sought.applied.get(step.life.source, -1)
-        ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
-        ahead |= {line for line, one in rejected.items() if one.commit_ts is None or one.commit_ts > through}
-        landed.unapplied |= {messages[line] for line in ahead}
-        chosen = {messages[line] for line in lines}
-        landed.places |= {(file.messages.partition, int(text.rpartition(" ")[2])) for text in chosen}
-        images, of_wanted = (Counter(line for line, _ in some) for some in (positions, wanted_positions))
-        # A change of a key is a row of two keys, and other rows may stand in the message beside it.
-        shared = {text for line, text in messages.items() if text in chosen and images[line] > of_wanted[line]}
-        for line, position in positions:
-            if messages[line] in shared:
-                landed.lost[split.table] = max(position, landed.lost.get(split.table, 0))
-                landed.unapplied |= {messages[line]} if position > through else set()
+        _note(split, file.messages.partition, step.life.source, sought, landed)
+
+
+def _note(split: Split, partition: Partition, source: Life, sought: SoughtKeys, landed: LandedRows) -> None:
+    """Note the messages of a decoded file that have rows of the keys of a table, or may have."""
+    changes, keys, through = split.changes, sought.sources[source], sought.applied.get(source, -1)
+    wanted = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
+    rejects = {reject.line: reject for reject in split.decoded.rejects}
+    raw = raw_records(split.wire, split.data, rejects.keys())
+    raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
+    rejected = {line: rejects[line] for line, data in raw.items() if sought.values.are_in(data)}
+    unknown = {line for line, data in raw.items() if sought.values.may_be_in(data)}.difference(rejected)
+    if not (wanted.num_rows or rejected or unknown):
+        return
+    positions, wanted_positions = _positions(changes), _positions(wanted)
+    lines = {line for line, _ in wanted_positions}.union(rejected)
+    messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejected, *unknown})
+    landed.unsearched |= {f"{messages[line]}, which cannot be read" for line in unknown - lines}
+    ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
+    ahead |= {line for line, one in rejected.items() if one.commit_ts is None or one.commit_ts > through}
+    landed.unapplied |= {messages[line] for line in ahead}
+    chosen = {messages[line] for line in lines}
+    landed.places |= {(partition, int(text.rpartition(" ")[2])) for text in chosen}
+    images, of_wanted = (Counter(line for line, _ in some) for some in (positions, wanted_positions))
+    # A change of a key is a row of two keys, and other rows may stand in the message beside it.
+    shared = {text for line, text in messages.items() if text in chosen and images[line] > of_wanted[line]}
+    for line, position in positions:
+        if messages[line] in shared:
+            landed.lost[split.table] = max(position, landed.lost.get(split.table, 0))
+            landed.unapplied |= {messages[line]} if position > through else set()
 
 
 def _positions(changes: pa.Table) -> list[tuple[int, Tso]]:
