@@ -95,7 +95,6 @@ def test_a_recorded_changefeed_with_every_column_hashed_is_the_hashed_source(con
     replay(config, final, plain)
     masking = pipeline_of(config, final, lake, privacy=HASHED)
     held = stopped(masking.apply())
-    print("HELD", held, "EQ", len(lake.tables))
     planned = pipeline_of(config, final, plain).plan()[1]
     equal = rows_of(lake, held)
     assert differences_of_masked(rows_of(plain), equal, planned, masking.settings.masks) == []
@@ -109,7 +108,6 @@ def test_a_recorded_topic_with_every_column_hashed_is_the_hashed_source(topic: T
         feed.send()
     plain.apply()
     held = stopped(masked.apply())
-    print("HELD", held, "EQ", len(masked.lake.tables))
     pipeline = Pipeline(plain.settings, plain.source, plain.lake, plain.ledger, landing=plain.landing)
     equal = rows_of(masked.lake, held)
     differing = differences_of_masked(rows_of(plain.lake), equal, pipeline.plan()[1], masked.settings.masks)
