@@ -17,6 +17,7 @@ import pytest
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake import Lake
+from cdc_assets.lake.commit import expire
 from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.forgetting.remake import Remaking
 from cdc_assets.lake.staging.stage import STAGE
@@ -117,6 +118,30 @@ def test_a_table_of_which_not_every_file_can_be_removed_is_left_as_it_is(
     with pytest.raises(TableHeld, match=why):
         orders.forget(1)
     assert orders.lake.state.find(orders.life).metadata_location == before
+
+
+def test_snapshots_that_are_made_anew_share_files_and_tags_are_told_with_theirs(
+    open_lake: Callable[..., Lake],
+) -> None:
+    orders = Orders(open_lake())
+    orders.loaded(partial(tag, "one"))
+    orders.lake.applied()
+    orders.apply(400, [("I", 310, 3, "d")])
+    orders.loaded(partial(tag, "two"))
+    orders.lake.applied()
+    removed = orders.forget(1)
+    found = orders.lake.state.find(orders.life)
+    assert (removed.files_rewritten, removed.tags) == (1, found.tags)
+    table = orders.lake.state.catalog.load_table(found.identifier)
+    tagged = {name: table.scan(snapshot_id=number).to_arrow().column("id") for name, number in found.tags.items()}
+    assert {name: sorted(ids.to_pylist()) for name, ids in tagged.items()} == {"one": [2], "two": [2, 3]}
+    orders.apply(500, [("U", 410, 2, "e"), ("D", 411, 3, "d")])
+    assert (orders.rows(), orders.search(1).having) == ([(2, "e")], ())
+    orders.loaded(lambda table: table.manageSnapshots().removeTag("one").commit())
+    orders.loaded(lambda table: expire(table, [found.tags["one"]]))
+    orders.lake.applied()
+    assert table.scan(snapshot_id=found.tags["two"]).to_arrow().num_rows == 2
+    assert (sorted(orders.forget(2).tags), orders.rows(), orders.search(2).having) == (["two"], [], ())
 
 
 def test_a_table_without_a_snapshot_says_that_its_rows_were_forgotten(open_lake: Callable[..., Lake]) -> None:

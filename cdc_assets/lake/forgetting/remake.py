@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Remaking"]
 
+_Gone = bytes
+"""The numbers of the rows that a copy of a file lacks."""
+
 
 @dataclass
 class Remaking:
@@ -53,13 +56,14 @@ class Remaking:
     files: int = 0
     bytes: int = 0
     passing: list[int] = field(default_factory=list)
+    _copies: dict[tuple[str, _Gone], DataFileWritten | None] = field(default_factory=dict)
 
     @cached_property
     def _metadata(self) -> MetadataFile:
         return self.state.file(self.work.lake_table.metadata_location)
 
     def commit(self, tagged: Mapping[int, Sequence[str]]) -> dict[int, int]:
-        """Make main anew, and the snapshots with these tags; return the new snapshots by those whose place they take.
+        """Make main anew, and the snapshots with these tags; return the tagged ones by those whose place they take.
 
         Raises TableMoved where another writer commits meanwhile.
         """
@@ -75,7 +79,7 @@ class Remaking:
         if (main := self._metadata.snapshot) is not None:
             self._turn_to(transaction, main.snapshot_id)
             if main.snapshot_id in self.searched.stale:
-                made[main.snapshot_id] = self._remade(transaction, main.snapshot_id, self.work.label)
+                self._remade(transaction, main.snapshot_id, self.work.label)
             elif self.searched.stale and Label.parse(main.summary) is None:
                 self._commit(transaction.newFastAppend(), self.work.label)  # the newest label may be one that expires
         set_properties(transaction, self.properties)
@@ -127,7 +131,13 @@ class Remaking:
         return (builder.withPartitionPath(partition) if partition else builder).build()
 
     def _written(self, path: str, gone: RowNumbers, partition: str) -> DataFileWritten | None:
-        """Write a data file anew without some rows; None where none is left."""
+        """Write a data file anew without some rows, once for all snapshots; None where none is left."""
+        copy = path, gone.tobytes()
+        if copy not in self._copies:
+            self._copies[copy] = self._copied(path, gone, partition)
+        return self._copies[copy]
+
+    def _copied(self, path: str, gone: RowNumbers, partition: str) -> DataFileWritten | None:
         location = f"{path.rsplit('/', 1)[0]}/cdc-{int(time.time())}-{uuid.uuid4().hex}.parquet"
         size = _copy_without(self.searched.io, path, location, gone)
         if not size:
