@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,32 @@ def test_what_is_said_of_a_record_that_cannot_be_read_has_nothing_of_it(
     (tmp_path / name).write_bytes(f"{line}\n".encode("latin-1"))
     with pytest.raises(MalformedData) as raised:
         read(archive(tmp_path, layout, "canal-json"))
+    assert found_in(str(raised.value).encode(), [SECRET.encode(), SECRET[:12].encode()]) == []
+
+
+def in_container(schema: str, codec: bytes) -> bytes:
+    """Return an Avro file without blocks, whose codec may be all that stood behind it before a length was damaged."""
+    texts = (b"avro.schema", schema.encode(), b"avro.codec", codec)
+    return b"Obj\x01\x04" + b"".join(bytes([2 * len(one)]) + one for one in texts) + b"\0" + b"S" * 16
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("cdc+2+0000000000.parquet", in_parquet([SECRET.encode()] * 3)[:-9]),
+        ("cdc+2+0000000000.parquet", in_parquet([SECRET.encode()] * 3).replace(SECRET.encode(), bytes(30), 1)),
+        ("cdc+2+0000000000.avro", in_container('"bytes"', b"null\0" + b"S" * 16 + SECRET.encode())),
+        ("cdc+2+0000000000.avro", in_container(f'["null","{SECRET}"]', b"null")),
+        ("cdc+2+0000000000.avro", in_container('[{"type":["null","bytes"]}]', b"null")),
+    ],
+    ids=["cut off", "a page", "a length", "a schema", "a schema in another"],
+)
+def test_what_is_said_of_a_container_that_is_damaged_names_its_file_and_has_nothing_of_it(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(MalformedData, match=f"{re.escape(name)} is not a") as raised:
+        read(archive(tmp_path, "confluent", "canal-json"))
     assert found_in(str(raised.value).encode(), [SECRET.encode(), SECRET[:12].encode()]) == []
 
 

@@ -43,7 +43,7 @@ def _values(at: AvroReader) -> list[bytes | None]:
     branches = _branches(json.loads(header["avro.schema"]))
     codec = header.get("avro.codec", b"null").decode()
     if codec not in _CODECS:
-        raise ValueError(f"its codec is {codec}; known are {', '.join(sorted(_CODECS))}")
+        raise ValueError(f"its codec is none of {', '.join(sorted(_CODECS))}")
     sync = at.take(16)
     found: list[bytes | None] = []
     while at.at < len(at.data):
@@ -70,8 +70,8 @@ def _branches(schema: Any) -> tuple[str, ...] | None:
     """Return the branches of a union, None for a value that stands alone."""
     named = schema if isinstance(schema, list) else [schema]
     kinds = tuple(one["type"] if isinstance(one, Mapping) else one for one in named)
-    if not set(kinds) <= {"null", "bytes", "string"}:
-        raise ValueError(f"its schema is {json.dumps(schema)[:120]}, so the messages were decoded before")
+    if any(kind not in ("null", "bytes", "string") for kind in kinds):
+        raise ValueError("its schema is another one, so the messages were decoded before")
     return kinds if isinstance(schema, list) else None
 
 

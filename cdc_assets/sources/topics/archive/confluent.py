@@ -124,7 +124,10 @@ def _json(line: bytes, path: str, number: int) -> bytes | None:
 
 
 def _parquet(data: bytes, path: str) -> list[bytes | None]:
-    table = pq.read_table(pa.BufferReader(data))
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:
+        raise MalformedData(f"{path} is not a whole Parquet file ({error}). Restore it.", file=path) from None
     binary = [one for one in table.schema if pa.types.is_binary(one.type) or pa.types.is_large_binary(one.type)]
     if len(binary) != 1 or table.num_columns != 1:
         raise MalformedData(
