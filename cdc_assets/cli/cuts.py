@@ -181,6 +181,8 @@ def extract(
     else:
         rows = counted(count, "row" if net else "change")
         click.echo(f"{found.table}: {rows} after {found.since} and through {found.until}, from the {found.source}")
+        if found.forgotten_through >= 0:
+            click.echo(f"not in it: changes through {found.forgotten_through} of keys that were forgotten")
         click.echo(f"written: changes.{kind}, extract.json")
     return DONE
 

@@ -40,7 +40,7 @@ from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import python_rows, value_text
-from cdc_assets.operations.extract import changes_of_log
+from cdc_assets.operations.extract import changes_of_log, forgotten_in_log
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.log_rows import ABSENT, CHANGE_TYPE, LEAVES, PLACE
@@ -93,6 +93,7 @@ def explain(
     read_before = {entry.path: entry for entry in entries if entry.life == str(life.source)}
     found, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
     events: Sequence[Event] = ()
+    forgotten_through = -1 if found is None else forgotten_in_log(present, life, since)
     if found is None:
         found, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
@@ -118,6 +119,11 @@ def explain(
                 gone.append(
                     "what the lake has where *** stands, as earlier rows are masked otherwise: rebuild the table"
                 )
+    if row is not None and not found and forgotten_through >= 0:
+        gone.append(
+            f"the changes of the row through {forgotten_through}: it is in the table again, and the log has none of "
+            "keys that were forgotten"
+        )
     hidden = forgotten and row is None
     shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(wanted)).items()}
     return RowExplanation(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["Extract", "changes_of_log", "extract"]
+__all__ = ["Extract", "changes_of_log", "extract", "forgotten_in_log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Extract:
     """The changes of a table in (since, until], by position, with the columns that the table has at `until`.
 
     The columns of the log follow those of the table; `net` says that there is one row a key. `source` is `log` or
-    `feed`. `pieces` reads the changes, in the order of their positions; it raises MalformedData for records that do not
+    `feed`. Of keys that were forgotten a log has no changes at or below `forgotten_through`, -1 where it has all.
+    `pieces` reads the changes, in the order of their positions; it raises MalformedData for records that do not
     fit, and ExtractRefused where a net cannot be told.
     """
 
@@ -63,6 +64,7 @@ class Extract:
     until: Tso
     net: bool
     source: str
+    forgotten_through: Tso
     columns: pa.Schema
     key: tuple[str, ...]
     pieces: Callable[[], Iterator[pa.Table]] = field(repr=False)
@@ -84,6 +86,7 @@ class Extract:
             "to_time": tso_time(self.until),
             "net": self.net,
             "source": self.source,
+            "forgotten_through": self.forgotten_through if self.forgotten_through >= 0 else None,
         }
 
 
@@ -113,8 +116,9 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     logged = _from_log(pipeline, present, history, since, until)
     if logged is not None:
         source, (schema, pieces) = LOG, logged
+        forgotten = forgotten_in_log(present, history.life, since)
     else:
-        source, feed = "feed", FeedChanges(pipeline, listing, lives, patch)
+        source, forgotten, feed = "feed", -1, FeedChanges(pipeline, listing, lives, patch)
         schema, pieces = feed.changes(history, since, until, exact=net)
     own = {column.name.lower() for column in own_columns(LOG)}
     if taken := [
@@ -136,7 +140,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
         every = chain(first, pieces())
         return NetChanges(name, schema, patch, _keyed_since(history, until)).of_pieces(every) if net else every
 
-    return Extract(name, history.life, since, until, net, source, columns, key, changes)
+    return Extract(name, history.life, since, until, net, source, forgotten, columns, key, changes)
 
 
 def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, since: Tso, until: Tso) -> bool:
@@ -198,6 +202,12 @@ def _from_log(
     if pipeline.lake.quarantined_counts().get(replace(history.life, kind=LOG)):
         return None
     return changes_of_log(pipeline, present, history, since, until)
+
+
+def forgotten_in_log(present: Plan, life: Life, since: Tso) -> Tso:
+    """Return through which position a table's log lacks changes of forgotten keys, -1 for none beyond `since`."""
+    state = present.applied.get(replace(life, kind=LOG))
+    return state.forgotten if state is not None and state.forgotten > since else -1
 
 
 def changes_of_log(

@@ -30,6 +30,8 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.forget import abandon, forget
 from cdc_assets.operations.keys import keys_of, parse_keys
 from cdc_assets.operations.opening import open_state
@@ -88,6 +90,23 @@ def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     assert (report.complete, report.keys, len(report.removed)) == (True, 1, 3)
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
     assert "a rebuild brings them back, and so does a kind of history that is switched on" in report.feed
+
+
+def test_a_log_of_which_rows_were_forgotten_says_what_it_lacks_of_a_row_that_a_rebuild_brought_back(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path, history={"shop.*": "log"})
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    assert extract(shop.pipeline(), "shop.t", 0, FIRST + 9).forgotten_through == -1
+    shop.forget("1")
+    rebuild(shop.pipeline(), MemoryRebuilds(shop.lake), ["shop.t"])
+    back, other = (explain(shop.pipeline(), shop.lake, "shop.t", [key]) for key in "12")
+    assert (back.row, back.changes, other.gone) == ({"id": "1", "v": "one"}, (), ())
+    assert [f"through {FIRST + 9}" in sentence for sentence in back.gone] == [True]
+    found = extract(shop.pipeline(), "shop.t", 0, FIRST + 9)
+    assert (found.changes.num_rows, found.forgotten_through) == (1, FIRST + 9)
+    shop.apply(FIRST + 20, ("U", FIRST + 12, 1, "uno"))
+    assert extract(shop.pipeline(), "shop.t", FIRST + 9, FIRST + 20).description()["forgotten_through"] is None
 
 
 def test_history_tables_of_kinds_that_are_switched_off_forget_the_row_too(tmp_path: Path) -> None:
