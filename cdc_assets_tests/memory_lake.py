@@ -30,7 +30,7 @@ from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_pa
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.landing.landing import Executors
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable
-from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles
+from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles, united
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
@@ -110,7 +110,7 @@ class MemoryLake:
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
         self.requested: dict[str, CutRequest] = {}
-        self.forgotten: dict[object, ForgottenKeys] = {}
+        self.forgotten: dict[ForgottenKeys, ForgottenKeys] = {}
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
         self.waiting: frozenset[str] = frozenset()
@@ -277,8 +277,10 @@ class MemoryLake:
                 self.changed[pattern, since] = decision
             case CutRequest(name):
                 self.requested[name] = decision
-            case ForgottenKeys(name):
-                self.forgotten[name, decision.part] = decision
+            case ForgottenKeys():
+                for one in [one for one in self.forgotten.values() if decision.replaces(one)]:
+                    del self.forgotten[one]
+                self.forgotten[decision] = decision
 
     def remove_decision(self, decision: KeptDecision) -> None:
         match decision:
@@ -291,13 +293,14 @@ class MemoryLake:
             case CutRequest(name):
                 self.requested.pop(name, None)
             case ForgottenKeys(name):
-                self.forgotten.pop((name, decision.part), None)
+                for one in [one for one in self.forgotten if (one.name, one.part) == (name, decision.part)]:
+                    del self.forgotten[one]
 
     def held_back(self) -> frozenset[str]:
         return self.waiting
 
     def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
-        return tuple(self.forgotten.values())
+        return united(self.forgotten.values())
 
     def cut_requests(self) -> tuple[CutRequest, ...]:
         return tuple(sorted(self.requested.values(), key=lambda one: one.at))

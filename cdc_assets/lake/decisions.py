@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cdc_assets.lake.names import encoded, format_identity, format_name, parse_identity
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.model.cuts import CutRequest, SnapshotPin
-from cdc_assets.model.forgetting import ForgottenKeys
+from cdc_assets.model.forgetting import ForgottenKeys, united
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.schema import TableId
@@ -70,20 +70,28 @@ class Decisions:
 
     def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
         """Return the keys whose rows are kept out, by table and name: one query."""
-        return tuple(sorted(self._all(ForgottenKeys), key=lambda one: (one.table, one.name)))
+        return united(self._all(ForgottenKeys))
 
     def pins(self) -> tuple[SnapshotPin, ...]:
         """Return which snapshots somebody reads, or read when it was killed: one query."""
         return tuple(self._all(SnapshotPin))
 
     def keep(self, decision: KeptDecision) -> None:
-        """Store a decision in one update, in place of an earlier one about the same."""
+        """Store a decision in one update, in place of an earlier one about the same.
+
+        One about forgotten keys takes the place only of those that it has all keys of: others may be made meanwhile.
+        """
         catalog = self.catalog()
-        old = self._names(own_properties(catalog, self.own), decision)
+        properties = own_properties(catalog, self.own)
+        old = self._names(properties, decision)
+        if isinstance(decision, ForgottenKeys):
+            kept = parse_decisions(properties, self.changefeed, ForgottenKeys)
+            gone = {_key(self.changefeed, one) for one in kept if decision.replaces(one)}
+            old = {name for name in old if name.rpartition("#")[0] in gone}
         set_own_properties(catalog, self.own, format_decision(self.changefeed, decision), old)
 
     def remove(self, decision: KeptDecision) -> None:
-        """Remove the decision about the same as this one."""
+        """Remove the decisions about the same as this one."""
         catalog = self.catalog()
         remove_own_properties(catalog, self.own, self._names(own_properties(catalog, self.own), decision))
 
@@ -92,21 +100,13 @@ class Decisions:
 
     def _names(self, properties: Iterable[str], decision: KeptDecision) -> set[str]:
         """Return the names of properties that hold a decision about the same."""
-        key = _key(self.changefeed, decision)
-        return {name for name in properties if name.rpartition("#")[0] == key}
+        end = "." if isinstance(decision, ForgottenKeys) else "#"
+        return {name for name in properties if name.startswith(f"{_about(self.changefeed, decision)}{end}")}
 
 
 def format_decision(changefeed: str, decision: KeptDecision) -> dict[str, str]:
     """Return the namespace properties that hold a decision; the inverse of `parse_decisions`."""
-    fields = {"changefeed": changefeed, **asdict(decision)}
-    if isinstance(decision, Release | SnapshotPin):
-        fields["life"] = format_identity(decision.life)
-    if isinstance(decision, ForgottenKeys):
-        fields |= {
-            "lives": [format_identity(life) for life in decision.lives],
-            "others": [format_identity(life) for life in decision.others],
-        }
-    key, text = _key(changefeed, decision), json.dumps(fields)
+    key, text = _key(changefeed, decision), _text(changefeed, decision)
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     return {f"{key}#{number}": piece for number, piece in enumerate(pieces, 1)}
 
@@ -135,8 +135,29 @@ def parse_decisions(properties: Mapping[str, str], changefeed: str, kind: type[D
     return decisions
 
 
+def _text(changefeed: str, decision: KeptDecision) -> str:
+    fields = {"changefeed": changefeed, **asdict(decision)}
+    if isinstance(decision, Release | SnapshotPin):
+        fields["life"] = format_identity(decision.life)
+    if isinstance(decision, ForgottenKeys):
+        fields |= {
+            "lives": [format_identity(life) for life in decision.lives],
+            "others": [format_identity(life) for life in decision.others],
+        }
+    return json.dumps(fields)
+
+
 def _key(changefeed: str, decision: KeptDecision) -> str:
-    """Return the beginning of the names of a decision's properties: what it is about, in a bounded length."""
+    """Return the beginning of the names of a decision's properties, in a bounded length.
+
+    One about forgotten keys is named by what it says, too: of two that are made at once none takes the other's place.
+    """
+    about = _about(changefeed, decision)
+    return f"{about}.{_digest(_text(changefeed, decision))}" if isinstance(decision, ForgottenKeys) else about
+
+
+def _about(changefeed: str, decision: KeptDecision) -> str:
+    """Return what a decision is about."""
     match decision:
         case Release(life, version):
             name = format_name(life.born_as)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
@@ -13,7 +13,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
 
-__all__ = ["ForgetReport", "ForgottenKeys", "KeyDigests", "RemovedRows", "SearchedFiles", "digest_key"]
+__all__ = ["ForgetReport", "ForgottenKeys", "KeyDigests", "RemovedRows", "SearchedFiles", "digest_key", "united"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,30 @@ class ForgottenKeys:
         """What tells the decisions of one name apart: the table, and by what its keys are told apart."""
         return self.table.folded, self.form
 
+    def replaces(self, other: ForgottenKeys) -> bool:
+        """Return whether it says all that another one of the same name and part says.
+
+        Of one whose HMACs have another key that is told by how many keys there are.
+        """
+        if (self.name, self.part) != (other.name, other.part) or self.until < other.until:
+            return False
+        if not (set(other.lives) <= set(self.lives) and set(other.others) <= {*self.others, *self.lives}):
+            return False
+        if self.seal != other.seal:
+            return len(other.digests) <= len(self.digests)
+        return set(other.digests) <= set(self.digests)
+
+    def with_keys_of(self, other: ForgottenKeys) -> ForgottenKeys:
+        """Return it with the keys and tables of another one of the same part and seal, through the later position."""
+        lives = {*self.lives, *other.lives}
+        return replace(
+            self,
+            digests=tuple(sorted({*self.digests, *other.digests})),
+            lives=tuple(sorted(lives)),
+            others=tuple(sorted({*self.others, *other.others} - lives)),
+            until=max(self.until, other.until),
+        )
+
     def concerns(self, life: Life, names: Collection[TableId]) -> bool:
         """Return whether it is about a table of the source with these names."""
         return life in self.lives or any(name.folded == self.table.folded for name in names)
@@ -61,6 +85,18 @@ class ForgottenKeys:
     def until_text(self) -> str:
         """Until when, in words."""
         return "for ever" if self.until == FOREVER else f"through {tso_time(self.until)}"
+
+
+def united(decisions: Iterable[ForgottenKeys], *, whenever: bool = False) -> tuple[ForgottenKeys, ...]:
+    """Return those of one name, part and seal as one, by table and name: of several that are made at once all count.
+
+    Those through different positions stay apart, but with `whenever`, for who asks which keys there are.
+    """
+    found: dict[object, ForgottenKeys] = {}
+    for decision in sorted(decisions, key=lambda one: (one.table, one.name, one.form, one.seal, one.until, one.when)):
+        what = decision.name, decision.part, decision.seal, whenever or decision.until
+        found[what] = decision.with_keys_of(found[what]) if what in found else decision
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.forgetting import ForgottenKeys, digest_key
+from cdc_assets.model.forgetting import ForgottenKeys, digest_key, united
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
@@ -101,26 +100,22 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"{one.name} keeps out {counted(len(one.digests), 'key')} {one.until_text}, and {decision.until_text} "
                 f"would let rows of them in sooner. Take it back first, if that is meant (--undo {one.name})."
             )
-    same = next((one for one in known if (one.part, one.seal) == (decision.part, decision.seal)), None)
-    if same is not None:
-        if decision.until != same.until and not set(same.digests) <= set(decision.digests):
+        alike = (one.part, one.seal) == (decision.part, decision.seal)
+        if alike and decision.until != one.until and not set(one.digests) <= set(decision.digests):
             raise BadSettings(
-                f"{same.name} keeps out {counted(len(same.digests), 'key')} {same.until_text}, and not "
+                f"{one.name} keeps out {counted(len(one.digests), 'key')} {one.until_text}, and not "
                 f"{decision.until_text}. Give the others another --decision."
             )
-        if len(known) > 1 and not set(decision.digests) <= set(same.digests):
+    forms = united(known, whenever=True)
+    same = next((one for one in forms if (one.part, one.seal) == (decision.part, decision.seal)), None)
+    if same is not None:
+        if len(forms) > 1 and not set(decision.digests) <= set(same.digests):
             raise BadSettings(
-                f"{same.name} keeps out {counted(len(same.digests), 'key')} in {len(known)} forms, and other keys came "
+                f"{same.name} keeps out {counted(len(same.digests), 'key')} in {len(forms)} forms, and other keys came "
                 f"in one of them, ({'; '.join(same.form)}). Give the others another --decision."
             )
-        digests, lives = {*same.digests, *decision.digests}, {*same.lives, *decision.lives}
-        return replace(
-            decision,
-            digests=tuple(sorted(digests)),
-            lives=tuple(sorted(lives)),
-            others=tuple(sorted({*same.others, *decision.others} - lives)),
-        )
-    whole = max(known, key=lambda one: len(one.digests), default=decision)
+        return decision.with_keys_of(same)
+    whole = max(forms, key=lambda one: len(one.digests), default=decision)
     if len(decision.digests) != len(whole.digests):
         raise BadSettings(
             f"{whole.name} keeps out {counted(len(whole.digests), 'key')} of {whole.table} by "
@@ -145,7 +140,7 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
         pipeline.lake.remove_decision(part)
         pipeline.ledger.forget_comparison(changefeed, part.table)
         pipeline.ledger.forget_equal_ranges(changefeed, part.lives)
-    whole = max(parts, key=lambda part: len(part.digests))
+    whole = max(united(parts, whenever=True), key=lambda part: len(part.digests))
     text = f"{counted(len(whole.digests), 'key')} of {name} are no longer kept out"
     pipeline.journal.note(whole.lives[0], whole.table, "let in", text, run)
     return whole

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.history.masks import origins
-from cdc_assets.model.forgetting import ForgottenKeys, KeyDigests, digest_key
+from cdc_assets.model.forgetting import ForgottenKeys, KeyDigests, digest_key, united
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -106,10 +106,10 @@ def digests_of(
     for place, schema in by_place.items():
         form = form_at(table, place[1], schema)
         for parts in by_name(decisions).values():
-            fitting = _fitting(parts, seal, form, table, place[1])
-            until, versions = digests.setdefault(fitting.part, ({}, set()))
-            until |= {digest: max(fitting.until, until.get(digest, fitting.until)) for digest in fitting.digests}
-            versions.add(place)
+            for fitting in _fitting(parts, seal, form, table, place[1]):
+                until, versions = digests.setdefault(fitting.part, ({}, set()))
+                until |= {digest: max(fitting.until, until.get(digest, fitting.until)) for digest in fitting.digests}
+                versions.add(place)
     return tuple(
         KeyDigests(digest_key(seal, name), until, frozenset(versions if versions != by_place.keys() else ()))
         for (name, _), (until, versions) in digests.items()
@@ -119,18 +119,19 @@ def digests_of(
 
 def _fitting(
     parts: Sequence[ForgottenKeys], seal: SealKey | None, form: tuple[str, ...], table: TableHistory, version: Tso
-) -> ForgottenKeys:
-    """Return which of the decisions of one name has the keys of rows that are told apart by `form`, all of them."""
+) -> list[ForgottenKeys]:
+    """Return which of the decisions of one name have the keys of rows that are told apart by `form`, all of them."""
     alike = [decision for decision in parts if decision.form == form] or parts
     if seal is None or all(decision.seal != seal.fingerprint for decision in alike):
         what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
         reason = f"{_kept_out(alike[0])}, and {what}: nobody can tell which rows these are"
         raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
-    whole = max(parts, key=lambda one: len(one.digests))
-    known = [decision for decision in parts if (decision.form, decision.seal) == (form, seal.fingerprint)]
+    forms = united(parts, whenever=True)
+    whole = max(forms, key=lambda one: len(one.digests))
+    known = [decision for decision in forms if (decision.form, decision.seal) == (form, seal.fingerprint)]
     fitting = max(known, key=lambda one: len(one.digests), default=None)
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
-        return fitting
+        return [one for one in parts if (one.part, one.seal) == (fitting.part, fitting.seal)]
     by = f"({'; '.join(form) or 'no key'})"
     again = f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}"
     raise UnknownKeys(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ from cdc_assets.cli.forget import forget as forget_command
 from cdc_assets.errors import BadSettings, ForgetRefused
 from cdc_assets.io.sealing import is_sealed
 from cdc_assets.lake.decisions import format_decision, parse_decisions
+from cdc_assets.lake.namespaces import own_properties
+from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows
 from cdc_assets.model.progress import Life, State
+from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import FOREVER
@@ -28,6 +33,7 @@ from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.keyed_feed import VALUES, Mended
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
@@ -374,6 +380,70 @@ def test_a_decision_of_the_same_name_keeps_the_keys_that_it_has(shop: Shop) -> N
     shop.forget("2", name="asked")
     shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("I", FIRST + 13, 3, "three"))
     assert rows(shop.lake) == [(3, "three")]
+
+
+class DecidedMeanwhile(MemoryLake):
+    """A lake in which somebody else decides between another decision's look at what is kept and its being kept."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self.meanwhile = [meanwhile]
+
+    def keep_decision(self, decision: KeptDecision) -> None:
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        super().keep_decision(decision)
+
+
+def test_of_two_decisions_of_one_name_that_are_made_at_once_all_keys_are_kept_out(shop: Shop) -> None:
+    shop.forget("1", name="asked")
+    tables, forgotten = shop.lake.tables, shop.lake.forgotten
+    shop.lake = DecidedMeanwhile(lambda: shop.forget("2", name="asked"))
+    shop.lake.tables, shop.lake.forgotten = tables, forgotten
+    shop.forget("3", name="asked")
+    shop.apply(FIRST + 19, *(("U", FIRST + 10 + key, key, "again") for key in (1, 2, 3, 4)))
+    assert rows(shop.lake) == rows(shop.rebuilt()) == [(4, "again")]
+    assert [len(one.digests) for one in shop.lake.forgotten_keys()] == [3]
+    shop.forget("4", name="asked")
+    assert len(shop.lake.forgotten) == 1
+    assert len(let_in(shop.pipeline(), "shop.t", "asked").digests) == 4
+    assert shop.lake.forgotten_keys() == ()
+
+
+def test_each_key_of_decisions_that_are_made_at_once_is_kept_out_as_long_as_was_said_of_it(shop: Shop) -> None:
+    tables = shop.lake.tables
+    shop.lake = DecidedMeanwhile(lambda: shop.forget("1", name="asked", until=FIRST + 15))
+    shop.lake.tables = tables
+    shop.forget("2", name="asked")
+    shop.apply(FIRST + 19, ("U", FIRST + 16, 1, "another one"), ("U", FIRST + 17, 2, "again"))
+    assert rows(shop.lake) == rows(shop.rebuilt()) == [(1, "another one")]
+    with pytest.raises(BadSettings, match="keeps out 1 key through"):
+        shop.forget("3", name="asked")
+    shop.forget("1", "3", name="asked")
+    (decision,) = shop.lake.forgotten_keys()
+    assert (len(decision.digests), decision.until) == (3, FOREVER)
+
+
+def test_the_catalog_keeps_all_that_is_decided_of_forgotten_keys_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TableId("shop", "t")
+    first = ForgottenKeys("asked", table, (Life(table, 1),), ("id: integer",), "seal", ("a" * 32,), when="1")
+    more = replace(first, digests=tuple(f"{number:032x}" for number in range(60)))
+    with closing(LakeState(LakeSettings.from_warehouse(tmp_path), "little")) as state:
+        decisions = state.decisions
+        decisions.keep(first)
+        seen = own_properties(state.catalog, decisions.own)
+        decisions.keep(more.with_keys_of(first))
+        with monkeypatch.context() as patched:  # what was read before the others were kept
+            patched.setattr("cdc_assets.lake.decisions.own_properties", lambda *_: seen)
+            decisions.keep(replace(first, digests=("a" * 32, "b" * 32)))
+        (kept,) = decisions.forgotten_keys()
+        assert kept.digests == tuple(sorted((*first.digests, *more.digests, "b" * 32)))
+        decisions.keep(kept)
+        assert len(parse_decisions(own_properties(state.catalog, decisions.own), "little", ForgottenKeys)) == 1
+        decisions.remove(replace(first, digests=()))
+        assert decisions.forgotten_keys() == ()
 
 
 def test_a_key_more_of_a_table_that_was_renamed_is_kept_out_under_the_decision_that_the_refusal_asks_for(
