@@ -552,8 +552,19 @@ class Ledger:
 
     # --- findings ---
 
-    def record_findings(self, changefeed: str, findings: Sequence[Finding], run: str) -> None:
-        """Record what a run found of a changefeed, in place of what was recorded before."""
+    def record_findings(
+        self,
+        changefeed: str,
+        findings: Sequence[Finding],
+        run: str,
+        forgotten: Mapping[str, str] | None = None,
+        names: Mapping[str, Iterable[str]] = {},
+    ) -> None:
+        """Record what a run found of a changefeed, in place of what was recorded before.
+
+        `forgotten` are the runs that had taken rows out of tables before that was read, and `names` are all that a
+        table had: of one of which rows were taken out since, nothing is recorded.
+        """
         rows = [
             {
                 "changefeed": changefeed,
@@ -571,6 +582,8 @@ class Ledger:
             connection.execute(sa.delete(_FINDINGS).where(_FINDINGS.c.changefeed == changefeed))
             if rows:
                 connection.execute(sa.insert(_FINDINGS), rows)
+            for life in _forgotten_since(connection, changefeed, forgotten):
+                _remove_about(connection, _FINDINGS, changefeed, [life, *names.get(life, ())])
 
     def findings(self, changefeed: str) -> tuple[Finding, ...]:
         """Return what was found of a changefeed by its newest run, and by earlier ones in rows, in their order."""
@@ -595,6 +608,11 @@ class Ledger:
         """Return the run that took rows out of a table last, "" for none."""
         with self._database.read() as connection:
             return _forgotten_by(connection, changefeed, life)
+
+    def forgotten_runs(self, changefeed: str) -> dict[str, str]:
+        """Return the runs that took rows out of tables last, by the text of their lives."""
+        with self._database.read() as connection:
+            return _forgotten_runs(connection, changefeed)
 
     def record_comparison(self, changefeed: str, life: Life, comparison: TableComparison, forgotten: str) -> None:
         """Record how a table compared with its source, in place of an earlier comparison.
@@ -696,8 +714,14 @@ class Ledger:
 
     # --- tables ---
 
-    def record_states(self, changefeed: str, states: Sequence[TableState]) -> None:
-        """Record the states of tables; one row per table. Their newest points are added to those of before."""
+    def record_states(
+        self, changefeed: str, states: Sequence[TableState], forgotten: Mapping[str, str] | None = None
+    ) -> None:
+        """Record the states of tables; one row per table. Their newest points are added to those of before.
+
+        `forgotten` are the runs that had taken rows out of tables before these were read: of a table of which rows were
+        taken out since, the reason is not kept.
+        """
         now = time.time()
         mine = sa.select(_TABLES.c.life, _TABLES.c.points).where(_TABLES.c.changefeed == changefeed)
         with self._database.read() as connection:
@@ -723,6 +747,7 @@ class Ledger:
         ]
         with self._database.write() as connection:
             replace_rows(connection, _TABLES, rows)
+            _remove_reasons(connection, changefeed, _forgotten_since(connection, changefeed, forgotten))
 
     def forget_values(self, changefeed: str, lives: Collection[Life], names: Iterable[TableId], run: str) -> None:
         """Remove what may have values of rows of these tables, which had these names, until it is found again.
@@ -734,16 +759,13 @@ class Ledger:
         with self._database.write() as connection:
             replace_rows(connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in mine])
         self.forget_equal_ranges(changefeed, lives)
-        reason = "the reason is not kept, as it may have values of forgotten rows: the next run says it again"
         with self._database.write() as connection:
             for table in (FILES, _SETTLED_FILES):
                 some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(mine))
                 connection.execute(sa.update(table).where(some).values(key_ranges="[]"))
             for table in (_COMPARISONS, _FINDINGS):
-                some = sa.and_(table.c.changefeed == changefeed, table.c.table.in_([*called, *mine]))
-                connection.execute(sa.delete(table).where(some))
-            held = sa.and_(_TABLES.c.changefeed == changefeed, _TABLES.c.life.in_(mine), _TABLES.c.reason != "")
-            connection.execute(sa.update(_TABLES).where(held).values(reason=reason, ways="[]"))
+                _remove_about(connection, table, changefeed, [*called, *mine])
+            _remove_reasons(connection, changefeed, mine)
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""
@@ -764,6 +786,30 @@ def _forgotten_by(connection: sa.Connection, changefeed: str, life: Life) -> str
     one = _FORGOTTEN.c
     query = sa.select(one.run).where(one.changefeed == changefeed, one.life == str(life))
     return connection.execute(query).scalar() or ""
+
+
+def _forgotten_runs(connection: sa.Connection, changefeed: str) -> dict[str, str]:
+    one = _FORGOTTEN.c
+    query = sa.select(one.life, one.run).where(one.changefeed == changefeed)
+    return {row.life: row.run for row in connection.execute(query)}
+
+
+def _forgotten_since(connection: sa.Connection, changefeed: str, before: Mapping[str, str] | None) -> list[str]:
+    """Return the tables of which rows were taken out since `before` was read, none if that is not known."""
+    now = {} if before is None else _forgotten_runs(connection, changefeed)
+    return [life for life, run in now.items() if before is not None and before.get(life) != run]
+
+
+def _remove_about(connection: sa.Connection, table: sa.Table, changefeed: str, names: Collection[str]) -> None:
+    some = sa.and_(table.c.changefeed == changefeed, table.c.table.in_(names))
+    connection.execute(sa.delete(table).where(some))
+
+
+def _remove_reasons(connection: sa.Connection, changefeed: str, lives: Collection[str]) -> None:
+    """Remove the reasons for which tables are held."""
+    reason = "the reason is not kept, as it may have values of forgotten rows: the next run says it again"
+    held = sa.and_(_TABLES.c.changefeed == changefeed, _TABLES.c.life.in_(lives), _TABLES.c.reason != "")
+    connection.execute(sa.update(_TABLES).where(held).values(reason=reason, ways="[]"))
 
 
 def _with_point(points: list[list[float]], now: float, through: Tso) -> list[list[float]]:

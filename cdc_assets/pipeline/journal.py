@@ -5,7 +5,7 @@ It speeds up and explains; only the lake says what is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cdc_assets.decoding.kinds import history_kind
@@ -86,25 +86,33 @@ class Journal:
             rows[life] = (*kept, *own)
         self.ledger.record_columns(self.changefeed, rows)
 
-    def findings(self, outcome: Outcome, run: str) -> Outcome:
+    def findings(self, outcome: Outcome, run: str, forgotten: Mapping[str, str] | None = None) -> Outcome:
         """Record what was found, and return the outcome with what of it is new and what earlier runs have reported.
 
-        A finding is the same where its detail, such as a count, is another.
+        A finding is the same where its detail, such as a count, is another. `forgotten` as for `states`.
         """
+        forgotten = self.ledger.forgotten_runs(self.changefeed) if forgotten is None else forgotten
         before = self.ledger.findings(self.changefeed)
         known, found = ({one.identity for one in findings} for findings in (before, outcome.findings))
         stays = [one for one in before if one.rule in SEEN_IN_ROWS and one.identity not in found]
         now = (*stays, *dict.fromkeys(outcome.findings))
         if set(now) != set(before):
-            self.ledger.record_findings(self.changefeed, now, run)
+            lives = outcome.plan.history.lives.items()
+            names = {str(life): [str(name) for name, _, _ in table.names] for life, table in lives}
+            self.ledger.record_findings(self.changefeed, now, run, forgotten, names)
         return replace(
             outcome,
             new_findings=tuple(one for one in now if one.identity not in known),
             known_findings=tuple(one for one in now if one.identity in known),
         )
 
-    def states(self, outcome: Outcome, run: str) -> None:
-        """Record the state of every table. The reason that stopped a table stays until the table moves."""
+    def states(self, outcome: Outcome, run: str, forgotten: Mapping[str, str] | None = None) -> None:
+        """Record the state of every table. The reason that stopped a table stays until the table moves.
+
+        `forgotten` are the runs that had forgotten rows before any was read for this: no value of rows that were
+        forgotten since is recorded. None is for an outcome without any.
+        """
+        forgotten = self.ledger.forgotten_runs(self.changefeed) if forgotten is None else forgotten
         known = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
         states = []
         for t in outcome.tables:
@@ -117,4 +125,4 @@ class Journal:
             if waits and before is not None and before.through == t.through and before.state.stopped:
                 now = replace(now, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
             states.append(now)
-        self.ledger.record_states(self.changefeed, states)
+        self.ledger.record_states(self.changefeed, states, forgotten)

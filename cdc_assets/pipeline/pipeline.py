@@ -237,6 +237,7 @@ class Pipeline(Planner):
         MetadataMissing, which concern all tables.
         """
         started = time.monotonic()
+        forgotten = self.ledger.forgotten_runs(self.settings.name)
         self.land()
         listing, planned = self.plan(on_news=self.lake.warm)
         cut = due_cut(self.lake, self.settings.cuts, planned, self.settings.source_options.wire.has_positions)
@@ -274,8 +275,8 @@ class Pipeline(Planner):
         self._settle(listing, planned)
         self._stats = {}
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
-        self.journal.states(outcome, run)
-        return self.journal.findings(outcome, run)
+        self.journal.states(outcome, run, forgotten)
+        return self.journal.findings(outcome, run, forgotten)
 
     def _held_back(self, planned: Plan) -> frozenset[Life]:
         """Return the tables that are left to a later run: a rebuild that follows them would never have them swapped.
@@ -312,6 +313,7 @@ class Pipeline(Planner):
 
     def refuse(self, step: ApplyRows, staged: StagedWindow, run: str) -> Outcome:
         """Remove a staged window whose records do not fit, and record that its table is held by them."""
+        forgotten = self.ledger.forgotten_runs(self.settings.name) | {str(step.life): staged.forgotten}
         self.lake.discard(step, staged)
         listing, planned = self.plan()
         tables = begun(planned)
@@ -320,7 +322,7 @@ class Pipeline(Planner):
         table.stop(step, rejected(step, staged.report))
         findings = self.findings(listing, planned, sampled=False)
         outcome = self._outcome(planned, listing, tables, planned.steps, findings, 0.0)
-        self.journal.states(outcome, run)
+        self.journal.states(outcome, run, forgotten)
         return outcome
 
     def _advance(

@@ -182,6 +182,29 @@ def test_the_ledger_keeps_no_value_for_which_a_table_was_held_or_compared(shop: 
     assert of(shop.apply(FIRST + 20), "shop.u").state is State.APPLIED
 
 
+@pytest.mark.parametrize("record", ["record_states", "record_findings"])
+def test_a_run_that_read_values_before_they_were_forgotten_records_none_of_them(
+    record: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.feed.ddl("shop.u", FIRST + 10, "RENAME TABLE `t` TO `u`", 14)
+    token = "a-value-that-is-too-long-for-its-column-of-forty"
+    shop.write(("I", FIRST + 11, 3, token), table="shop.u", version=FIRST + 10)
+    found = [Finding(rule, Severity.WARNING, "shop.t", "found", token) for rule in ("changed-values", "keys")]
+    shop.ledger.record_findings("little", found, "run")
+    recorded, forgotten = getattr(shop.ledger, record), list[ForgetReport]()
+
+    def record_late(*given: Any) -> None:
+        if not forgotten:
+            forgotten.append(shop.forget("3", table="shop.u"))
+        recorded(*given)
+
+    monkeypatch.setattr(shop.ledger, record, record_late)
+    outcome = shop.apply(FIRST + 19)
+    assert (forgotten[0].complete, token in repr(outcome)) == (True, True)
+    assert token not in repr((shop.ledger.states(), shop.ledger.findings("little")))
+    assert of(shop.apply(FIRST + 20), "shop.u").state is State.APPLIED
+
+
 def test_a_record_that_was_set_aside_before_brings_no_row_when_it_is_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
