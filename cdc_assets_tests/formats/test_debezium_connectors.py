@@ -83,6 +83,13 @@ def test_a_row_of_an_incremental_snapshot_has_no_place() -> None:
     assert said(row("r", after={"id": 1}, source={**SOURCE, "snapshot": "incremental"}))["source_position"] is None
 
 
+@pytest.mark.parametrize("op", ["u", "d", "t"])
+def test_what_changes_or_ends_rows_is_of_no_snapshot_though_it_is_marked_so(op: str) -> None:
+    sides = {"u": {"after": {"id": 1}}, "d": {"before": {"id": 1}}, "t": {}}[op]
+    found = said(row(op, **sides, source={**SOURCE, "snapshot": "true"}))
+    assert (found["source_position"], found["phase"]) == (source_position(SOURCE), None)
+
+
 def test_a_truncate_is_a_ddl() -> None:
     found = said(row("t"), None)
     assert (found["kind"], found["query"], found["table"]) == ("ddl", "TRUNCATE TABLE `t`", "t")

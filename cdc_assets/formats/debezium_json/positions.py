@@ -70,11 +70,14 @@ def source_positions(rows: Envelope, connector: str) -> SourcePositions:
     """Return the positions of messages of a connector; refuse those whose source does not have them as it should.
 
     Debezium marks the last row of a table before its first one, so a lone row is "last", or "end" where it is the last
-    one of the whole snapshot (`SnapshotRecord`). The schema changes of a snapshot come before its rows, though they
-    stand at one place.
+    one of the whole snapshot (`SnapshotRecord`). After a restart amid a snapshot for which a person had asked it marks
+    changes as of a snapshot, too. No row of a snapshot is an update, a delete or a TRUNCATE; one may be an insert, by
+    Debezium's ReadToInsertEvent. The schema changes of a snapshot come before its rows, though they stand at one place.
     """
     nothing = pa.scalar(None, pa.string())
-    marks = pc.utf8_lower(rows.column("source", "snapshot").texts)
+    op = rows.column("op")
+    is_change = pa.array(op.given & ~op.equal("r") & ~op.equal("c"))
+    marks = pc.if_else(is_change, nothing, pc.utf8_lower(rows.column("source", "snapshot").texts))
     numbers = pc.index_in(marks, pa.array(list(_PHASES)))
     phases = pa.array(list(_PHASES.values())).take(numbers)
     incremental, is_snapshot = pc.equal(marks, _INCREMENTAL).fill_null(False), numbers.is_valid()
