@@ -3,8 +3,8 @@
 Dates are days, times of day microseconds, a DATETIME milliseconds up to three fraction digits and microseconds
 beyond, as if in UTC; a TIMESTAMP is a text in UTC. Zero and partial dates are NULL, in columns that are NOT NULL 0, and
 of TIMESTAMP 1970-01-01 in any. BIT is base64, the lowest byte first. BIGINT UNSIGNED wraps. NULL in a column with a
-default is that default. A DECIMAL is a double: what a double does not hold is rounded, and NULL where it does not fit
-the type any more.
+default is that default, 0 for a DATETIME's CURRENT_TIMESTAMP. A DECIMAL is a double: what a double does not hold is
+rounded, and NULL where it does not fit the type any more.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import base64
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.errors import MalformedData
 from cdc_assets.formats.changes import Cells
-from cdc_assets.formats.records import CellKind, RecordColumn, bits
+from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 from cdc_assets.formats.values import (
     DEFAULTED,
     EPOCH,
@@ -34,7 +36,7 @@ from cdc_assets.formats.values import (
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import DAY_MICROS, Moment, time_text
 from cdc_assets.types.families import BINARY
-from cdc_assets.types.mysql_types import ZERO_DATE
+from cdc_assets.types.mysql_types import ZERO_DATE, default_text, defaults_to_now
 
 __all__ = ["TOO_LARGE", "cells_of"]
 
@@ -67,7 +69,7 @@ def cells_of(cells: RecordColumn, column: Column, in_key: bool) -> Cells:
         rounded = are_rounded(found.array)
         notes |= {ROUNDED: rounded} if rounded.any() else {}
     if column.nullable and column.default is not None:
-        notes[DEFAULTED] = bits(pc.equal(cells.texts if column.type in _REAL else found.array, str(column.default)))
+        notes[DEFAULTED] = _are_defaults(found.array, column)
     absent = cells.are(CellKind.ABSENT)
     zones = pa.repeat("UTC", len(cells)) if column.type == "TIMESTAMP" else None
     return Cells(
@@ -79,6 +81,16 @@ def cells_of(cells: RecordColumn, column: Column, in_key: bool) -> Cells:
         notes,
         named=True,
     )
+
+
+def _are_defaults(values: pa.Array, column: Column) -> Marks:
+    """Mark the values as which NULL is sent, too."""
+    try:
+        text = Moment(0).text(column.scale or 0) if defaults_to_now(column) else default_text(column)
+        default = base64.b64encode(text).decode() if isinstance(text, bytes) else text
+        return bits(pc.equal(values, pa.scalar(default).cast(values.type)))
+    except (MalformedData, pa.ArrowInvalid):  # a default that is not known
+        return np.zeros(len(values), bool)
 
 
 def _numbers(read: Callable[[Decimal, Column], str]) -> Callable[[RecordColumn, Column], ColumnValues]:
