@@ -47,6 +47,7 @@ from cdc_assets.formats import (
     dumped_rows,
     position_column,
     shape_of,
+    without_quotes,
     without_values,
 )
 from cdc_assets.model.reports import FileStats, KeyRange, Reject, Report
@@ -78,6 +79,7 @@ __all__ = [
     "split",
     "with_key",
     "without_forgotten",
+    "without_reason",
 ]
 
 MAX_REJECTS = 20
@@ -256,6 +258,15 @@ def without_forgotten(step: ApplyRows, split: Split) -> Split:
     lines = (pc.count_distinct(rows.column(LINE)).as_py() for rows in (split.changes, changes))
     before, after = lines
     return replace(split, changes=changes, decoded=decoded, rejects=rejects, kept_out=before - after, masked=True)
+
+
+def without_reason(split: Split) -> Split:
+    """Return a file that was refused as a whole with its place alone: what is wrong may be with a forgotten row."""
+    if split.refused is None:
+        return split
+    bare = without_values(split.refused, split.schema, _NOT_SHOWN)
+    place = f"{bare.path} line {bare.line}" if bare.line else bare.path
+    return replace(split, refused=replace(bare, reason=without_quotes(place, _NOT_SHOWN)))
 
 
 def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:

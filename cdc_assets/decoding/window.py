@@ -35,6 +35,7 @@ from cdc_assets.decoding.split import (
     no_changes,
     read_splits,
     without_forgotten,
+    without_reason,
 )
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
@@ -125,7 +126,7 @@ def decode_windows(
             splits = [split.through(numbering.number) for split in splits]
         splits = [split.through(partial(due, first)) for split in splits]
         if first.kept_out:
-            splits = [split.through(partial(without_forgotten, first)) for split in splits]
+            splits = [without_reason(split.through(partial(without_forgotten, first))) for split in splits]
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=quarantine, leaving_too=leaving_too)
         files = [file_stats(split) if split.refused is None else None for split in splits]

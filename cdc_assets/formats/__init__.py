@@ -91,6 +91,7 @@ __all__ = [
     "record_places",
     "shape_of",
     "wire_class",
+    "without_quotes",
     "without_values",
 ]
 
@@ -697,6 +698,14 @@ def without_values(reject: Reject, schema: TableSchema, not_shown: str = _NOT_SH
     return replace(reject, raw=b"", column=name, reason=f"a value{column} does not fit; {not_shown}")
 
 
+def without_quotes(place: str, not_shown: str) -> str:
+    """Return what is said of a file that cannot be decoded, where nothing of it may be repeated."""
+    return (
+        f"{place} cannot be decoded; {not_shown}. Check that the settings are those with which it was written (the "
+        "sink URI, the changefeed TOML, schemas), and that it is as it was written."
+    )
+
+
 @contextmanager
 def _concealing(path: str, schemas: Sequence[TableSchema]) -> Iterator[None]:
     """Raise errors that may repeat values of masked columns as MalformedData that says their place alone."""
@@ -717,12 +726,7 @@ def _concealing(path: str, schemas: Sequence[TableSchema]) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, its text may have a value
         where, shown = {}, f" ({type(error).__name__})"
-    raise MalformedData(
-        f"{path}{shown} cannot be decoded; {_NOT_SHOWN}. Check that the settings are those with which it was written "
-        "(the sink URI, the changefeed TOML, schemas), and that it is as it was written.",
-        path=path,
-        **where,
-    ) from None
+    raise MalformedData(without_quotes(f"{path}{shown}", _NOT_SHOWN), path=path, **where) from None
 
 
 # --- questions to a format --------------------------------------------------------------------------------------------

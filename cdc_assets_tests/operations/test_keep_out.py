@@ -151,6 +151,16 @@ def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(sho
     assert "1x" not in f"{kept.reason} {outcome}"
 
 
+def test_a_file_that_is_refused_as_a_whole_is_named_without_what_it_has(shop: Shop) -> None:
+    shop.forget("1")
+    path = shop.feed.rows("shop.t", FIRST, [("U", FIRST + 11, 1, "uno")])
+    path.write_text(path.read_text().replace('"t","shop"', '"a lost word","uno"'))
+    held = of(shop.apply(FIRST + 19))
+    assert held.state is State.HELD
+    assert f"{path.name} line 1 cannot be decoded; what was found is not shown" in held.reason
+    assert not [word for word in ("a lost word", "uno") if word in held.reason]
+
+
 def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) -> None:
     shop.forget("1")
     shop.more |= {"quarantine": True}
