@@ -90,6 +90,13 @@ def test_what_changes_or_ends_rows_is_of_no_snapshot_though_it_is_marked_so(op: 
     assert (found["source_position"], found["phase"]) == (source_position(SOURCE), None)
 
 
+@pytest.mark.parametrize("data", [{"after": {"id": 1}}, {"schema": {}, "payload": {"after": {"id": 1}}}])
+def test_a_cloud_event_is_refused_by_its_name(data: dict[str, Any]) -> None:
+    head = {"id": "name:px;lsn:1", "source": "/debezium/postgresql/px", "specversion": "1.0", "iodebeziumop": "c"}
+    found = said({**head, "type": "io.debezium.connector.postgresql.DataChangeEvent", "data": data})
+    assert (found["kind"], "it is a CloudEvent" in found["reason"]) == ("bad", True)
+
+
 def test_a_truncate_is_a_ddl() -> None:
     found = said(row("t"), None)
     assert (found["kind"], found["query"], found["table"]) == ("ddl", "TRUNCATE TABLE `t`", "t")

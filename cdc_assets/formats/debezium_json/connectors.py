@@ -118,6 +118,11 @@ _BARE = (
     "configuration"
 )
 
+_CLOUD_EVENT = (
+    "it is a CloudEvent, as io.debezium.converters.CloudEventsConverter writes it. Let the connector have "
+    "value.converter = org.apache.kafka.connect.json.JsonConverter, and write to new topics"
+)
+
 
 def _types(options: MessageOptions) -> ReadColumn:
     modes = dict(options.connector)
@@ -161,6 +166,7 @@ def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.
     records.require(none | rows.are_objects(), "its payload is no object")
     if not {"op", "source"} & members:
         records.require(none, _BARE)
+    records.require(none | ("specversion" not in members), _CLOUD_EVENT)
     records.require(none | rows.are_objects("source"), "it has no source that says where it is from")
     for mask, connector in records.by_value(*rows.base, "source", "connector"):
         some = rows.among(mask & ~none)
