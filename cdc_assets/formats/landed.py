@@ -133,7 +133,7 @@ class LandedReader:
         return self.options
 
     def read(self, path: str) -> Frame:
-        """Return the messages of a split; raises InputError when they are gone."""
+        """Return the messages of a split; raises InputError, which names it, when they are gone."""
         part = self.parts.get(path)
         if part is None:
             raise InputError(
@@ -143,7 +143,12 @@ class LandedReader:
                 gone=True,
             )
         split = part.split
-        rows = self.fetch(split.file, split.group)
+        try:
+            rows = self.fetch(split.file, split.group)
+        except InputError as error:
+            if not error.where.get("gone"):
+                raise
+            raise InputError(error.message, file=path, gone=True) from None  # the split may be in another file now
         offsets = rows.column("offset")
         mine = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
         mine = pc.and_(mine, pc.equal(rows.column("topic"), split.partition.topic))

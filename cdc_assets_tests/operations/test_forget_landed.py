@@ -160,6 +160,25 @@ def test_a_landing_that_began_before_rows_went_does_not_say_that_they_are_there(
     assert (left(feed), feed.landing.landed().expired) == ([], {TableId("shop", "t"): 120})
 
 
+def test_a_run_whose_landed_rows_are_written_anew_meanwhile_plans_again(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.send(0, ddl(100), row(120, 7, 4711), row(121, 8, 1), mark(150))
+    feed.apply()
+    log.send(0, row(160, 7, 4712), row(161, 8, 2), mark(170))
+    pipeline, reports = feed.pipeline(), list[ForgetReport]()
+
+    def forget_first(*_: object) -> None:
+        if not reports:
+            reports.append(forgotten(feed, until=FOREVER))
+
+    pipeline._watch = forget_first
+    outcome = pipeline.apply("run")
+    assert (reports[0].messages, {one.state for one in outcome.tables}) == (2, {State.APPLIED})
+    assert feed.ledger.unread(pipeline.settings.name) == ()
+    (table,) = feed.lake.tables.values()
+    assert [(one["id"], one["v"]) for one in table.rows.to_pylist()] == [(8, 2)]
+
+
 class Orders:
     """A seed's order of rows, marks, runs, upkeep and forgetting, some of which come between those of a run."""
 
