@@ -398,7 +398,8 @@ def _searched(work: _ForgetRun, rows: _SoughtRows) -> Iterator[SearchedFiles]:
 def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tuple[_SoughtRows, RemovedRows]:
     """Take the rows out of one table, and return with that where they may stand now.
 
-    Looks again where another writer was first: a run that lives on is so all day, and its windows wait from then on.
+    Looks again where another writer was first: a run that lives on is so all day, and the windows of all tables that
+    have the keys wait from then on.
     """
     lake, is_waiting = work.lake, False
     try:
@@ -420,7 +421,7 @@ def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tu
             else:
                 return rows, removed
             if not is_waiting:
-                lake.hold_back(work.ticket.token, [life])
+                lake.hold_back(work.ticket.token, rows.targets)
                 is_waiting = True
             time.sleep(0.2 * 2**attempt)
             rows = _as_applied_now(work, rows)

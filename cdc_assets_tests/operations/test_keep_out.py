@@ -639,6 +639,24 @@ def test_rows_from_after_the_moment_that_are_applied_meanwhile_stay(shop: Shop) 
     assert (rows(shop.lake), rows(shop.rebuilt()), shop.lake.tickets) == ([(2, "two")], [(2, "two")], {})
 
 
+def test_all_tables_of_the_keys_wait_where_another_writer_was_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch, history={"shop.*": ["log"]})
+    shop.feed.create("shop.t")
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    waited, hold_back = list[frozenset[str]](), MemoryForgetting.hold_back
+
+    def holding(self: MemoryForgetting, token: str, lives: Iterable[Life]) -> None:
+        hold_back(self, token, lives)
+        waited.append(shop.lake.held_back())
+
+    monkeypatch.setattr(MemoryForgetting, "hold_back", holding)
+    assert forgotten_after(shop, lambda: shop.apply(FIRST + 19, ("U", FIRST + 14, 1, "uno"))).complete
+    assert waited == [frozenset(map(str, shop.lake.tables)), frozenset()]
+    assert rows(shop.lake) == rows(shop.lake, kind="log") == [(2, "two")]
+
+
 def test_rows_of_the_key_that_come_meanwhile_are_forgotten_in_all_tables_or_it_is_said(shop: Shop) -> None:
     def meanwhile() -> None:
         shop.apply(FIRST + 19, ("U", FIRST + 14, 1, "uno"))
