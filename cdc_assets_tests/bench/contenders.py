@@ -10,11 +10,11 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
@@ -73,17 +73,16 @@ def ours(
     lakes: list[str],
     dump: str = "",
     kinds: str = "mirror",
-    privacy: Mapping[str, Any] = MappingProxyType({}),
+    privacy: Sequence[Mapping[str, Any]] = ({},),
 ) -> Laps:
-    """Catch up into each of the lakes, on one Spark: from a dump of what was there before, or with masks."""
+    """Catch up into each of the lakes, on one Spark: from a dump of what was there before, or with masks, in turns."""
     timings, settings = [], _feed(feed).settings.with_history(KINDS[kinds])
-    if privacy:
-        settings = ChangefeedSettings.model_validate({**settings.model_dump(), "privacy": privacy})
     if dump:
         settings = settings.model_copy(update={"initial": InitialSettings.model_validate({"dump": dump})})
+    turns = [ChangefeedSettings.model_validate({**settings.model_dump(), "privacy": masks}) for masks in privacy]
     with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:
-        for place in lakes:
-            with lap() as one, open_pipeline(settings, LakeSettings.from_warehouse(place), None, lambda: spark) as work:
+        for place, mine in zip(lakes, cycle(turns), strict=False):
+            with lap() as one, open_pipeline(mine, LakeSettings.from_warehouse(place), None, lambda: spark) as work:
                 outcome = work.apply()
             assert outcome.complete, outcome
             timings.append(dataclasses.asdict(one.measured))
