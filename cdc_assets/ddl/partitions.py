@@ -192,9 +192,11 @@ def repartition(before: Partitioning | None, specs: Sequence[Spec], moved: Mappi
                 found = _changed(found, spec)
             except Unreadable as problem:
                 found = Partitioning(UNKNOWN_PARTITIONS, (str(problem),))
-    if found is None or found is not before and found.kind == UNKNOWN_PARTITIONS:
+    if found is None or found.kind == UNKNOWN_PARTITIONS:
         return found
-    return replace(found, expressions=tuple(_renamed(text, found.kind, moved) for text in found.expressions))
+    if found.lists_columns:
+        return replace(found, expressions=tuple(moved.get(name.lower(), name) for name in found.expressions))
+    return replace(found, expressions=tuple(_renamed(text, moved) for text in found.expressions))
 
 
 def _changed(found: Partitioning, spec: Spec) -> Partitioning:
@@ -227,11 +229,7 @@ def _with(found: Partitioning, parts: tuple[TablePartition, ...]) -> Partitionin
     return replace(found, partitions=parts, count=len(parts))
 
 
-def _renamed(text: str, kind: str, moved: Mapping[str, str]) -> str:
-    if kind in ("RANGE COLUMNS", "LIST COLUMNS", "KEY"):
-        return moved.get(text.lower(), text)
-    if kind == UNKNOWN_PARTITIONS:
-        return text
+def _renamed(text: str, moved: Mapping[str, str]) -> str:
     return render([_renamed_token(token, moved) for token in tokens(text)])
 
 

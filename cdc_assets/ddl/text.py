@@ -89,6 +89,8 @@ _KINDS = {
     TokenType.BIT_STRING: "bits",
     TokenType.HEX_STRING: "hex",
 }
+_IN_NAME = re.compile(r"[\w$]")
+
 _QUOTED_OR_COMMENT = re.compile(
     r"""'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | `[^`]*(?:`|\Z)
     | (?P<opens>/\*(?:T!(?:\[[^\]]*\])?|!\d*)) | (?P<closes>\*/)""",
@@ -164,9 +166,13 @@ def _unquoted(kind: str, text: str) -> Token:
 
 
 def _parts(found: Iterable[Any], plain: str) -> Iterator[Token]:
+    digits = ""  # with which a name begins that has no quotes: a number to sqlglot
     for token in found:
-        raw = plain[token.start : token.end + 1]
-        kind = _KINDS.get(token.token_type)
+        raw = digits + plain[token.start : token.end + 1]
+        kind = None if digits else _KINDS.get(token.token_type)
+        digits = raw if kind == "number" and _IN_NAME.match(plain, token.end + 1) else ""
+        if digits:
+            continue
         if kind is not None:
             yield Token(kind, token.text, raw)
         elif token.token_type != TokenType.INTRODUCER or not raw.startswith("_"):

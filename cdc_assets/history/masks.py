@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cdc_assets.ddl import concealed, names_in
+from cdc_assets.ddl import concealed, names_in, quote
 from cdc_assets.errors import MalformedData
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.masks import Mask, MaskPolicy
@@ -323,7 +323,10 @@ def _pattern(column: Column) -> str:
 def _parted_by(schema: TableSchema) -> set[str]:
     """Return the columns by which the partitions of a table are made, folded."""
     parts = schema.partitioning
-    texts = () if parts is None else parts.expressions or tuple(schema.exact)
+    if parts is None:
+        return set()
+    columns = parts.expressions or tuple(schema.exact)
+    texts = map(quote, columns) if parts.lists_columns else columns
     return {name for text in texts for name in _read(text, schema)}
 
 

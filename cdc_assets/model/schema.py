@@ -173,6 +173,11 @@ class Partitioning:
     partitions: tuple[TablePartition, ...] = ()
     count: int = 0
 
+    @property
+    def lists_columns(self) -> bool:
+        """Whether `expressions` are names of columns as they are, else they are SQL texts."""
+        return self.kind in ("RANGE COLUMNS", "LIST COLUMNS", "KEY")
+
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:

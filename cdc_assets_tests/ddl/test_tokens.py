@@ -71,3 +71,11 @@ def test_other_texts_are_left_to_the_tokenizer(text: str) -> None:
 
 def test_no_second_token_is_looked_for_in_a_long_text_that_is_not_plain() -> None:
     assert _plain_tokens("a " + "b" * 200_000 + ";") == ()  # for minutes, if behind each letter one was looked for
+
+
+def test_a_name_without_quotes_may_begin_with_digits() -> None:
+    kinds = [(part.kind, part.raw) for part in tokens("2fa_code+1e5x, 12 _a, 1.5e3 0x1F 3")]
+    assert kinds == [
+        ("word", "2fa_code"), ("sign", "+"), ("word", "1e5x"), ("sign", ","), ("number", "12"), ("word", "_a"),
+        ("sign", ","), ("number", "1.5e3"), ("hex", "0x1F"), ("number", "3"),
+    ]  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc_assets.ddl import created
+from cdc_assets.ddl import created, quote
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.sealing import unseal
 from cdc_assets.ledger import Ledger
@@ -248,6 +248,22 @@ def test_a_column_that_an_expression_reads_is_not_masked(
     assert (held.state, words in held.reason) == (State.HELD, True), held.reason
     (fine,) = site.apply(FIRST + 9, privacy={**privacy, "shop.p.g": None} if generated else {"shop.p.a": None}).tables
     assert fine.state is State.APPLIED, fine.reason
+
+
+@pytest.mark.parametrize("name", ["first name", "a`b", "a.b", "a'b", "2nd"])
+@pytest.mark.parametrize("by", ["KEY ({})", "LIST COLUMNS ({})", "HASH (abs(length(concat({}, 'x'))) + 1)"])
+def test_a_column_of_any_name_by_which_partitions_are_made_is_not_masked(tmp_path: Path, name: str, by: str) -> None:
+    site, quoted = Site(tmp_path), quote(name)
+    parts = "(PARTITION p VALUES IN ('x'))" if by.startswith("LIST") else "PARTITIONS 2"
+    text = f"CREATE TABLE `p` (`id` INT, {quoted} VARCHAR(40)) PARTITION BY {by.format(quoted)} {parts}"
+    columns = [
+        {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11"},
+        {"ColumnName": name, "ColumnType": "VARCHAR", "ColumnPrecision": "40"},
+    ]
+    write_schema(site.feed.bucket, document("shop", "p", FIRST, Query=text, Type=3, TableColumns=columns))
+    pattern = name.replace(".", "?")
+    (held,) = site.apply(FIRST + 9, privacy={f"shop.p.{pattern}": KEY}).tables
+    assert (held.state, "the partitions of the table are made by it" in held.reason) == (State.HELD, True), held.reason
 
 
 def test_a_ddl_that_makes_partitions_of_a_masked_column_holds_its_table(tmp_path: Path) -> None:
