@@ -128,15 +128,27 @@ def _uses(file: Path, fixture: str) -> bool:
     return re.search(fixture, file.read_text()) is not None
 
 
+CLOUDS = {"gcp": ("gcs", "Google"), "azure": ("azure", "Azure")}
+"""Jars of a client that `make servers` does not fetch, as `make test` needs none -> names of soak tests that do."""
+
+
+def _clouds_of(items: list[pytest.Item]) -> list[str]:
+    names = [item.name for item in items if item.get_closest_marker("soak")]
+    return [jars for jars, words in CLOUDS.items() if any(word in name for name in names for word in words)]
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark with Iceberg. Every step names its own catalog, so one session serves all lakes.
 
-    Its JVM knows the addresses of this machine only: whoever looks up another name gets an error.
+    Its JVM cannot load more jars once it runs, so those that some test needs are there before. It knows the addresses
+    of this machine only: whoever looks up another name gets an error.
     """
+    from cdc_assets.jvm.jars import needed_jars
     from cdc_assets.lake import spark_session
     from cdc_assets.lake.spark.session import spark_configuration
 
+    needed_jars(_clouds_of(request.session.items))
     directory = tmp_path_factory.mktemp("spark")
     lake_settings, hosts = LakeSettings.from_warehouse(directory), directory / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n")
