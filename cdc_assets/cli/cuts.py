@@ -174,8 +174,9 @@ def extract(
     lake = lake_of(target)
     settings = target.only("An extract concerns")
     with open_pipeline(settings, lake) as pipeline:
-        found = run(pipeline, table, position_of(pipeline, since), position_of(pipeline, until), net=net)
-        count = write_extract(found, out, kind, pairs(out_option, "--out-option"))
+        moments = position_of(pipeline, since), position_of(pipeline, until)
+        options = pairs(out_option, "--out-option")
+        found, count = write_extract(lambda: run(pipeline, table, *moments, net=net), out, kind, options)
     if as_json:
         show_json({**found.description(), "rows": count, "file": f"changes.{kind}"})
     else:

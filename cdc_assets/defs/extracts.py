@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -82,9 +83,10 @@ def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             raise dg.Failure(f"{config.format} is no format; expected {', '.join(FORMATS)}.", allow_retries=False)
 
         def written(pipeline: Pipeline) -> dict[str, object]:
-            moments = (position_of(pipeline, text) for text in (config.since, config.until))
-            found = extract(pipeline, config.table, *moments, net=config.net)
-            return {**found.description(), "rows": write_extract(found, config.out, config.format, {})}
+            since, until = (position_of(pipeline, text) for text in (config.since, config.until))
+            changes = partial(extract, pipeline, config.table, since, until, net=config.net)
+            found, rows = write_extract(changes, config.out, config.format, {})
+            return {**found.description(), "rows": rows}
 
         context.add_output_metadata({**_written(source, s3, written), "out": config.out})
 
@@ -122,8 +124,8 @@ def _extract_asset(source: ConfiguredFeed, name: str, given: ExtractSettings) ->
         out = f"{given.out.rstrip('/')}/{context.partition_key}"
 
         def written(pipeline: Pipeline) -> dict[str, object]:
-            found = extract(pipeline, name, since, until, net=given.net)
-            rows = write_extract(found, out, given.format, given.options(), again=True)
+            changes = partial(extract, pipeline, name, since, until, net=given.net)
+            found, rows = write_extract(changes, out, given.format, given.options(), again=True)
             return {**found.description(), "dagster/row_count": rows}
 
         return dg.MaterializeResult(metadata={**_written(source, s3, written), "out": out})

@@ -20,6 +20,7 @@ from cdc_assets.io.output import output
 from cdc_assets.io.scratch import scratch
 from cdc_assets.operations.comparison import python_rows
 from cdc_assets.operations.extract import Extract
+from cdc_assets.pipeline.pipeline import looking_again
 
 __all__ = ["FORMATS", "write_extract"]
 
@@ -29,28 +30,37 @@ _PLAIN_SCALE = 6
 """Digits behind the point that a decimal has at most whose text never has an exponent."""
 
 
-def write_extract(found: Extract, uri: str, kind: str, options: Mapping[str, Any], again: bool = False) -> int:
-    """Write an extract as `changes.<kind>` and, after it, `extract.json`, which says what it is; return its rows.
+def write_extract(
+    look: Callable[[], Extract], uri: str, kind: str, options: Mapping[str, Any], again: bool = False
+) -> tuple[Extract, int]:
+    """Write an extract as `changes.<kind>` and, after it, `extract.json`, which says what it is.
 
-    The directory or prefix must have no file; with `again` it may have an extract, in whose place this comes. Each file
-    appears as a whole, and `extract.json` last: where it is missing, the extract was not finished. Raises BadSettings
-    for the place, and what reading the changes raises.
+    Return the extract, which `look` makes, once more where a file of its changes is gone meanwhile, and its number of
+    rows. The directory or prefix must have no file; with `again` it may have an extract, in whose place this
+    comes. Each file appears as a whole, and `extract.json` last: where it is missing, the extract was not finished.
+    Raises BadSettings for the place, and what reading the changes raises.
     """
     place, about_name = output(uri, options), "extract.json"
     place.refuse_filled(but=[f"changes.{one}" for one in FORMATS] + [about_name] if again else ())
-    name, rows = f"changes.{kind}", 0
+    name = f"changes.{kind}"
     with scratch() as directory:
         changes, about = directory / name, directory / about_name
-        with FORMATS[kind](changes, found.columns) as write:
-            for piece in found.pieces():
-                write(piece)
-                rows += piece.num_rows
+
+        def written() -> tuple[Extract, int]:
+            found, rows = look(), 0
+            with FORMATS[kind](changes, found.columns) as write:
+                for piece in found.pieces():
+                    write(piece)
+                    rows += piece.num_rows
+            return found, rows
+
+        found, rows = looking_again(written)
         place.remove(about_name)
         place.put(changes, name)
         description = {**found.description(), "rows": rows, "file": name}
         about.write_text(json.dumps(description, ensure_ascii=False, indent=2) + "\n")
         place.put(about, about_name)
-    return rows
+    return found, rows
 
 
 _Write = Callable[[pa.Table], None]

@@ -47,6 +47,7 @@ from cdc_assets.operations.log_rows import ABSENT, CHANGE_TYPE, LEAVES, PLACE
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
+from cdc_assets.pipeline.pipeline import gone_file, looking_again
 from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.planning.value_settings import masked_otherwise, masked_since
 from cdc_assets.types.conversions import needs_conversion
@@ -80,6 +81,12 @@ def explain(
     `key` are texts as MySQL prints them, in the order of the key; of binary columns hexadecimal digits as x'…'. Raises
     BadSettings for a table that is not known or has no key, and a key that does not fit it.
     """
+    return looking_again(lambda: _explained(pipeline, lake, table, key, since, until))
+
+
+def _explained(
+    pipeline: Pipeline, lake: ExplainedLake, table: str, key: Sequence[str], since: Tso, until: Tso
+) -> RowExplanation:
     listing, present = pipeline.plan(whole=True)
     history = table_called(table, mirrors(present), present)
     life = history.life
@@ -413,6 +420,8 @@ def _rows_of_key(
             keys = wanted.cast(pa.schema([changes.schema.field(name) for name in wanted.column_names]))
             mine = of_keys(changes, keys, schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
+        if isinstance(error, CdcError) and gone_file(error):
+            raise
         if len(share) == 1:
             return [], [f"{step.files[share[0]].path} cannot be read: {error}"]
         alone = [_rows_of_key(step, [place], reader, wanted, conversion) for place in share]

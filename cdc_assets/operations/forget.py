@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -59,6 +60,7 @@ from cdc_assets.operations.keep_out import decide
 from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
+from cdc_assets.pipeline.pipeline import gone_file, looking_again
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
@@ -133,7 +135,7 @@ def forget(
     lake.touch(looking)
     try:
         with kept_alive(lake, looking):
-            rows = _find(work, table, keys, until, name)
+            rows = looking_again(lambda: _find(work, table, keys, until, name))
     except BaseException:
         lake.end(looking.token)
         raise
@@ -329,6 +331,8 @@ def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[
         try:
             window = decode_window(step, pipeline.source.reader, [place], quarantine=True)
         except (FileNotFoundError, CdcError) as error:
+            if isinstance(error, CdcError) and gone_file(error):
+                raise
             yield f"it is not known whether {file.path} has rows of the keys: {error}"
             continue
         changes = window.changes
@@ -392,7 +396,7 @@ def _searched(work: _ForgetRun, rows: _SoughtRows) -> Iterator[SearchedFiles]:
     yield work.lake.search_stages(rows.targets, rows.may_be_in)
     yield work.lake.search_records(rows.may_be_in)
     if work.pipeline.landing is not None:
-        yield search_landed(work.pipeline, work.pipeline.landing, rows.sought)
+        yield looking_again(partial(search_landed, work.pipeline, work.pipeline.landing, rows.sought))
 
 
 def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tuple[_SoughtRows, RemovedRows]:
@@ -424,7 +428,7 @@ def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tu
                 lake.hold_back(work.ticket.token, rows.targets)
                 is_waiting = True
             time.sleep(0.2 * 2**attempt)
-            rows = _as_applied_now(work, rows)
+            rows = looking_again(partial(_as_applied_now, work, rows))
         return rows, RemovedRows(life)
     finally:
         if is_waiting:

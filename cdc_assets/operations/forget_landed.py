@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.operations.key_bytes import KeyBytes
 from cdc_assets.operations.rebuild import planned_from_nothing
+from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
@@ -217,13 +219,14 @@ def refuse_unread(landing: Landing, rows: LandedRows, has: Callable[[bytes], boo
 
 def forget_landed(landing: Landing, rows: LandedRows, has: Callable[[bytes], bool]) -> None:
     """Empty the messages that have the rows; repeated, it does what is left. Raises TableMoved in a race."""
+    forget_once = partial(forget_messages, landing, rows.places, rows.tables, rows.lost, has)
     for _ in range(_ATTEMPTS - 1):
         try:
-            forget_messages(landing, rows.places, rows.tables, rows.lost, has)
+            looking_again(forget_once)
             return
         except TableMoved:
             landing.landed()
-    forget_messages(landing, rows.places, rows.tables, rows.lost, has)
+    looking_again(forget_once)
 
 
 def search_landed(pipeline: Pipeline, landing: Landing, sought: SoughtKeys) -> SearchedFiles:

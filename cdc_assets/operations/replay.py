@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
 from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import Listing
 from cdc_assets.operations.named import is_called
+from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.planning.replay import plan_replay
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
             lives.setdefault(row.life, []).append(row)
     if not lives:
         return ()
-    listing, done = pipeline.source.listing(), []
+    done = []
     for life, rows in sorted(lives.items()):
         name, left = rows[-1].table, len(rows)
         try:
@@ -54,7 +55,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
                     table=str(life),
                 )
             for some in _apart(due, applied[life]):
-                left -= len(some) - _replay_one(pipeline, some, listing, applied[life])
+                left -= len(some) - looking_again(partial(_replay_one, pipeline, some, applied[life]))
             done.append(ReplayResult(life, name, len(rows) - left, left))
         except (InputError, Retryable) as error:
             done.append(ReplayResult(life, name, len(rows) - left, left, error.message, error))
@@ -77,11 +78,11 @@ def _apart(rows: Sequence[QuarantinedRow], applied: AppliedState) -> Iterator[Se
             yield some
 
 
-def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Listing, applied: AppliedState) -> int:
+def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: AppliedState) -> int:
     settings = pipeline.settings
     planned = plan_replay(
         rows,
-        listing,
+        pipeline.source.listing(),
         applied,
         pipeline.rules(),
         positions=settings.source_options.wire.has_positions,

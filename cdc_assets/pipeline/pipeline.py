@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
 from cdc_assets.errors import (
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from cdc_assets.decoding.replay import RecordLookup, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
-__all__ = ["Pipeline", "PipelineLake", "Watch", "gone_file", "log_steps"]
+__all__ = ["Pipeline", "PipelineLake", "Watch", "gone_file", "log_steps", "looking_again"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
@@ -141,6 +141,23 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
 def gone_file(error: CdcError | None) -> str:
     """Return the path of the file that was listed and is missing, "" for any other error and for none."""
     return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
+
+
+ReadT = TypeVar("ReadT")
+
+
+def looking_again(read: Callable[[], ReadT]) -> ReadT:
+    """Return what `read` plans and reads; where a file that it listed is gone, it does both once more.
+
+    Landed rows are written into other files meanwhile, and none of them is missing for that.
+    """
+    for _ in range(REPLANS):
+        try:
+            return read()
+        except InputError as error:
+            if not gone_file(error):
+                raise
+    return read()
 
 
 Watch = Callable[[Step, TableId, int, int], None]

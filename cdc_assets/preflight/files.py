@@ -105,8 +105,13 @@ def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]
 
 
 def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: AppliedState | None) -> bool:
-    """Return whether a file that was listed `before` is missing `now`, unless all its rows are known to be applied."""
+    """Return whether a file that was listed `before` is missing `now`, unless all its rows are known to be applied.
+
+    What is landed is never lost like that: a landing tells itself which of its rows have expired.
+    """
     if any(file.path == path for file in now.data_files):
+        return False
+    if any(file.path == path and file.messages is not None for file in before.data_files):
         return False
     listed = {(file.path, file.size, file.etag) for file in before.data_files}
     if known is None or applied is None or (path, known.size, known.etag) not in listed:

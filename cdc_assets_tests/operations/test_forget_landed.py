@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import ForgetRefused, TableMoved
-from cdc_assets.landing.maintenance import maintain_landing
+from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER
+from cdc_assets.operations.change_files import write_extract
+from cdc_assets.operations.explain import explain
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.replay import replay
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, canal, ddl, mark, row, rows_of
@@ -177,6 +184,102 @@ def test_a_run_whose_landed_rows_are_written_anew_meanwhile_plans_again(feed: To
     assert feed.ledger.unread(pipeline.settings.name) == ()
     (table,) = feed.lake.tables.values()
     assert [(one["id"], one["v"]) for one in table.rows.to_pylist()] == [(8, 2)]
+
+
+def test_rows_that_expire_while_a_run_reads_them_are_said_to_have_expired_and_no_file_to_be_lost(
+    feed: TopicFeed,
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 1), mark(150))
+    feed.apply()
+    broker(feed).send(0, row(160, 8, 2), mark(170))
+    pipeline = feed.pipeline()
+
+    def expire(*_: object) -> None:
+        maintain_landing(feed.landed_in(), lambda _: None, int(time.time() * 1000), LandingLimits(removed_days=-1))
+
+    pipeline._watch = expire
+    (table,) = pipeline.apply("run").tables
+    assert (table.state, feed.ledger.unread(pipeline.settings.name)) == (State.HELD, ())
+    assert "expired" in table.reason
+
+
+def written_anew_once(feed: TopicFeed, monkeypatch: pytest.MonkeyPatch) -> list[ForgetReport]:
+    """Let a row be forgotten when the next row group is read, so that its file is written anew right before that."""
+    reports, fetch = list[ForgetReport](), feed.store._fetch
+
+    def after_forgetting(file: str, group: int) -> pa.Table:
+        monkeypatch.setattr(feed.store, "_fetch", fetch)
+        reports.append(forgotten(feed))
+        return fetch(file, group)
+
+    monkeypatch.setattr(feed.store, "_fetch", after_forgetting)
+    return reports
+
+
+def test_an_extract_whose_landed_rows_are_written_anew_meanwhile_begins_again(
+    feed: TopicFeed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), row(121, 8, 1), mark(150))
+    feed.apply()
+    reports, pipeline = written_anew_once(feed, monkeypatch), feed.pipeline()
+    changes = partial(extract, pipeline, "shop.t", 0, 150)
+    found, rows = write_extract(changes, str(tmp_path / "out"), "jsonl", {})
+    assert ([one.messages for one in reports], found.source, rows) == ([1], "feed", 1)
+    (line,) = (tmp_path / "out" / "changes.jsonl").read_text().splitlines()
+    assert json.loads(line)["id"] == 8
+
+
+def test_changes_are_explained_though_their_file_is_written_anew_meanwhile(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), row(121, 8, 1), mark(150))
+    feed.apply()
+    reports, pipeline = written_anew_once(feed, monkeypatch), feed.pipeline()
+    explained = explain(pipeline, feed.lake, "shop.t", ["8"])
+    assert ([one.messages for one in reports], explained.gone) == ([1], ())
+    assert [(one.position, one.kind) for one in explained.changes] == [(121, "insert")]
+
+
+def test_rows_are_forgotten_though_upkeep_puts_their_file_together_with_others_meanwhile(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), mark(150))
+    feed.apply()
+    broker(feed).send(0, row(160, 8, 1), mark(170))
+    feed.apply()
+    fetch, reads = feed.store._fetch, itertools.count()
+
+    def after_upkeep(file: str, group: int) -> pa.Table:
+        if next(reads) in (0, 3, 6):
+            limits = LandingLimits(1e6, small_files=1, removed_days=-1)
+            with monkeypatch.context() as undone:
+                undone.setattr(feed.store, "_fetch", fetch)
+                maintain_landing(feed.landed_in(), lambda _: 150, int(time.time() * 1000), limits)
+        return fetch(file, group)
+
+    monkeypatch.setattr(feed.store, "_fetch", after_upkeep)
+    report = forgotten(feed)
+    assert (report.complete, report.messages, left(feed)) == (True, 1, [])
+
+
+def test_a_record_of_a_landed_window_is_replayed_after_other_rows_of_its_file_were_forgotten(feed: TopicFeed) -> None:
+    feed.settings = feed.settings.model_copy(update={"quarantine": True})
+    bad = canal("INSERT", 125, data=[{"id": "8", "v": "no number"}])
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), bad, row(130, 8, 3), mark(150))
+    feed.apply()
+    assert forgotten(feed).messages == 1
+    (done,) = replay(feed.pipeline())
+    assert (done.reason, done.left) == ("", 1)
+    feed.store.files = {name: [of_number(group) for group in groups] for name, groups in feed.store.files.items()}
+    (done,) = replay(feed.pipeline())
+    assert (done.reason, done.left, rows_of(feed)) == ("", 0, [(8, 3)])
+
+
+def of_number(group: pa.Table) -> pa.Table:
+    """Return messages with a number where the bad record has none, as if a later decoder could read that."""
+    values = [value and value.replace(b"no number", b"2") for value in group.column("value").to_pylist()]
+    place = group.column_names.index("value")
+    return group.set_column(place, group.schema.field("value"), pa.array(values, group.schema.field("value").type))
 
 
 class Orders:
