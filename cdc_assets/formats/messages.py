@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.json_records import NO_VALUE, json_value
-from cdc_assets.formats.records import Records, explained
+from cdc_assets.formats.records import Marks, Records, bits, explained
 from cdc_assets.io.compression import snappy_block
 from cdc_assets.model.schema import Column, ReadColumn, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -222,9 +222,10 @@ def classified_rows(
     """Return the lines of row events; events come by message, then by ordinal.
 
     There is one for each message and table, and one more wherever the table's commit-ts steps back in the message: a
-    sender that began anew has put what it sent again behind what it had.
+    sender that began anew has put what it sent again behind what it had. An event that lies elsewhere has its own.
     """
-    runs = _runs(messages, schemas, tables, commit_ts)
+    claims = pa.nulls(len(messages), pa.string()) if claims is None else claims
+    runs = _runs(messages, schemas, tables, commit_ts, bits(pc.is_valid(claims)))
     events = pa.table(
         {
             "message": pa.array(messages, pa.int32()),
@@ -232,7 +233,7 @@ def classified_rows(
             "table": tables.cast(pa.string()),
             "ordinals": pa.array(ordinals, pa.int32()),
             "ts": pa.array(commit_ts, pa.int64()),
-            "claim": pa.nulls(len(messages), pa.string()) if claims is None else claims,
+            "claim": claims,
             "at": pa.nulls(len(messages), pa.string()) if source_positions is None else source_positions,
             "run": pa.array(runs),
         }
@@ -258,17 +259,22 @@ def classified_rows(
     return in_order(pa.table(columns, schema=CLASSIFIED).combine_chunks().to_batches())
 
 
-def _runs(messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: Rows) -> Rows:
-    """Return for each row event how often the commit-ts of its table has stepped back before it, in its message."""
+def _runs(messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: Rows, claimed: Marks) -> Rows:
+    """Return for each row event the number of its run among those of its table in its message.
+
+    A run ends where the commit-ts steps back, and before and behind an event that is `claimed`.
+    """
     runs = np.zeros(len(messages), np.int64)
-    if not ((np.diff(commit_ts) < 0) & (np.diff(messages) == 0)).any():
+    within = np.diff(messages) == 0
+    if not (within & ((np.diff(commit_ts) < 0) | claimed[1:] | claimed[:-1])).any():
         return runs
-    last: dict[tuple[object, ...], tuple[Tso, int]] = {}
+    last: dict[tuple[object, ...], tuple[Tso, int, bool]] = {}
     names = zip(schemas.to_pylist(), tables.to_pylist(), strict=True)
-    for place, (message, name, ts) in enumerate(zip(messages.tolist(), names, commit_ts.tolist(), strict=True)):
-        before, run = last.get((message, name), (ts, 0))
-        runs[place] = run + (ts < before)
-        last[message, name] = ts, int(runs[place])
+    events = zip(messages.tolist(), names, commit_ts.tolist(), claimed.tolist(), strict=True)
+    for place, (message, name, ts, alone) in enumerate(events):
+        before, run, was_alone = last.get((message, name), (ts, 0, False))
+        runs[place] = run + (ts < before or alone or was_alone)
+        last[message, name] = ts, int(runs[place]), alone
     return runs
 
 
@@ -464,8 +470,11 @@ SchemaIds = Callable[[pa.RecordBatch, MessageOptions], Mapping[str, int]]
 """Messages -> the ids of schemas in a registry that they name, each with the first message that does."""
 Whole = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Messages, here with the column `headers` -> messages that say in keys and values what their headers say."""
-LoneRow = Callable[["bytes | None", bytes, MessageOptions], Mapping[str, Any]]
-"""Key and value of a message that holds one row -> that row, as it is written. Raises what Python does for another."""
+ReadRow = Callable[["bytes | None", bytes, int, MessageOptions], Mapping[str, Any]]
+"""Key, value, the ordinal of a row event in them -> that row, as it is written. Raises what Python does for another."""
+WithRow = Callable[[tuple["bytes | None", bytes], int, tuple["bytes | None", bytes]], tuple["bytes | None", bytes]]
+"""Key and value of a message, the ordinal of a row event in it, key and value of another one that holds that event
+alone -> the first message, with the event as it is in the other one."""
 Written = Callable[[str], str]
 """A name of the source -> as messages write it."""
 AsDescribed = Callable[[TableSchema, tuple[str, ...], TableSchema], tuple[TableSchema, tuple[str, ...]]]
@@ -521,9 +530,10 @@ class MessageCodec:
     `schema_ids` is of protocols whose messages name schemas of a registry: what they stand for is in `options.registry`
     when messages are classified and decoded. `whole` is of one whose headers say something: messages are landed as it
     returns them, and what is landed is read by keys and values alone. `source_sql` is of one whose messages may have
-    the names of columns without their types, `keys_alone` of one whose rows may have their keys alone, `lone_row` of
-    one whose large messages may lie elsewhere. `written` and `as_described` are of one that writes names otherwise than
-    the source, and types less exactly. `read_by` says on which settings values depend.
+    the names of columns without their types, `keys_alone` of one whose rows may have their keys alone, `read_row` of
+    one whose large rows may lie elsewhere, `with_row` of such a one that has several of them in a message. `written`
+    and `as_described` are of one that writes names otherwise than the source, and types less exactly. `read_by` says on
+    which settings values depend.
     """
 
     classify: Classify
@@ -533,7 +543,8 @@ class MessageCodec:
     whole: Whole | None = None
     source_sql: SourceSql | None = None
     keys_alone: KeysAlone | None = None
-    lone_row: LoneRow | None = None
+    read_row: ReadRow | None = None
+    with_row: WithRow | None = None
     written: Written | None = None
     as_described: AsDescribed | None = None
     read_by: ReadBy = by_zone

@@ -50,6 +50,8 @@ Places = npt.NDArray[np.int64]
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _MOST_ACTION = np.uint64(1 << 20)
 """More than any number of an action."""
+_OHK_TWICE = b'"ohk":true,"ohk":false', b'"ohk":false'
+"""What the new architecture writes of a row that lies elsewhere, and what it means."""
 _VERSION = b"\0\0\0\0\0\0\0\1"
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
 """Exceptions a malformed row may raise."""
@@ -132,7 +134,7 @@ class _Heads(NamedTuple):
 
 def _heads(keys: pa.BinaryArray) -> _Heads:
     parts, refused = list[pa.Table](), dict[int, str]()
-    for records in json_records(keys):
+    for records in json_records(pc.replace_substring(keys, *_OHK_TWICE)):
         (kinds, known), (commit_ts, stamped) = records.whole_numbers("t"), records.tsos("ts")
         schemas, tables, claims, partial = (records.column(name) for name in ("scm", "tbl", "ccl", "ohk"))
         records.require(known & (kinds >= _ROW) & (kinds <= _RESOLVED), "a part of its key has no known t")
@@ -392,16 +394,23 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it."""
+    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it.
+
+    Deletes show none where they have their key only.
+    """
     events = _events(messages)
     heads = _heads(events.keys)
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
-    for event in np.flatnonzero((heads.kinds == _ROW) & ~heads.partial).tolist():
+    whole = ~heads.partial & bits(pc.is_null(heads.claims))
+    for event in np.flatnonzero((heads.kinds == _ROW) & whole).tolist():
         table, commit_ts = heads.table(event), int(heads.commit_ts[event])
         try:
-            columns = _typed(_row(events.values[event].as_py(), options))
+            row, is_delete = _row(events.values[event].as_py(), options)
+            columns = _typed(row)
         except _TROUBLE:
             continue  # decode rejects it
+        if is_delete and options.delete_only_output_handle_key_columns:
+            continue
         shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
         inferred = infer(columns, in_table_order=False)
         if inferred is not None and (shape not in found or commit_ts < found[shape].version):
@@ -409,11 +418,10 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     return tuple(found.values())
 
 
-def _row(value: bytes, options: MessageOptions) -> Mapping[str, Any]:
-    """Return the columns of a row; raises one of _TROUBLE."""
+def _row(value: bytes, options: MessageOptions) -> tuple[Mapping[str, Any], bool]:
+    """Return the columns of a row, and whether it is a deleted one; raises one of _TROUBLE."""
     event = json_value(unpack(value, options.large_message_handle_compression))
-    row: Mapping[str, Any] = event.get("u") or event["d"]
-    return row
+    return event.get("u") or event["d"], "d" in event
 
 
 def _typed(row: Mapping[str, Any]) -> tuple[TypedColumn, ...]:
@@ -423,9 +431,24 @@ def _typed(row: Mapping[str, Any]) -> tuple[TypedColumn, ...]:
     )
 
 
-def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
-    (text,) = _framed(key, value)[1]
-    return {name: cell["v"] for name, cell in _row(text, options).items()}
+# --- rows that lie elsewhere ------------------------------------------------------------------------------------------
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row)
+def _read_row(key: bytes | None, value: bytes, ordinal: int, options: MessageOptions) -> Mapping[str, Any]:
+    return {name: cell["v"] for name, cell in _row(_framed(key, value)[1][ordinal], options)[0].items()}
+
+
+def _with_row(
+    message: tuple[bytes | None, bytes], ordinal: int, alone: tuple[bytes | None, bytes]
+) -> tuple[bytes | None, bytes]:
+    """Return a message with the one event of another in its place; raises ValueError for what cannot be cut."""
+    (keys, values), ((key,), (value,)) = _framed(*message), _framed(*alone)
+    keys[ordinal], values[ordinal] = key, value
+    return _VERSION + b"".join(map(_piece, keys)), b"".join(map(_piece, values))
+
+
+def _piece(content: bytes) -> bytes:
+    return len(content).to_bytes(8, "big") + content
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, read_row=_read_row, with_row=_with_row)

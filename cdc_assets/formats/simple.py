@@ -327,11 +327,11 @@ def _column(column: Mapping[str, Any], primary: tuple[str, ...]) -> Column:
     )
 
 
-def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
+def _read_row(key: bytes | None, value: bytes, ordinal: int, options: MessageOptions) -> Mapping[str, Any]:
     read = read_message if options.encoding_format == "avro" else json_value
     held = read(unpack(value, options.large_message_handle_compression))
     found: Mapping[str, Any] = held.get("data") or held["old"]
     return found
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row, read_by=by_nothing)
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, read_row=_read_row, read_by=by_nothing)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.landing.batch import LandingBatch
@@ -59,7 +60,7 @@ def release(
 
     def decided(batch: LandingBatch) -> None:
         held = _held(batch.before, partition, offset)
-        late[:] = _read_again(batch, held, applied) if again else ()
+        late[:] = _read_again(batch, held, applied, _landed_of(landing, batch.before, held)) if again else ()
         batch.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", by))
 
     landing.decide(decided)
@@ -87,7 +88,25 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
     raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {known}.")
 
 
-def _read_again(batch: LandingBatch, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
+def _landed_of(landing: Landing, landed: Landed, held: LandedEvent) -> frozenset[tuple[TableId, int]]:
+    """Return the row events of a message that are landed, though others of it could not be: table and ordinal."""
+    found = set[tuple[TableId, int]]()
+    for split in landed.splits:
+        if split.partition == held.partition and split.first <= held.offset <= split.last:
+            rows = landing.store.fetch(split.file, split.group)
+            mine = rows.filter(pc.equal(rows.column("offset"), held.offset)).select(["schema", "table", "ordinals"])
+            found |= {
+                (TableId(*names), one) for *names, some in zip(*mine.to_pydict().values(), strict=True) for one in some
+            }
+    return frozenset(found)
+
+
+def _read_again(
+    batch: LandingBatch,
+    held: LandedEvent,
+    applied: Callable[[TableId], Tso],
+    landed: Collection[tuple[TableId, int]],
+) -> list[TableId]:
     message = {"topic": held.partition.topic, "partition": held.partition.number, "offset": held.offset}
     row = {**dict.fromkeys(message_schema().names), **message, "key": held.key, "value": held.value, "headers": []}
     events = len(batch.events)
@@ -101,9 +120,10 @@ def _read_again(batch: LandingBatch, held: LandedEvent, applied: Callable[[Table
             )
     late = []
     for rows in batch.rows:
-        for one in rows.select(["schema", "table", "position"]).to_pylist():
+        for one in rows.select(["schema", "table", "ordinals", "position"]).to_pylist():
             table = TableId(one["schema"], one["table"])
-            if one["position"] <= applied(table) and table not in late:
+            is_new = any((table, ordinal) not in landed for ordinal in one["ordinals"])
+            if is_new and one["position"] <= applied(table) and table not in late:
                 late.append(table)
                 batch.events.extend(batch.reader.late.hold(held, table, one["position"]))
     return late

@@ -762,25 +762,27 @@ _ANOTHER = "the file holds {}, and the message that names it is of a row of {}.{
 def whole_message(
     content: bytes, row: Mapping[str, Any], codec: MessageCodec, options: MessageOptions
 ) -> tuple[bytes | None, bytes]:
-    """Return key and value of the message in a claim-check file, which a landed row names that has its key only.
+    """Return key and value of a landed row of which there is the key only, with the row that its claim-check file has.
 
     Raises MalformedData for a file that holds anything else than the whole of that row.
     """
     key, value = read_claim(content, options)
     batch = pa.RecordBatch.from_arrays([pa.array([one], pa.binary()) for one in (key, value)], ["key", "value"])
     lines = codec.classify(batch, options).to_pylist()
-    names = ("schema", "table", "ordinals", "commit_ts")
-    same = [line["kind"] == Kind.ROW.value and all(line[name] == row[name] for name in names) for line in lines]
-    if same != [True] or lines[0]["claim"]:
+    names = ("schema", "table", "commit_ts")
+    same = [line["ordinals"] == [0] and all(line[name] == row[name] for name in names) for line in lines]
+    if same != [True] or lines[0]["kind"] != Kind.ROW.value or lines[0]["claim"]:
         raise _another("; ".join(map(_shown, lines)), row)
-    if codec.lone_row is not None:
+    (ordinal,) = row["ordinals"]
+    if codec.read_row is not None:
         try:
-            part, whole = codec.lone_row(row["key"], row["value"], options), codec.lone_row(key, value, options)
+            part = codec.read_row(row["key"], row["value"], ordinal, options)
+            whole = codec.read_row(key, value, 0, options)
         except _TROUBLE:
             raise _another("a row that cannot be read", row) from None
         if any(name not in whole or whole[name] != one for name, one in part.items()):
             raise _another("a row with another key", row)
-    return key, value
+    return (key, value) if codec.with_row is None else codec.with_row((row["key"], row["value"]), ordinal, (key, value))
 
 
 def _another(found: str, row: Mapping[str, Any]) -> MalformedData:

@@ -97,6 +97,32 @@ def test_a_claim_is_reported_with_its_place_and_its_file_read() -> None:
     assert rows(decoded((found[0] or b"", found[1]))) == [(Op.INSERT, 7, 1, 1, "x", None, None, None)]
 
 
+def test_a_row_that_lies_elsewhere_is_a_line_of_its_own_among_those_of_its_message() -> None:
+    heads = ({"ts": 6}, {"ts": 7, "ccl": "s3://c/a.json"}, {"ts": 8}, {"ts": 8})
+    key, value = message(*((head, event({"u": {"id": 1}})) for head in heads))
+    ohk_twice = [piece.replace(b'"ccl"', b'"ohk":true,"ohk":false,"ccl"') for piece in pieces(key)]
+    for one in (key, framed(ohk_twice, key[:8])):  # the latter as the new architecture writes it
+        found = [(line["ordinals"], line["claim"]) for line in said((one, value))]
+        assert found == [([0], None), ([1], "s3://c/a.json"), ([2, 3], None)]
+        assert [shown.version for shown in schemas(messages_of([(one, value)]), OPTIONS)] == [6]
+
+
+def pieces(key: bytes) -> list[bytes]:
+    found, at = list[bytes](), 8
+    while at < len(key):
+        (length,) = struct.unpack_from(">Q", key, at)
+        found.append(key[at + 8 : at + 8 + length])
+        at += 8 + length
+    return found
+
+
+def test_deletes_of_their_key_only_show_no_columns() -> None:
+    sent = messages_of([message(({"ts": 6}, event({"d": {"id": 1}})), ({"ts": 7}, event({"u": {"id": 1, "d": 1.5}})))])
+    of_keys = MessageOptions(protocol="open-protocol", delete_only_output_handle_key_columns=True)
+    assert [[c.name for c in one.schema.columns] for one in schemas(sent, of_keys)] == [["id", "d"]]
+    assert [one.version for one in schemas(sent, OPTIONS)] == [6, 7]
+
+
 def test_a_row_of_its_key_only_is_bad_and_says_which_option_to_change() -> None:
     [one] = said(message(({"ts": 7, "ohk": True}, event({"u": {"id": 1}}))))
     assert (one["kind"], one["table"], one["commit_ts"], one["ordinals"]) == ("bad", "t", 7, [0])

@@ -72,6 +72,21 @@ def test_the_file_of_a_message_is_taken_and_that_of_another_is_not(topic: Topic)
                     whole_message(file_of(other), row, codec, topic.options)
 
 
+def test_a_row_of_a_message_of_several_is_put_in_its_place() -> None:
+    topic = next(one for one in TOPICS if one.name == "open-protocol")
+    first, second, third = lone_rows(topic)[:3]
+    (side, columns), *_ = json.loads(second["value"][8:]).items()
+    piece = json.dumps({side: {name: one for name, one in columns.items() if one.get("h")}}).encode()
+    cut = len(piece).to_bytes(8, "big") + piece
+    assert len(cut) < len(second["value"])
+    key = first["key"] + second["key"][8:] + third["key"][8:]
+    before, after = (first["value"] + one + third["value"] for one in (cut, second["value"]))
+    row = {**second, "key": key, "value": before, "ordinals": [1]}
+    assert whole_message(file_of(second), row, codec_of(topic.options), topic.options) == (key, after)
+    with pytest.raises(MalformedData, match="the file holds a "):
+        whole_message(file_of(third), row, codec_of(topic.options), topic.options)
+
+
 def test_a_compressed_message_is_taken_and_one_that_is_so_twice_is_not() -> None:
     topic = next(one for one in TOPICS if one.name == "canal-json")
     options = replace(topic.options, large_message_handle_compression="lz4")

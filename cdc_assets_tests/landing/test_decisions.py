@@ -14,6 +14,7 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.formats.test_open_protocol import event, message
 from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, canal, ddl, landed, mark, row, rows_of
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.topic_feed import TopicFeed
@@ -145,6 +146,36 @@ def test_what_is_read_again_beneath_what_is_applied_holds_its_table_until_it_is_
     rebuild_it(feed)
     assert states(feed)["shop.t"][0] == "applied"
     assert rows_of(feed) == [(3, 9), (4, 8)]
+
+
+def test_rows_that_are_landed_hold_nothing_where_others_of_their_message_are_read_again() -> None:
+    feed, files = (
+        TopicFeed.of(Broker(), sink_uri="kafka://127.0.0.1:9092/cdc?protocol=open-protocol"),
+        dict[str, bytes](),
+    )
+    with_claims(feed, lambda location: files[location] if location in files else _gone(location))
+    heads: list[dict[str, object]] = [{"ts": 120}, {"ts": 120, "tbl": "u"}, {"ts": 130, "ccl": "a"}, {"ts": 140}]
+    whole = [event({"u": {"id": at, "d": 1.5}}) for at in range(4)]
+    sent = message(*zip(heads, (*whole[:2], event({"u": {"id": 2}}), whole[3]), strict=True))
+    marks = [message(({"ts": ts, "t": 3}, b"")) for ts in (170, 180)]
+    feed.log.lines = lines = [_line(at, *one) for at, one in enumerate((sent, marks[0]))]
+    assert {name: state for name, (state, _) in states(feed).items()} == {"test.t": "held", "test.u": "applied"}
+    alone = message(({"ts": 130}, whole[2]))
+    files["a"] = json.dumps(dict(zip(("key", "value"), map(_coded, alone), strict=True))).encode()
+    assert release(feed.landing, CDC, 0, again=True, applied=lambda table: {"t": 120, "u": 170}[table.table]) == ()
+    feed.log.lines = [*lines, _line(2, *marks[1])]
+    assert {state for state, _ in states(feed).values()} == {"applied"}
+    ids = {str(name): sorted(feed.lake.read(name).column("id").to_pylist()) for name in feed.lake.names()}
+    assert ids == {"test.t": [0, 2, 3], "test.u": [1]}
+
+
+def _line(offset: int, key: bytes, value: bytes) -> dict[str, object]:
+    place = {"topic": "cdc", "partition": 0, "offset": offset, "timestamp_ms": 1}
+    return {**place, "key_b64": _coded(key), "value_b64": _coded(value)}
+
+
+def _coded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def rebuild_it(feed: TopicFeed) -> None:

@@ -238,7 +238,7 @@ def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Colu
     return replace(column, precision=precision, scale=scale), doubt
 
 
-def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
+def _read_row(key: bytes | None, value: bytes, ordinal: int, options: MessageOptions) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json_value(unpack(value, options.large_message_handle_compression))["data"][0]
     return found
 
@@ -250,4 +250,4 @@ def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
     return by_zone(column, options)
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row, read_by=_read_by)
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, read_row=_read_row, read_by=_read_by)
