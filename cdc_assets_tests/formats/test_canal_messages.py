@@ -166,6 +166,15 @@ def test_rows_give_types_and_primary_key_of_their_table() -> None:
     assert event.approximate
 
 
+def test_deletes_of_their_key_only_show_no_columns() -> None:
+    sent = messages_of(
+        [(None, message({"id": "1"}, kind="DELETE", commitTs=6)), (None, message({"id": "1", "v": "a"}, commitTs=7))]
+    )
+    of_keys = replace(OPTIONS, delete_only_output_handle_key_columns=True)
+    assert [[c.name for c in one.schema.columns] for one in schemas(sent, of_keys)] == [["id", "v"]]
+    assert [one.version for one in schemas(sent, OPTIONS)] == [6, 7]
+
+
 @pytest.mark.parametrize("spaced", [": null", ":\tnull", " : null", " :null"])
 def test_a_null_behind_white_space_is_one_in_every_message(spaced: str) -> None:
     first, second = (message({"id": str(key), "v": None}, commitTs=7, rowkey="") for key in (1, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -282,6 +283,15 @@ def test_rows_give_types_and_key_of_their_table_approximately() -> None:
         ("c", "DECIMAL", 38, 2, True),
     ]
     assert any('"c"' in sentence for sentence in event.approximate)
+
+
+def test_deletes_of_their_key_only_show_no_columns() -> None:
+    key = Cell("a", 8, 43, 1)
+    rows = [Row(5, "test", "t", None, [key]), Row(6, "test", "t", [key, Cell("b", 254, 65, b"x")])]
+    of_keys = replace(OPTIONS, delete_only_output_handle_key_columns=True)
+    sent = messages_of([(None, message(rows))])
+    assert [[c.name for c in one.schema.columns] for one in schemas(sent, of_keys)] == [["a", "b"]]
+    assert [one.version for one in schemas(sent, OPTIONS)] == [5, 6]
 
 
 # --- round trips ------------------------------------------------------------------------------------------------------

@@ -135,6 +135,13 @@ def test_rows_above_the_mark_wait_for_the_next(feed: TopicFeed) -> None:
     assert rows_of(feed) == [(1, 7), (2, 8)]
 
 
+def test_columns_that_rows_show_are_those_of_older_rows_in_other_partitions_too(feed: TopicFeed) -> None:
+    broker(feed).send(0, row(120, 1, 7))
+    broker(feed).send(1, row(110, 2, 8), mark(150))
+    feed.apply()
+    assert rows_of(feed) == [(1, 7), (2, 8)]
+
+
 def test_what_arrives_after_the_mark_was_seen_is_landed_before_it_counts(feed: TopicFeed) -> None:
     log = broker(feed)
     log.send(0, ddl(100), mark(150))

@@ -187,7 +187,10 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it."""
+    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it.
+
+    Deletes show none where they have their key only.
+    """
     found: dict[tuple[TableId, tuple[tuple[str, str], ...]], SchemaEvent] = {}
     values = unpacked_array(messages.column("value"), options)
     spoken = classify(messages, options)
@@ -198,6 +201,8 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         try:
             held = json_value(values[message].as_py())
             if (held.get("_tidb") or {}).get("onlyHandleKey"):
+                continue
+            if held["type"] == "DELETE" and options.delete_only_output_handle_key_columns:
                 continue
             data, types = held["data"][0], held["mysqlType"]
             shape = (table, tuple((column, str(types[column])) for column in data))

@@ -381,12 +381,16 @@ def maybe_overwritten(frames: Frames, groups: Groups) -> Mask:
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it."""
+    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it.
+
+    Deletes show none where they have their key only.
+    """
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     for start, part in parts(messages):
         frames = read_frames(part.column("value"))
         groups = read_groups(frames, np.flatnonzero(frames.kind == ROW))
-        for group, columns in _shapes(frames, groups):
+        showing = groups.sound & ((groups.kind == NEW) | (not options.delete_only_output_handle_key_columns))
+        for group, columns in _shapes(frames, groups, np.flatnonzero(showing).tolist()):
             event = int(groups.event[group])
             table = TableId(_term(frames, frames.schema[event]), _term(frames, frames.table[event]))
             shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
@@ -398,13 +402,13 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     return tuple(found.values())
 
 
-def _shapes(frames: Frames, groups: Groups) -> Iterable[tuple[int, tuple[TypedColumn, ...]]]:
-    """Yield for each table and set of columns one group, the one of the least commit-ts, with its columns."""
+def _shapes(frames: Frames, groups: Groups, some: Iterable[int]) -> Iterable[tuple[int, tuple[TypedColumn, ...]]]:
+    """Yield of some groups for each table and set of columns one, that of the least commit-ts, with its columns."""
     names = frames.texts.to_pylist()
     stops = np.searchsorted(groups.group, np.arange(len(groups.event)), side="right").tolist()
     starts = np.searchsorted(groups.group, np.arange(len(groups.event)), side="left").tolist()
     best: dict[tuple[object, ...], int] = {}
-    for group in np.flatnonzero(groups.sound).tolist():
+    for group in some:
         event = groups.event[group]
         here = slice(starts[group], stops[group])
         shape = (
