@@ -122,12 +122,12 @@ def _masked_values(
     """Return how many values of each masked column the sample has, by table; what cannot be read of it has none."""
     from cdc_assets.formats import decode_among
 
-    names = {
-        name.folded: str(table.name or table.names[-1][0])
-        for table in history.lives.values()
-        for name, _, _ in table.names
-    }
+    shown = {table: str(table.name or table.names[-1][0]) for table in history.lives.values()}
+    names = {name.folded: newest for table, newest in shown.items() for name, _, _ in table.names}
     found: dict[str, Counter[str]] = {}
+    for table, newest in shown.items():
+        columns = (column.name for column in table.schema.columns if column.mask is not None)
+        found.setdefault(newest, Counter()).update(dict.fromkeys(columns, 0))
     for file in (one for one in listing.data_files if one.path in sample):
         tables = [(name, _counted(schema)) for name, schema in history.decoding.get((file.root, file.version), ())]
         masked = {column.name for _, schema in tables for column in schema.columns if column.mask is not None}

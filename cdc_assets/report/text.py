@@ -76,12 +76,13 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
     yield from (f"ignored {count:,}: {reason}" for reason, count in sorted(found.ignored.items()))
     yield from (f"held: {table.table}: {table.reason}" for table in found.tables if table.reason)
     yield from _fidelity_lines(found.tables)
+    yield from _mask_lines(found.tables)
     yield from group_lines(found.findings)
     yield from (f"problem: {message}" for message in found.problems.values())
 
 
 def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
-    """Yield one line for all columns with the same loss, and the number of lossless ones."""
+    """Yield one line for all columns with the same loss, and the number of lossless ones; none of masked columns."""
     from cdc_assets.types.mysql_types import Grade  # `status` needs no types, which load Arrow
 
     whole, others = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()
@@ -89,7 +90,7 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
         for row in table.fidelity:
             if row.grade is Grade.LOSSLESS and not row.notes:
                 whole += 1
-            else:
+            elif row.grade is not Grade.MASKED:
                 sources, columns = others.setdefault((row.lake, f"{row.grade.value}, {row.rule}"), ({}, []))
                 sources[row.source] = None
                 counts = "".join(f" ({count:,} {what})" for what, count in row.notes.items())
@@ -98,6 +99,21 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
         yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
     if whole:
         yield f"  {counted(whole, 'column is', 'columns are')} lossless"
+
+
+def _mask_lines(tables: Iterable[TableText]) -> Iterator[str]:
+    """Yield the masks, each with the line of the settings that asks for it, and below it every column that has it."""
+    from cdc_assets.types.mysql_types import Grade
+
+    by_rule: dict[str, list[str]] = {}
+    for table in tables:
+        for row in (row for row in table.fidelity if row.grade is Grade.MASKED):
+            counts = "".join(f", {what}: {count:,}" for what, count in row.notes.items())
+            types = f"{row.source} -> {row.lake or 'none'}"
+            by_rule.setdefault(row.rule, []).append(f"{table.table}.{row.column}: {types}{counts}")
+    for rule, columns in by_rule.items():
+        yield f"  {rule}:"
+        yield from (f"    {column}" for column in columns)
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:

@@ -43,7 +43,11 @@ def column_fidelity(
     for name, how in (unsent or {}).items():
         said[name] = f"{said.get(name, '')} {UNSENT.format(how)};".strip()
     return tuple(
-        dataclasses.replace(row, grade=Grade.CHANGED, rule=f"{said[row.column]} {row.rule}".strip())
+        dataclasses.replace(
+            row,
+            grade=Grade.MASKED if row.column in masked else Grade.CHANGED,
+            rule=f"{said[row.column]} {row.rule}".strip(),
+        )
         if row.column in said
         else row
         for row in rows
@@ -94,7 +98,7 @@ def fidelity_report(schema: TableSchema, notes: Mapping[tuple[str, str], int]) -
 
 def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
     kept = fidelity(column)
-    lake = "" if kept.grade is Grade.ABSENT else spark_type(column.in_lake or column)
+    lake = "" if column.virtual or column.in_lake is None else spark_type(column.in_lake)
     return ColumnFidelity(column.name, type_text(column), lake, kept.grade, kept.rule, counts)
 
 

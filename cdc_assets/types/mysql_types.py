@@ -104,8 +104,7 @@ def fidelity(column: Column) -> Fidelity:
     if column.virtual:
         return Fidelity(Grade.ABSENT, "a virtual generated column, which the lake does not have")
     if column.mask is not None:
-        grade = Grade.ABSENT if column.in_lake is None else Grade.MASKED
-        return Fidelity(grade, f'masked by {column.mask}, as privacy says of "{column.mask.pattern}"')
+        return Fidelity(Grade.MASKED, f'masked by {column.mask}, as privacy says of "{column.mask.pattern}"')
     return _rule(column).fidelity(column)
 
 

@@ -539,10 +539,23 @@ def test_a_column_whose_type_comes_back_or_asks_a_zone_is_held_as_its_rows_canno
 def test_a_line_that_no_column_matches_is_told_and_a_mask_is_shown_with_its_line(site: Site) -> None:
     site.feed.publish(FIRST + 9)
     found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.nothing": None}))
-    text = "\n".join(inspection_lines(found))
-    assert "shop.t.nothing" in text
-    assert '"shop.t.a": shop.t.a (1 values of the sample)' in text
-    assert 'masked by hash, as privacy says of "shop.t.a"' in text
+    lines = list(inspection_lines(found))
+    assert "    shop.t.nothing" in lines
+    place = lines.index('  masked by hash, as privacy says of "shop.t.a":')
+    assert lines[place + 1] == "    shop.t.a: VARCHAR(40) -> string, values of the sample: 1"
+
+
+def test_every_masked_column_is_shown_also_one_of_which_the_sample_has_nothing(tmp_path: Path) -> None:
+    feed, names = LittleFeed(tmp_path), [f"shop.t{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        feed.create(name, FIRST + number)
+    feed.rows(names[0], FIRST, [("I", FIRST + 20, 1, "x"), ("I", FIRST + 21, 2, "y")])
+    feed.publish(FIRST + 30)
+    lines = list(inspection_lines(inspect_changefeed(feed.settings(privacy={"*.*.v": "drop"}))))
+    place = lines.index('  masked by drop, as privacy says of "*.*.v":')
+    found = sorted(line.strip() for line in lines[place + 1 : place + 13])
+    counts = dict.fromkeys(names, 0) | {names[0]: 2}
+    assert found == sorted(f"{name}.v: VARCHAR(40) -> none, values of the sample: {counts[name]}" for name in names)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
