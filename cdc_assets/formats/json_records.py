@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ __all__ = [
     "Path",
     "SameShape",
     "Shape",
+    "Twice",
     "bits",
     "cast_fitting",
     "find_shape",
@@ -43,6 +44,7 @@ __all__ = [
     "json_value",
     "parsed_records",
     "print_json",
+    "refuse_twice",
     "same_shapes",
     "shapes_behind",
     "value_column",
@@ -501,20 +503,30 @@ class _Block:
 
 # --- all messages -----------------------------------------------------------------------------------------------------
 
+Twice = Callable[[str, Any, Any], Any]
+"""The name of a member that an object has twice, its first and its second value -> the one that counts.
 
-def json_records(values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()) -> Iterator[Records]:
+Raises ValueError where none does.
+"""
+
+
+def json_records(
+    values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = (), twice: Twice | None = None
+) -> Iterator[Records]:
     """Yield all messages as records: JSON objects, by their shapes, else by their members; null is none.
 
     The member `fixed` is the same in most messages, as a schema is, so that it is read but once. The members
     `unordered` are objects with the same members in an order that differs from message to message: what is in them is
-    read only where it is asked for, and those of the first message are taken for those of all.
+    read only where it is asked for, and those of the first message are taken for those of all. `twice` says what a
+    member is that an object has twice, where the protocol's writers do that.
     """
     left = np.ones(len(values), bool)
     for found in same_shapes(values, fixed, unordered):
         left[found.messages] = False
         yield found
     numbers = np.flatnonzero(left)
-    for some in parsed_records(values.take(pa.array(numbers)), _Parser(fixed) if fixed else None):
+    parse = partial(_parsed, decoder=_decoder(twice)) if twice else _parsed
+    for some in parsed_records(values.take(pa.array(numbers)), _Parser(fixed, parse) if fixed else parse):
         yield some.moved(numbers[some.messages])
 
 
@@ -661,12 +673,17 @@ _BARE_KINDS[ord("n")] = CellKind.NULL
 """The first byte of a value without quotes -> its kind."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_twice(name: str, first: object, second: object) -> Any:
+    """Raise the ValueError of a message that has a member twice."""
+    raise ValueError(f'the member "{name}" appears twice in it')
+
+
+def _members(pairs: list[tuple[str, Any]], twice: Twice) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f'the member "{twice}" appears twice in it')
+        members.clear()
+        for name, value in pairs:
+            members[name] = twice(name, members[name], value) if name in members else value
     return members
 
 
@@ -674,12 +691,17 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
+def _decoder(twice: Twice) -> json.JSONDecoder:
+    hook = partial(_members, twice=twice)
+    return json.JSONDecoder(object_pairs_hook=hook, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
 
 
-def _parsed(value: bytes) -> Any:
+_STRICT = _decoder(refuse_twice)
+
+
+def _parsed(value: bytes, decoder: json.JSONDecoder = _STRICT) -> Any:
     try:
-        found = _STRICT.decode(value.decode())
+        found = decoder.decode(value.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     _refuse_half_pairs(value, found)
@@ -701,8 +723,8 @@ def _refuse_half_pairs(text: bytes, found: object) -> None:
 class _Parser:
     """Parses messages of which many have a member `fixed` that is the same: at their beginning, or at their end."""
 
-    def __init__(self, fixed: str) -> None:
-        self._fixed = fixed
+    def __init__(self, fixed: str, parse: Callable[[bytes], Any]) -> None:
+        self._fixed, self._parse = fixed, parse
         self._known: list[tuple[bytes, bytes, Any]] = []
 
     def __call__(self, message: bytes) -> Any:
@@ -712,7 +734,7 @@ class _Parser:
                 if found:
                     own = {self._fixed: value}
                     return own | found if behind == b"}" else found | own
-        found = _parsed(message)
+        found = self._parse(message)
         if isinstance(found, dict) and self._fixed in found:
             self._remember(message.decode(), found[self._fixed])
         return found
@@ -720,7 +742,7 @@ class _Parser:
     def _rest(self, members: bytes) -> dict[str, Any]:
         """Return the other members; none for what is no message, of which the whole says why."""
         try:
-            found: dict[str, Any] = _parsed(b"{%s}" % members)
+            found: dict[str, Any] = self._parse(b"{%s}" % members)
         except ValueError:
             return {}
         return {} if self._fixed in found else found

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
 from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, infer, type_name
-from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value
+from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, refuse_twice
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
     Classification,
@@ -50,8 +50,6 @@ Places = npt.NDArray[np.int64]
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _MOST_ACTION = np.uint64(1 << 20)
 """More than any number of an action."""
-_OHK_TWICE = b'"ohk":true,"ohk":false', b'"ohk":false'
-"""What the new architecture writes of a row that lies elsewhere, and what it means."""
 _VERSION = b"\0\0\0\0\0\0\0\1"
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
 """Exceptions a malformed row may raise."""
@@ -132,9 +130,14 @@ class _Heads(NamedTuple):
         return TableId(self.schemas[event].as_py(), self.tables[event].as_py() or "")
 
 
+def _last_ohk(name: str, first: object, second: object) -> Any:
+    """Return the second `ohk`: the new architecture writes true, then false of a row that lies elsewhere."""
+    return second if name == "ohk" else refuse_twice(name, first, second)
+
+
 def _heads(keys: pa.BinaryArray) -> _Heads:
     parts, refused = list[pa.Table](), dict[int, str]()
-    for records in json_records(pc.replace_substring(keys, *_OHK_TWICE)):
+    for records in json_records(keys, twice=_last_ohk):
         (kinds, known), (commit_ts, stamped) = records.whole_numbers("t"), records.tsos("ts")
         schemas, tables, claims, partial = (records.column(name) for name in ("scm", "tbl", "ccl", "ohk"))
         records.require(known & (kinds >= _ROW) & (kinds <= _RESOLVED), "a part of its key has no known t")

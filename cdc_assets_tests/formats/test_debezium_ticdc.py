@@ -155,6 +155,27 @@ def test_schema_blocks_give_the_types_of_columns() -> None:
     assert (found.key, found.column("en").elems) == (("id",), known.column("en").elems)
 
 
+def test_a_column_that_a_schema_block_has_twice_is_one() -> None:
+    fields = [{"field": name, "type": "int32", "tidb_type": "INT"} for name in ("id", "virtual", "v", "virtual")]
+    row = json.loads(message("c", None, {"id": 1, "v": 2}))
+    row["schema"] = {"fields": [{"field": name, "fields": fields} for name in ("before", "after")]}
+    (found,) = schemas(messages_of([(b'{"payload":{"id":1}}', json.dumps(row).encode())]), OPTIONS)
+    assert [column.name for column in found.schema.columns] == ["id", "virtual", "v"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("YWI=", "ab"), ("", ""), ("/2E=", "\ufffda")])
+def test_bytes_that_come_again_as_their_text_are_the_default_in_place_of_a_null(first: str, second: str) -> None:
+    columns = (ID, Column("v", "VARBINARY", False, 9, default=second))
+    twice = '{{"id": 1, "v": {}, "v": {}}}'
+    values = [
+        message("c", None, "HERE").replace(b'"HERE"', twice.format(*map(json.dumps, pair)).encode())
+        for pair in ((first, second), (second + "x", second), (first, first + "Y2Nj"))
+    ]
+    assert decoded(values[0], columns=columns).changes.column("v").to_pylist() == [None]
+    spoken = classify(messages_of([(None, value) for value in values]), OPTIONS).to_pylist()
+    assert [one["kind"] for one in spoken] == [Kind.ROW.value, Kind.BAD.value, Kind.BAD.value]
+
+
 def test_of_several_columns_that_a_table_lacks_the_first_by_name_is_told() -> None:
     (reject,) = decoded(message("c", None, {"id": 1, **dict.fromkeys("hgfedcba", 1)})).rejects
     assert 'column "a" is not in the table' in reject.reason

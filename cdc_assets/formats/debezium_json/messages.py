@@ -10,7 +10,9 @@ A NULL in a column with a default comes as that default, and a zero date as NULL
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
 from cdc_assets.formats.column_codes import guess, shown_schema
-from cdc_assets.formats.json_records import json_records, json_value
+from cdc_assets.formats.json_records import json_records, json_value, refuse_twice
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
     Classification,
@@ -58,7 +60,23 @@ _SIDES: Mapping[str, tuple[bool | None, bool]] = {"c": (False, True), "u": (None
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (CLASSIFIED)."""
     values = unpacked_array(messages.column("value"), options)
-    return in_order(lines for records in json_records(values, "schema") for lines in _lines(records))
+    return in_order(lines for records in _records(values) for lines in _lines(records))
+
+
+def _records(values: pa.BinaryArray) -> Iterator[Records]:
+    return json_records(values, "schema", twice=_null_for_default)
+
+
+def _null_for_default(name: str, first: object, second: object) -> None:
+    """Return NULL for a member that the old architecture writes twice: as base64, then as a text.
+
+    It does so for the default of a column of bytes, which it sends in the place of a NULL only.
+    """
+    if isinstance(first, str) and isinstance(second, str):
+        with suppress(ValueError):
+            if base64.b64decode(first, validate=True).decode("utf-8", "ignore") == second.replace("\ufffd", ""):
+                return
+    refuse_twice(name, first, second)
 
 
 def _lines(records: Records) -> Iterator[pa.RecordBatch]:
@@ -116,7 +134,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     sent = by_row(rows).column("value")
     faults, values = Faults(path, lambda line: sent[line - 1].as_py() or b""), unpacked_array(sent, options)
     sides = RowSides()
-    for records in json_records(values, "schema"):
+    for records in _records(values):
         commit_ts = _require_rows(records, table)
         for side in (_BEFORE, _AFTER):
             _require_columns(records, side, schema)
@@ -161,7 +179,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     A block without `tidb_type` (no extension) does not separate bytes from texts, so it is not used.
     """
     keys, found = messages.column("key"), dict[tuple[TableId, str | bytes], SchemaEvent]()
-    for records in json_records(unpacked_array(messages.column("value"), options), "schema"):
+    for records in _records(unpacked_array(messages.column("value"), options)):
         spaces, names, commit_ts = _require_source(records)
         op = records.column("payload", "op")
         records.require(bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), "it is no row")
@@ -184,7 +202,8 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
 def _described_by(block: str | bytes, key: bytes | None) -> tuple[TableSchema, tuple[str, ...]]:
     envelope = json_value(block)["fields"]
-    fields = next(one["fields"] for one in envelope if one["field"] in ("after", "before"))
+    listed = next(one["fields"] for one in envelope if one["field"] in ("after", "before"))
+    fields = {str(field["field"]): field for field in listed}.values()  # the new architecture has virtual ones twice
     names = tuple(str(name) for name in json_value(key)["payload"]) if key is not None else ()
     columns = (_column(field, str(field["field"]) in names) for field in fields)
     doubt = "lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key"
