@@ -11,9 +11,6 @@ from cdc_assets.cli.demo import demo_settings
 from cdc_assets.defs import build_defs
 from cdc_assets.settings.config import CONFIG_VARIABLE, load
 
-__all__ = ["defs"]
-
-
 for _kind in (dg.PreviewWarning, dg.BetaWarning, dg.SupersessionWarning):
     # Dagster's preview warnings are for developers, not for users; versions are pinned.
     warnings.simplefilter("ignore", _kind)

@@ -29,29 +29,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "BadSettings",
-    "BucketMissing",
-    "CdcError",
-    "CutRefused",
-    "ExtractRefused",
-    "ForgetRefused",
-    "InputError",
-    "JavaMissing",
-    "LakeUnavailable",
-    "MalformedData",
-    "MalformedDump",
-    "MalformedSchemaFile",
-    "MetadataMissing",
-    "RebuildRefused",
-    "Retryable",
-    "SetupError",
-    "StepFailed",
-    "StorageUnavailable",
-    "TableHeld",
-    "TableMoved",
-]
-
 
 class CdcError(Exception):
     """Root of every error that a user can cause or fix; `where` holds file, line, table, column as known."""

@@ -16,16 +16,6 @@ from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
 from dagster._core.storage.dagster_run import DagsterRun
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-__all__ = [
-    "ATTEMPT_TAG",
-    "CHANGEFEED_TAG",
-    "GAVE_WAY_TAG",
-    "TABLES_TAG",
-    "TABLE_TAG",
-    "TableSerializingRunCoordinator",
-    "table_of",
-]
-
 CHANGEFEED_TAG, TABLE_TAG = "cdc/changefeed", "cdc/table"
 """The tag by which the queue limits runs. A table is written as in its partition keys."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cdc_assets.lake.state import LakeState
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import differences, expected_tables
 from cdc_assets_tests.topic_feed import UNSPOKEN, archive_of, settings_of
 from cdc_assets_tests.topics import Topic

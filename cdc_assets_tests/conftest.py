@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cdc_assets.jvm.java import spark_conf
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.durations import Recorder
 
 if TYPE_CHECKING:

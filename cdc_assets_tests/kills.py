@@ -32,7 +32,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.steps import ChangeTable, Step
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case, Checkpoint, Config
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.replay import compare, replay

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench import contenders, freshness, scenarios, topic_contenders, topic_scenarios
 from cdc_assets_tests.bench.__main__ import line, main, measure, unmeasured
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions

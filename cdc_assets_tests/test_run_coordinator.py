@@ -22,7 +22,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.maintenance import MaintenanceResult, TableMaintenance
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TableSerializingRunCoordinator, table_of
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import LittleFeed
 from cdc_assets_tests.postgres import postgres
 

@@ -54,7 +54,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
-    from cdc_assets.settings.config import LakeSettings
+    from cdc_assets.settings.lake import LakeSettings
 
 __all__ = ["commands", "main", "show_status"]
 

@@ -30,8 +30,6 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.model.cuts import Cut
 
-__all__ = ["as_of", "cut", "extract", "show_cuts"]
-
 FORMAT_NAMES = ("parquet", "jsonl", "csv")
 ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 

@@ -24,12 +24,11 @@ import click
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
-from cdc_assets.settings.config import LakeSettings, Settings, load
+from cdc_assets.settings.config import Settings, load
+from cdc_assets.settings.lake import LakeSettings
 
 if TYPE_CHECKING:
     from cdc_assets.defs.instance import RunWatch
-
-__all__ = ["Demo", "TopicDemo", "demo_settings", "run_demo", "run_ui"]
 
 NAME = "bank"
 PATIENCE_SECONDS = 180

@@ -21,8 +21,6 @@ from cdc_assets.cli.options import (
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
 
-__all__ = ["forget"]
-
 
 @click.command()
 @click.argument("table")

@@ -28,8 +28,6 @@ from cdc_assets.errors import BadSettings
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["landing"]
-
 _WHO = click.option("--who", default="", help="Who decides, for the record.")
 
 

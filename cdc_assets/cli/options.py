@@ -15,29 +15,8 @@ from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.outcome import Outcome
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings
-
-__all__ = [
-    "DONE",
-    "HELD",
-    "WRONG",
-    "CommandTarget",
-    "common_options",
-    "feed_options",
-    "feed_options_beside_name",
-    "initial_of",
-    "lake_and_names",
-    "lake_of",
-    "lake_options",
-    "named_lake",
-    "pairs",
-    "run_name",
-    "show_grid",
-    "show_json",
-    "show_outcome",
-    "show_status",
-    "target_of",
-]
+    from cdc_assets.settings.config import ChangefeedSettings, Settings
+    from cdc_assets.settings.lake import LakeSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -301,21 +280,22 @@ def lake_of(target: CommandTarget) -> LakeSettings:
 
 def named_lake(warehouse: str | None, settings: str | None) -> tuple[LakeSettings, Settings | None]:
     """Return the lake that one of two options names, and the settings where these are read. Raises BadSettings."""
-    from cdc_assets.settings import config
+    from cdc_assets.settings.config import load
+    from cdc_assets.settings.lake import LakeSettings
 
     if warehouse and not settings:
-        return config.LakeSettings.from_warehouse(warehouse), None
-    loaded = config.load(settings)
+        return LakeSettings.from_warehouse(warehouse), None
+    loaded = load(settings)
     return loaded.needed_lake(warehouse), loaded
 
 
 def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
     """Return the lake and the changefeeds to show: of --warehouse alone all that it knows. Raises BadSettings."""
     from cdc_assets.operations.opening import read_ledger, refuse_missing
-    from cdc_assets.settings import config
+    from cdc_assets.settings.lake import LakeSettings
 
     if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
-        lake, names = config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
+        lake, names = LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
         source = click.get_current_context().get_parameter_source("name")
         if not given["changefeed"] and source is ParameterSource.DEFAULT:
             with read_ledger(lake) as ledger:

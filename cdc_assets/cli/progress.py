@@ -10,8 +10,6 @@ from typing import Any
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import tso_time
 
-__all__ = ["watching"]
-
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:

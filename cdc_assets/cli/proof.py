@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.sources import InitialSource
 
-__all__ = ["explain", "verify"]
-
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")

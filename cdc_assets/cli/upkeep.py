@@ -26,8 +26,6 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.operations.maintenance import MaintenanceResult
 
-__all__ = ["maintain", "purge", "rebuild"]
-
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")

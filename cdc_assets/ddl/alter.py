@@ -20,29 +20,6 @@ from cdc_assets.ddl.statement import alter_head
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split, tokens
 from cdc_assets.model.schema import Default, Index, Partitioning
 
-__all__ = [
-    "AddColumnSpec",
-    "AddIndexSpec",
-    "AddPartitionsSpec",
-    "AlterDefaultSpec",
-    "BoundsSpec",
-    "ChangeColumnSpec",
-    "CharsetSpec",
-    "CoalesceSpec",
-    "DropColumnSpec",
-    "DropIndexSpec",
-    "ExchangeSpec",
-    "NeutralSpec",
-    "PartitionBySpec",
-    "PartitionRowsSpec",
-    "RenameIndexSpec",
-    "ReorganizeSpec",
-    "Spec",
-    "StrangeSpec",
-    "TableCommentSpec",
-    "specs",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AddColumnSpec:

@@ -30,8 +30,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["Unfollowed", "altered", "defaults_by_text", "listed"]
-
 
 class Unfollowed(Exception):
     """The effect of a text on a schema is unknown; the table is held with this reason."""

@@ -12,8 +12,6 @@ from cdc_assets.ddl.clauses import is_index
 from cdc_assets.ddl.statement import alter_head, create_head
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, split, tokens
 
-__all__ = ["cascades"]
-
 
 def cascades(sql: str) -> tuple[tuple[str, str], ...]:
     """Return the columns of such foreign keys that a CREATE or ALTER TABLE makes, and what each key does.

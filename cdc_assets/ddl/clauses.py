@@ -9,26 +9,6 @@ from typing import NamedTuple
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
 from cdc_assets.model.schema import Default, Index, Partitioning, TablePartition
 
-__all__ = [
-    "CHARSET_COLLATIONS",
-    "UNKNOWN_PARTITIONS",
-    "ColumnText",
-    "Options",
-    "TableBody",
-    "charset_of",
-    "column",
-    "default",
-    "index",
-    "index_body",
-    "inline_indexes",
-    "is_index",
-    "named",
-    "options",
-    "partition_definitions",
-    "partitioning",
-    "table",
-]
-
 CHARSET_COLLATIONS = {
     "utf8mb4": "utf8mb4_bin",
     "utf8mb3": "utf8_bin",

@@ -16,8 +16,6 @@ from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import SERVER_TYPES
 from cdc_assets.types.families import type_name
 
-__all__ = ["INTEGERS", "column_of"]
-
 _DIGITS: Mapping[str, tuple[int, int]] = {
     "TINYINT": (4, 3),
     "SMALLINT": (6, 5),

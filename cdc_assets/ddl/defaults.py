@@ -24,8 +24,6 @@ from cdc_assets.types.conversions.moments import moment_from_text, time_from_tex
 from cdc_assets.types.families import BINARY, CHARACTER, FLOATING, INTEGER, MEMBERS
 from cdc_assets.types.mysql_types import default_text, defaults_to_now, implicit_default, type_text, values
 
-__all__ = ["NoDefault", "added_default", "known_default", "survives_json"]
-
 _CHARSETS = {"utf8mb4": "utf-8", "utf8": "utf-8", "gbk": "gbk", "gb18030": "gb18030"}
 """Codecs of the charsets in which bytes of a default become a text; of any other one only ASCII is read."""
 _REPLACED = "\ufffd"

@@ -21,8 +21,6 @@ from cdc_assets.ddl.text import Cursor, Token, Unreadable, ansi_tokens, render, 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 
-__all__ = ["changefeed_options", "described_tables"]
-
 _KINDS_OF_TABLES = "GLOBAL|LOCAL|TEMP|TEMPORARY|UNLOGGED"
 _NO_COLUMN = "CONSTRAINT|PRIMARY|UNIQUE|CHECK|FOREIGN|EXCLUDE|LIKE|INDEX|FAMILY|CHANGEFEED"
 _ENDS_TYPE = "|".join(

@@ -59,8 +59,6 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.types.mysql_types import arrow_type, widens
 
-__all__ = ["Pairs", "evolve", "follow", "read_text", "schema_after"]
-
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
 _NO_MEMBER = "it states none, as all files of TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0"
 _LEFT_OUT = "the DDL's effect on old rows is skipped"

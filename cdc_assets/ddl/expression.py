@@ -13,8 +13,6 @@ from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.wording import counted
 
-__all__ = ["compare", "constant", "either", "expression", "field", "is_null", "literal", "negate", "number", "value_of"]
-
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
 _TEXTS = ("CHAR", "VARCHAR", "VAR_STRING")
 _PADDED = ("utf8mb4_bin", "utf8_bin", "latin1_bin", "ascii_bin")

@@ -18,8 +18,6 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.types.conversions.described import grows
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
-__all__ = ["grown"]
-
 _UNKNOWN = "NULL: the feed does not have the values of old rows"
 _REBUILD = "rebuild the table from a new snapshot"
 

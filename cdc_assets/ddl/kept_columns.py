@@ -38,8 +38,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.types.conversions import narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
-__all__ = ["bare", "beside_mirror", "column_lives", "emptied", "first_lives", "lasting", "placed", "with_kept"]
-
 
 def bare(schema: TableSchema) -> TableSchema:
     """The columns that the source has."""

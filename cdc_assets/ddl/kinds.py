@@ -43,8 +43,6 @@ from cdc_assets.ddl.text import Unreadable
 from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["kinds"]
-
 _STATEMENTS: dict[type, tuple[str, ...]] = {
     CreateDatabase: ("create schema",),
     AlterDatabase: (),

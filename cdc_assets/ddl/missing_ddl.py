@@ -8,8 +8,6 @@ from cdc_assets.ddl.schema import held
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["refuse_swapped", "refuse_taken_names", "refuse_unknown_columns"]
-
 
 def refuse_taken_names(before: TableSchema, file: SchemaFile, taken: Iterable[str]) -> None:
     """Raise TableHeld for a text that gives columns the names of others that stay, unless it is a repeated DDL."""

@@ -40,8 +40,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Partitioning, TablePartition, TableSchema
 from cdc_assets.model.schema_changes import Predicate
 
-__all__ = ["exchange_predicate", "partition_predicate", "repartition"]
-
 
 def partition_predicate(
     partitioning: Partitioning | None, names: tuple[str, ...], schema: TableSchema, *, by_server: bool = False

@@ -17,8 +17,6 @@ from cdc_assets.types.frames import exact
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["confirm_nulls", "polars_expr", "spark_sql", "undated", "undated_rows"]
-
 _DAY_0 = 719528
 _COMPARISONS = ("<", ">=", "=")
 _PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "hour", "minute", "second")

@@ -12,8 +12,6 @@ from cdc_assets.model.schema_changes import RetypeColumn
 from cdc_assets.types.conversions import loses_dates, narrows, needs_conversion, zone_matters
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["retyped", "same_definition"]
-
 _TEXTS = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET")
 
 

@@ -18,18 +18,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = [
-    "DEFAULT_COLLATION",
-    "create",
-    "created",
-    "facts",
-    "held",
-    "is_text",
-    "key_of",
-    "primary_first",
-    "with_facts",
-]
-
 _TEXT_TYPES = frozenset("CHAR VARCHAR VAR_STRING TINYTEXT TEXT MEDIUMTEXT LONGTEXT ENUM SET".split())
 DEFAULT_COLLATION = "utf8mb4_bin"
 

@@ -13,30 +13,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "Alter",
-    "AlterDatabase",
-    "CreateDatabase",
-    "CreateTableStatement",
-    "DropDatabase",
-    "DropTableStatement",
-    "Exchange",
-    "Recover",
-    "Rename",
-    "SchemaSnapshot",
-    "Statement",
-    "Truncate",
-    "Unknown",
-    "View",
-    "alter_head",
-    "alter_without_rename",
-    "create_head",
-    "created_name",
-    "database_of",
-    "rename_pairs",
-    "statement",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SchemaSnapshot:

@@ -23,20 +23,6 @@ from sqlglot.errors import SqlglotError
 
 from cdc_assets.model.names import fold_name
 
-__all__ = [
-    "Cursor",
-    "Token",
-    "Unreadable",
-    "ansi_tokens",
-    "first_words",
-    "is_statement",
-    "quote",
-    "render",
-    "split",
-    "statements",
-    "tokens",
-]
-
 
 class Unreadable(Exception):
     """A clause that this parser does not know; the caller decides what that means for the table."""

@@ -28,8 +28,6 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["lost_tail"]
-
 
 def lost_tail(split: Split, tail: Reject, step: ApplyRows, reader: SplitReader) -> Reject | None:
     """Return the record that a file was cut off in, where the window may have lost something with it."""

@@ -29,8 +29,6 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.frames import exact
 
-__all__ = ["Deliveries", "count_once", "counted", "delivered", "groupable"]
-
 
 class Deliveries:
     """Numbers the deliveries of a step, whose files have to come in their order.

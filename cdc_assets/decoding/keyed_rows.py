@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from cdc_assets.decoding.split import with_key
 from cdc_assets.model.schema import TableSchema
 
-__all__ = ["WantedKeys", "keys_like", "of_keys", "rows_of_keys"]
-
 _ROW = "_cdc_row"
 
 

@@ -21,8 +21,6 @@ import pyarrow.compute as pc
 from cdc_assets.formats import MOVED, OP, UNCHANGED
 from cdc_assets.model.schema import TableSchema
 
-__all__ = ["BASE", "base_type", "has_bases", "has_moves", "is_moved", "resolve_moved_columns", "without_base"]
-
 BASE = "_cdc_base"
 """The key of the row of the lake that has the columns of UNCHANGED, null for the change's own: a struct k0, k1, …"""
 

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from cdc_assets.formats import COMMIT_TS
 
-__all__ = ["ABSENT", "CHANGE_TYPE", "COMMIT_TIME", "LAST_CHANGE", "MOMENTS", "OF_DDL", "PARTITIONS", "OwnColumn"]
-
 CHANGE_TYPE, COMMIT_TIME = "_change_type", "_cdc_commit_time"
 ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 """Columns of every change that is told as a row, beside POSITION, COMMIT_TS and PLACE."""

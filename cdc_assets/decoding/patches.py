@@ -24,8 +24,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.formats import MOVED, OP, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 
-__all__ = ["folded", "lost_row", "with_rows"]
-
 _ROW = "_cdc_row"
 _PLACE = "_cdc_sorted"
 _BEGUN = "_cdc_begun"

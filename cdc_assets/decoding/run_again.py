@@ -17,8 +17,6 @@ from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.formats import LINE, OP
 from cdc_assets.model.splits import DataFile
 
-__all__ = ["count_run_again", "first_run"]
-
 _TRIED = 1000
 """Places where a run may begin again that are looked at in a transaction."""
 

@@ -60,28 +60,6 @@ from cdc_assets.types.frames import exact
 from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = [
-    "MAX_REJECTS",
-    "Split",
-    "TableKind",
-    "between",
-    "bounds",
-    "bucket_of",
-    "concerning_file",
-    "due",
-    "file_stats",
-    "hash_probe",
-    "in_shape",
-    "key_ranges",
-    "may_be_due",
-    "no_changes",
-    "read_splits",
-    "split",
-    "with_key",
-    "without_forgotten",
-    "without_reason",
-]
-
 MAX_REJECTS = 20
 """Rejects that a report carries in full; all are counted."""
 

@@ -22,18 +22,6 @@ from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact
 
-__all__ = [
-    "END_AT",
-    "END_TS",
-    "FIRST",
-    "LANDED",
-    "START_AT",
-    "START_TS",
-    "STATE_COLUMNS",
-    "states",
-    "tracked",
-]
-
 START_AT, END_AT = "__START_AT", "__END_AT"
 START_TS, END_TS = "_cdc_start_ts", "_cdc_end_ts"
 

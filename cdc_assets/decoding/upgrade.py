@@ -33,8 +33,6 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.conversions import convert_past, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text, values, widens
 
-__all__ = ["changes_columns_only", "default_array", "evolve_rows", "upgraded"]
-
 
 def changes_columns_only(changes: Iterable[SchemaChange], key: Iterable[str]) -> bool:
     """Return whether changes say for each row alone what becomes of it, and leave the key columns `key` as they are.

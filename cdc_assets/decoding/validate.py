@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pandera.errors import SchemaError
     from pandera.polars import DataFrameSchema
 
-__all__ = ["MAX_CASES", "RULES", "CheckedRows", "Rule", "check", "rules", "validated"]
-
 MAX_CASES = 1000
 """Rejects that `check` gives in full by default; all are counted."""
 

@@ -61,21 +61,6 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import with_column
 
-__all__ = [
-    "REJECTS",
-    "Window",
-    "concerning_table",
-    "decode_window",
-    "decode_windows",
-    "look_beside",
-    "merge_reports",
-    "reduced",
-    "rejected",
-    "rejects_table",
-    "sentence",
-    "way_to_fit",
-]
-
 _BATCH_FILES, _BATCH_BYTES = 200, 16 << 20
 """Files that go through the stages together: a check costs as much for ten rows as for ten thousand."""
 

@@ -20,8 +20,6 @@ from cdc_assets.defs.failures import step_reasons
 from cdc_assets.defs.names import feed_name
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG
 
-__all__ = ["WEBHOOK_VARIABLE", "failure_alerts", "failure_text"]
-
 WEBHOOK_VARIABLE = "CDC_ASSETS_WEBHOOK"
 PATIENCE_SECONDS = 10
 

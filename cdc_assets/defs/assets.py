@@ -32,8 +32,6 @@ from cdc_assets.planning.partitions import PartitionKey, format_partition_key, l
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.related import related
 
-__all__ = ["changefeed_assets", "check_spec", "failure"]
-
 
 def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetCheckSpec:
     """Return the check on `dml`. Partitioned checks are a preview in Dagster, which warns at each one."""

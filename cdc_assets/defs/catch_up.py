@@ -42,8 +42,6 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families, steps_of
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
 
-__all__ = ["catch_up_job"]
-
 _LOOK_SECONDS, _REST_SECONDS = 0.5, 5.0
 """Between two looks at the feed by a run that lives on, and at most where the last rounds had nothing to do."""
 

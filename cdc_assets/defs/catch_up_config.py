@@ -5,8 +5,6 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-__all__ = ["CatchUpConfig", "does_it_all", "format_run_config", "op_of", "parse_run_config"]
-
 
 class CatchUpConfig(dg.Config):
     """Options of a run that applies tables to the checkpoint; all are optional."""

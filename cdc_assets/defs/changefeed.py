@@ -34,9 +34,8 @@ from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.status import known_tables
 from cdc_assets.planning.kinds import source_of
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings
-
-__all__ = ["build_changefeed_defs", "build_defs"]
+from cdc_assets.settings.config import ChangefeedSettings, Settings
+from cdc_assets.settings.lake import LakeSettings
 
 _log = logging.getLogger(__name__)
 

@@ -47,27 +47,6 @@ from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.report.findings import group_text, grouped
 from cdc_assets.report.tables import TableStatus
 
-__all__ = [
-    "CHECKS",
-    "COLUMN_TYPES",
-    "Freshness",
-    "changefeed_checks",
-    "completeness_result",
-    "conformance_result",
-    "equality_result",
-    "evaluation",
-    "evaluations",
-    "freshness_of",
-    "holds_result",
-    "initial_rows_result",
-    "keeps_up_result",
-    "quarantine_result",
-    "standing",
-    "states_result",
-    "table_results",
-    "table_specs",
-]
-
 COLUMN_TYPES = "column_types"
 """Name of the check of a partition that gates the write."""
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, create_model
 from cdc_assets.defs.changefeed import build_changefeed_defs
 from cdc_assets.settings.config import ChangefeedSettings, settings_of
 
-__all__ = ["Changefeed"]
-
 
 def _attributes() -> type[BaseModel]:
     """The schema of `attributes`: the lake, and every setting of a changefeed, as YAML has them."""

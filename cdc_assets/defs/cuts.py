@@ -23,8 +23,6 @@ from cdc_assets.errors import MetadataMissing
 from cdc_assets.operations.cuts import make_cut, waiting_cut
 from cdc_assets.pipeline.pipeline import log_steps
 
-__all__ = ["CutConfig", "cut_job", "cut_schedules", "cut_specs"]
-
 _TICKS = "*/5 * * * *"
 
 _ASKED_SECONDS = 3600

@@ -26,16 +26,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.plan import Plan
 
-__all__ = [
-    "base_metadata",
-    "dump_partitions",
-    "dump_spec",
-    "log_imported",
-    "log_rebuilt",
-    "seen_in_dumps",
-    "upstream_of_ddl",
-]
-
 MAX_SEEN = 200
 """Tables of dumps that one tick reports for the first time; the daemon writes an event for each."""
 

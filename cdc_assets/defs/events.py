@@ -28,8 +28,6 @@ from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["TOGETHER_SECONDS", "RunEvents"]
-
 TOGETHER_SECONDS = 60
 """Windows of a table that follow each other sooner are logged together, and so are the checks of rounds."""
 

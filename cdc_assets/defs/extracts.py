@@ -38,8 +38,6 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.run_batches import backoff_seconds
 from cdc_assets.settings.extracts import ExtractSettings
 
-__all__ = ["ExtractConfig", "extract_assets", "extract_job", "extract_sensor", "window_range"]
-
 _AT_ONCE = 10
 """Windows that are asked for in a tick."""
 

@@ -11,8 +11,6 @@ from cdc_assets.defs.names import shown
 from cdc_assets.errors import BadSettings, CdcError, Retryable
 from cdc_assets.model.schema import TableId
 
-__all__ = ["as_failure", "known_cron", "run_reasons", "short_reason", "step_reasons"]
-
 _TELLING = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.ENGINE_EVENT}
 
 MAX_SIGNS = 300

@@ -26,8 +26,6 @@ from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.report.forgetting import NO_ROWS, NOT_SEARCHED
 
-__all__ = ["ForgetConfig", "forget_job"]
-
 
 class ForgetConfig(dg.Config):
     """Whose rows are forgotten: keys come from a file or an environment variable, never from here."""

@@ -20,8 +20,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.planning.partitions import format_table
 
-__all__ = ["freshness_sensor"]
-
 INTERVAL_SECONDS = 60
 MAX_EVENTS = 200
 """Events of one tick; each costs the daemon 10 to 20 ms. The rest follows with the next one."""

@@ -15,8 +15,6 @@ import dagster as dg
 from cdc_assets.defs.names import feed_name, keys_name
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
-__all__ = ["RunWatch", "daemon", "stop_group"]
-
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
 

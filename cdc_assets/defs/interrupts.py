@@ -11,8 +11,6 @@ from typing import Any
 
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-__all__ = ["Interrupts"]
-
 
 class Interrupts:
     """Whether the run was interrupted (SIGINT, SIGTERM), whatever became of the exception."""

@@ -10,8 +10,6 @@ from cdc_assets.defs.names import keys_name
 from cdc_assets.planning.partitions import format_partition_key, partition_keys
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["add_keys", "new_keys"]
-
 KEYS_AT_ONCE = 10_000
 """Keys added in one statement."""
 

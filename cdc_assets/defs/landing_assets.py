@@ -21,8 +21,6 @@ from cdc_assets.operations.landings import applied_through
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.landings import LandingText, describe_landing
 
-__all__ = ["landing_events", "upstream_assets"]
-
 _STORES: Mapping[str, str] = {
     "s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure", "kafka": "kafka"
 }  # fmt: skip

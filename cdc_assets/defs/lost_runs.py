@@ -21,8 +21,6 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-__all__ = ["fail_lost_runs"]
-
 _EARLIER_SECONDS = 5.0
 """How much later than it said so a process may have begun, by a clock that was set meanwhile."""
 

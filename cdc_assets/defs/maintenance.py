@@ -21,8 +21,6 @@ from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, mai
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.run_coordinator import TABLE_TAG, TABLES_TAG
 
-__all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
-
 
 class MaintenanceConfig(dg.Config):
     """Which tables are maintained; default: all, and those of the lake itself."""

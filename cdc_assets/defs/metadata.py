@@ -37,19 +37,6 @@ from cdc_assets.report.tables import column_type, ranges_of
 from cdc_assets.report.type_page import format_report
 from cdc_assets.types.mysql_types import spark_type
 
-__all__ = [
-    "column_lineage",
-    "column_schema",
-    "cut_metadata",
-    "ddl_metadata",
-    "dml_metadata",
-    "lake_table",
-    "origins",
-    "report_metadata",
-    "sql_text",
-    "text_table",
-]
-
 MAX_FILES = 100
 """The number of file names in an event; all are in the ledger (`cdc-assets files`)."""
 

@@ -19,18 +19,6 @@ import dagster as dg
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import ChangefeedSettings
 
-__all__ = [
-    "asset_key",
-    "changes_key",
-    "check_output",
-    "feed_key",
-    "feed_name",
-    "keys_name",
-    "lake_key",
-    "shown",
-    "upstream_key",
-]
-
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _DIGESTED = re.compile(r".*_[0-9a-f]{12}")
 

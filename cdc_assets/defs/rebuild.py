@@ -24,8 +24,6 @@ from cdc_assets.planning.partitions import format_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.run_coordinator import TABLE_TAG
 
-__all__ = ["RebuildConfig", "rebuild_job"]
-
 
 class RebuildConfig(dg.Config):
     """Which tables are rebuilt: some by name, or all."""

@@ -23,14 +23,13 @@ from cdc_assets.model.progress import Life
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_pipeline, open_state
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
-from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings
 from cdc_assets.settings.env import merged
+from cdc_assets.settings.lake import LakeSettings
 
 if TYPE_CHECKING:
     from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.pipeline.pipeline import Watch
-
-__all__ = ["ConfiguredFeed", "S3Credentials", "spark_resource"]
 
 
 class S3Credentials(S3Resource):

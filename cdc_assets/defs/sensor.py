@@ -52,8 +52,6 @@ from cdc_assets.planning.run_batches import (
 )
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, GAVE_WAY_TAG, TABLE_TAG, TABLES_TAG
 
-__all__ = ["UNFINISHED", "checkpoint_sensor"]
-
 MAX_NEW_KEYS = 50
 """Keys that the daemon adds in one tick, 14 ms each on Postgres; more are added directly, a hundred times cheaper."""
 

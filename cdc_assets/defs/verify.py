@@ -20,8 +20,6 @@ from cdc_assets.operations.status import known_tables
 from cdc_assets.operations.verify import options_of, verify
 from cdc_assets.report.comparison import comparison_lines, summary_line
 
-__all__ = ["VerifyConfig", "verify_job", "verify_schedule"]
-
 
 class VerifyConfig(dg.Config):
     """Which tables are compared, and how; default: those of the setting `verify.tables`, or all."""

@@ -23,8 +23,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.sources import Source
 
-__all__ = ["FeedNow", "Watch", "has_more"]
-
 
 @dataclass(frozen=True, slots=True)
 class FeedNow:

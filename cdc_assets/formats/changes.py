@@ -25,17 +25,8 @@ from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bi
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.tso import Tso
-from cdc_assets.types.mysql_types import (
-    LOSSY,
-    Binary,
-    Values,
-    arrow_type,
-    changed_in_key,
-    finish,
-    misfit,
-    values,
-    wire_type,
-)
+from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type
+from cdc_assets.types.mysql_values import LOSSY, Binary, Values, changed_in_key
 
 __all__ = [
     "LOST_FLOAT",

@@ -45,7 +45,7 @@ from cdc_assets.formats.messages import (
 from cdc_assets.formats.records import CellKind, Records, bits, explained
 from cdc_assets.formats.simple_records import read_head, read_message
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
-from cdc_assets.types.mysql_types import Binary
+from cdc_assets.types.mysql_values import Binary
 
 __all__ = ["classify", "decode", "schemas"]
 

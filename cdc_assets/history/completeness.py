@@ -27,8 +27,6 @@ from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
 
-__all__ = ["begun_late", "with_gaps"]
-
 
 def with_gaps(
     history: History, complete: Iterable[str] = (), missed: Mapping[TableId, Sequence[MissedMessages]] | None = None

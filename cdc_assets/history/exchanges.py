@@ -18,8 +18,6 @@ from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, TableHistory
 
-__all__ = ["exchange"]
-
 
 def exchange(
     lives: Lives, file: SchemaFile, statement: ddl.Exchange, files: Sequence[SchemaFile]

@@ -45,8 +45,6 @@ from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.table_history import Changed, Held, History
 from cdc_assets.model.tso import FOREVER, Tso
 
-__all__ = ["read_history"]
-
 
 def read_history(
     files: Iterable[SchemaFile],

@@ -28,18 +28,6 @@ from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, TableHistory
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "Choice",
-    "ChosenImport",
-    "beside_the_dump",
-    "bring",
-    "choose",
-    "needed_before",
-    "needless",
-    "superseded",
-    "unknown_values",
-]
-
 _CREATE_TABLE = 3
 """TiDB's DDL action type."""
 _SIZED = ("BINARY", "CHAR", "VARBINARY", "VARCHAR")

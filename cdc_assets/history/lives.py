@@ -32,8 +32,6 @@ from cdc_assets.model.table_history import (
 )
 from cdc_assets.model.tso import Tso
 
-__all__ = ["MISSING_DDL", "Lives", "unchanged"]
-
 MISSING_DDL = "the columns changed before it, and the changefeed has no DDL that says how."
 AS_WRITTEN = ("as written", "skip")
 """The ways out of a hold by policy, where rows stay."""

@@ -24,8 +24,6 @@ from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, S
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["PolicyDecision", "Rules", "SchemaEffect", "Zones", "born", "by_policy", "evolved", "utc", "ways_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:

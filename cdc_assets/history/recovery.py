@@ -14,8 +14,6 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Gone", "Unrecoverable"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["WAYS", "ways_out"]
-
 WAYS = ("apply", "skip", "rebuild")
 
 _SAYS = {

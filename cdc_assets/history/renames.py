@@ -19,8 +19,6 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import Held
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Unresolved", "rename", "resolve"]
-
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
     """Carry out all renames of one version; hold tables whose renames are ambiguous or held by a policy."""

@@ -15,8 +15,6 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.table_history import Held, History, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
 
-__all__ = ["Period", "Strays"]
-
 Period = tuple[Tso, Tso]
 """From (inclusive) and to (exclusive)."""
 

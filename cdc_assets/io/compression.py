@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 
-__all__ = ["COMPRESSIONS", "decompressed", "snappy_block"]
-
 _PIECE_BYTES = 4 << 20
 
 

@@ -19,8 +19,6 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
 
-__all__ = ["endpoint_of", "file_system", "refuse_silent"]
-
 _EXTRAS = {"gcs": "gcs", "gs": "gcs", "abfs": "azure", "az": "azure", "abfss": "azure"}
 """Protocol -> the extra of this package that brings its driver."""
 

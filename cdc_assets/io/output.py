@@ -16,8 +16,6 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import opener
 
-__all__ = ["Output", "output"]
-
 _PART = re.compile(r"\.[0-9a-f]{32}\.part$")
 """The end of the name of a copy that is not finished."""
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["SCRATCH", "remove_left", "scratch"]
-
 SCRATCH = "cdc-assets-"
 """The beginning of their names, in the directory for temporary files (TMPDIR)."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["has_sealed", "is_sealed", "seal", "seal_text", "unseal", "unseal_text"]
-
 _MARK = b"\x00cdc-sealed\x01"
 _TEXT_MARK = "sealed:"
 _NONCE_BYTES = 12

@@ -28,18 +28,6 @@ from cdc_assets.io.drivers import file_system
 from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.wording import counted
 
-__all__ = [
-    "PAUSES_SECONDS",
-    "WORTH_NAMES",
-    "Entry",
-    "NotPassedOver",
-    "Opener",
-    "directory_entries",
-    "etag_of",
-    "modified_of",
-    "objects",
-]
-
 _T = TypeVar("_T")
 Entry = tuple[str, int, str, float]
 """(path below the prefix, bytes, etag, seconds since 1970) of a file."""

@@ -17,8 +17,6 @@ from urllib.parse import parse_qsl, unquote
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage import Opener
 
-__all__ = ["display", "location", "opener", "parameters", "storage", "truth"]
-
 _PROTOCOLS = {
     "file": "file", "local": "file", "s3": "s3", "gcs": "gcs", "gs": "gcs", "azure": "abfs", "azblob": "abfs",
     "abfs": "abfs", "abfss": "abfs", "memory": "memory",

@@ -21,8 +21,6 @@ from cdc_assets.jvm.jars import spark_jars
 from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_share_dir
 from cdc_assets.jvm.local_files import local_files_name
 
-__all__ = ["class_data_options", "main", "make_class_data"]
-
 _QUIET = "-Xlog:disable"
 """Java's warning about an archive that does not fit is of no use: it goes on without it."""
 

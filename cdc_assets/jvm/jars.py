@@ -26,19 +26,6 @@ from urllib.parse import urlsplit
 from cdc_assets.errors import SetupError
 from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, writable_share_dir
 
-__all__ = [
-    "EXTRAS",
-    "JARS",
-    "Jar",
-    "extra_jars",
-    "fetch",
-    "fetch_jars",
-    "jar_paths",
-    "main",
-    "needed_jars",
-    "spark_jars",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Jar:

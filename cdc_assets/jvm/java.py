@@ -28,18 +28,6 @@ from pathlib import Path
 
 from cdc_assets.errors import JavaMissing, SetupError
 
-__all__ = [
-    "JAVA_VERSIONS",
-    "Java",
-    "find_java",
-    "prepare_environment",
-    "probe",
-    "share_dirs",
-    "spark_default",
-    "spark_home",
-    "writable_share_dir",
-]
-
 JAVA_VERSIONS = (17, 21)
 """The Java releases that Spark 4.1 is built for."""
 

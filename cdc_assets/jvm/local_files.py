@@ -14,8 +14,6 @@ from zipfile import ZipFile
 
 from cdc_assets.jvm.java import share_dirs, writable_share_dir
 
-__all__ = ["LOCAL_FILES", "local_files_jars", "local_files_name", "make_local_files"]
-
 LOCAL_FILES = "cdc_assets.LocalFiles"
 _SOURCE = Path(__file__).with_name("LocalFiles.java")
 

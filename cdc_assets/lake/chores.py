@@ -20,8 +20,6 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.settings.maintenance import MaintenanceSettings
 
-__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable", "is_overdue"]
-
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
 """Manifests of this size are worth opening one by one; Iceberg's target is twice this size."""

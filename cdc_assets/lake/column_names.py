@@ -7,8 +7,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ChangeTable, CreateTable
 
-__all__ = ["refuse_names"]
-
 
 def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
     """Raise TableHeld for a column with a name of the lake's own, or with that of another one but for its case."""

@@ -35,24 +35,6 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake.staging.tasks import DataFileWritten
 
-__all__ = [
-    "CommitTarget",
-    "DdlStep",
-    "MovedRows",
-    "RowDelta",
-    "columns_of",
-    "data_file",
-    "delete_where",
-    "exchange",
-    "expire",
-    "guard",
-    "overwrite",
-    "publish",
-    "refuse_moved",
-    "set_properties",
-    "target",
-]
-
 
 DdlStep = ChangeTable | DropTable | ExchangePartition | RecoverTable
 """Steps that may move rows without row events."""

@@ -9,12 +9,11 @@ from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP
 from cdc_assets.lake.row_delta import row_delta_of
-from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
+from cdc_assets.lake.staging.stage import Batch, read_batch
+from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.writers import writer_of
 from cdc_assets.model.reports import AlikeKeys, StagedWindow
 from cdc_assets.model.steps import ApplyRows
-
-__all__ = ["STAGED", "commit_stage"]
 
 STAGED = "cdc.stage"
 """Snapshot property: the stage whose data files a commit added as they were."""

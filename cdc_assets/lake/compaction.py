@@ -28,8 +28,6 @@ from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.staging.tasks import StagePlace, write_data_files
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["EVERY", "compact"]
-
 EVERY = 16
 """Looked at whenever the count of a table's data files passes a multiple of this."""
 

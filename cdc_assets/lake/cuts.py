@@ -27,8 +27,6 @@ from cdc_assets.model.tso import Tso, tso_moment
 if TYPE_CHECKING:
     from cdc_assets.lake.workbench import Workbench
 
-__all__ = ["LakeCuts"]
-
 _PART = "cut"
 _COLUMNS = pa.schema(
     [

@@ -28,8 +28,6 @@ from cdc_assets.model.settings_changes import SettingsChange
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["Decisions", "format_decision", "parse_decisions"]
-
 _PREFIXES: Mapping[type[KeptDecision], str] = {
     Release: "cdc.release.",
     CompletePattern: "cdc.complete.",

@@ -10,8 +10,6 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Engine
 
-__all__ = ["SparkExecutors"]
-
 _T = TypeVar("_T")
 
 

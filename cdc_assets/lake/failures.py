@@ -21,8 +21,6 @@ from pyiceberg.exceptions import (
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld
 
-__all__ = ["CAUSES", "Cause", "answering", "explained", "first_line", "hide", "is_refusal", "redacted"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:

@@ -30,9 +30,7 @@ from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.row_groups import RowFiles, RowGroups, WrittenFile, read_rows
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.table_files import referenced_files, stored_files
-from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["AppendOnlyState", "GrowingTable"]
+from cdc_assets.settings.lake import LakeSettings
 
 _PROPERTIES = {
     "format-version": "2",

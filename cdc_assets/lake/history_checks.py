@@ -21,8 +21,6 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
 
-__all__ = ["history_problem"]
-
 _SHOWN = 3
 _LEAVES = "_change_type IN ('DELETE', 'UPDATE_BEFORE')"
 _OF_DDL = "startswith(coalesce(_cdc_place, ''), 'DDL of version ')"

@@ -9,8 +9,6 @@ from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.collations import is_plain, spark_normal_form
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["key_equality", "key_expression", "place_of", "text_literal"]
-
 
 def text_literal(name: str) -> str:
     """Return a text as Spark SQL writes it."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["AT", "Label", "fallback", "kept_label"]
-
 _TS, _PHASE, _DDL = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts"
 _POSITIONS, _SETTINGS, _OVERWRITES = "cdc.positions", "cdc.settings", "cdc.overwrites"
 

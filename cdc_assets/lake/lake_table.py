@@ -44,31 +44,6 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake.staging.tasks import FirstLoad
 
-__all__ = [
-    "BASE",
-    "CHANGEFEED",
-    "COLUMNS",
-    "FORGOTTEN",
-    "FORGOTTEN_THROUGH",
-    "GAP",
-    "IDENTITY",
-    "KEY",
-    "KEYED_SINCE",
-    "NAME",
-    "SINCE",
-    "LakeTable",
-    "OwnedTable",
-    "format_base",
-    "format_lives",
-    "landing_of",
-    "parse_lives",
-    "read_file",
-    "read_model",
-    "read_owned",
-    "read_standing",
-    "snapshot_below",
-]
-
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
 SINCE = "_cdc_since"
 """Property of a history table that begins later than what its source table had."""

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GZIP", "MetadataFile", "Snapshot", "parse_metadata_file"]
-
 GZIP = b"\x1f\x8b"
 _NO_SNAPSHOT = -1
 """The current snapshot that some writers give to a table without any."""

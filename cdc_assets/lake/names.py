@@ -17,22 +17,6 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 
-__all__ = [
-    "Identifier",
-    "Move",
-    "OwnNamespaces",
-    "Places",
-    "aside_changefeed",
-    "aside_name",
-    "encoded",
-    "format_identity",
-    "format_name",
-    "location",
-    "moves",
-    "parse_identity",
-    "parse_name",
-]
-
 Identifier = tuple[str, str]
 """Namespace and name of a lake table. A namespace is one level, whatever characters it has."""
 

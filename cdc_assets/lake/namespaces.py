@@ -13,8 +13,6 @@ from cdc_assets.lake.failures import answering
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["ensure_namespace", "own_properties", "remove_own_properties", "set_own_properties"]
-
 
 def ensure_namespace(catalog: Catalog, namespace: str) -> None:
     """Create a namespace if it does not exist; concurrent callers all succeed."""

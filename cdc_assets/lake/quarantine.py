@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.state import LakeState
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["EVENTS", "REPLAY", "Quarantine"]
-
 REPLAY = "cdc.replay"
 """Snapshot property: the token of records that the commit brought in."""
 

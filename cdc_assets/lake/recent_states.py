@@ -24,8 +24,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.types.frames import exact
 
-__all__ = ["state_fault"]
-
 _SHOWN = 3
 
 

@@ -48,8 +48,6 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["PlannedFile", "field_id", "hidden_rows", "plain_table", "planned_files", "row_delta_of"]
-
 _CHANGES, _ROWS, _FILES = 200_000, 10_000_000, 1_000
 """The most changes of a window, and rows and files of a table that may have its keys, that are dealt with here."""
 

@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 from cdc_assets.errors import InputError, LakeUnavailable
 from cdc_assets.lake.staging.storage import make_directory, storage
 
-__all__ = ["RowFiles", "RowGroups", "WrittenFile", "read_rows"]
-
 
 class WrittenFile(NamedTuple):
     """A file that no snapshot has yet."""

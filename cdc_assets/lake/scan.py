@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.lake.state import LakeState
 
-__all__ = ["TableScan"]
-
 
 class TableScan:
     """A table as of a metadata file, or a snapshot in it: its rows stay as they are, whatever is committed later.

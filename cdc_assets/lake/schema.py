@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-__all__ = ["change", "create", "gap_properties", "schema_json"]
-
 TABLE_PROPERTIES = {
     "format-version": "3",
     "write.delete.mode": "merge-on-read",

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from cdc_assets.lake.growing import GrowingTable
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["TOMBSTONES", "LakeState"]
+    from cdc_assets.settings.lake import LakeSettings
 
 TOMBSTONES = "tombstones"
 """The lake's own table of purged tables: the TSO of each one's DROP. A purge that is repeated adds its row again."""

@@ -56,8 +56,6 @@ from cdc_assets.planning.value_settings import has_masks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["carry_out", "purge"]
-
 
 def carry_out(bench: Workbench, step: Step) -> StepResult:
     """Carry out a step other than ApplyRows; repeated, it changes nothing.

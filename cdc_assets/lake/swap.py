@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.settings_changes import SettingsChange
 
-__all__ = ["REBUILD", "AsideLake", "Rebuilds"]
-
 REBUILD = "cdc.rebuild"
 """Snapshot property: the token of the rebuild that a commit swapped in."""
 _OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE)

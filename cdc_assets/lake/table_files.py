@@ -14,8 +14,6 @@ from cdc_assets.lake.staging.storage import storage
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-__all__ = ["StoredFile", "referenced_files", "stored_files"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:

@@ -12,8 +12,6 @@ from cdc_assets.lake.names import Move, moves
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
 
-__all__ = ["apply_renames"]
-
 
 def apply_renames(state: LakeState, proven: Life | None = None) -> None:
     """Rename every table to the name that it should have; one whose name is still taken waits where it is.

@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake.cuts import LakeCuts
     from cdc_assets.lake.scan import TableScan
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["Lake"]
+    from cdc_assets.settings.lake import LakeSettings
 
 
 class Lake:

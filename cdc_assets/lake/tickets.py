@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.state import LakeState
     from cdc_assets.model.progress import Life
 
-__all__ = ["FORGET", "REBUILD", "WAIT", "LakeTickets", "held_back", "hold_back"]
-
 REBUILD, FORGET, WAIT = "rebuild", "forget", "wait"
 """Kinds of work, and tables that wait for it: the token of such a one begins with that of the work."""
 

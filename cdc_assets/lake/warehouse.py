@@ -16,9 +16,7 @@ from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.lake.staging.storage import storage
 
 if TYPE_CHECKING:
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["refuse_unusable"]
+    from cdc_assets.settings.lake import LakeSettings
 
 _KEYS = ("s3.secret-access-key", "adls.account-key", "adls.sas-token")
 """Properties that say with which credentials to try; without them the clients' own chains decide, and differ."""

@@ -23,11 +23,10 @@ from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
+from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.workbench import Work, Workbench, refuse_forgotten
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
-
-__all__ = ["REPAIR", "commit_window", "discard_window", "repair_rows", "stage_windows", "withdraw_window"]
 
 REPAIR = "cdc.repair"
 """Snapshot property: the repair that made it."""
@@ -145,7 +144,7 @@ def withdraw_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> 
         lake_table = bench.state.tables().get(step.life)
         io = bench.io_at(staged.path)
         batch = stage.read_manifest(io, staged.path) if staged.path else Batch()
-        lost = lake_table is not None and not bench.state.has_mark(lake_table, STAGED, stage.name_of(staged.path))
+        lost = lake_table is not None and not bench.state.has_mark(lake_table, STAGED, name_of(staged.path))
         if batch.files and lost:
             stage.remove_files(io, [file.location for file in batch.files])
         discard_window(bench, staged)

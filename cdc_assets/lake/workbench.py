@@ -12,7 +12,8 @@ from pyspark.errors import AnalysisException
 
 from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import table_renames
-from cdc_assets.lake.catalogs.catalog import forget_lent, io_properties, local_path, remember
+from cdc_assets.lake.catalogs.catalog import local_path
+from cdc_assets.lake.catalogs.remembered import forget_lent, io_properties, remember
 from cdc_assets.lake.commit import CommitTarget, target
 from cdc_assets.lake.failures import is_refusal
 from cdc_assets.lake.label import Label
@@ -30,9 +31,7 @@ from cdc_assets.model.steps import CreateTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["Work", "Workbench", "refuse_forgotten"]
+    from cdc_assets.settings.lake import LakeSettings
 
 _LONG_SECONDS = 300.0
 """Credentials that a step begins with may have ended after as long."""

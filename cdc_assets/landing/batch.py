@@ -40,7 +40,6 @@ from cdc_assets.landing.partition_reader import (
     Bounds,
     Finding,
     PartitionReader,
-    Registered,
     Schemas,
     bounds_of,
     first_columns,
@@ -52,8 +51,6 @@ from cdc_assets.model.offsets import Ends, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
-
-__all__ = ["LandingBatch", "LandingCounts", "Registered", "commit", "rows_after", "state_after"]
 
 RowsAgain = Callable[[ObservedTables, TableId, Tso], Iterable[pa.Table]]
 """Rows that were seen, a table, a position -> the table's rows beyond it among them, by the batches they came in."""

@@ -25,8 +25,6 @@ from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import message_schema
 
-__all__ = ["DecidedBy", "accept_loss", "declare_dead", "rebuilt", "release"]
-
 
 @dataclass(frozen=True, slots=True)
 class DecidedBy:

@@ -56,39 +56,6 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "GROUP_BYTES",
-    "LANDED",
-    "OWN_KINDS",
-    "PART",
-    "REPEAT",
-    "ROW",
-    "Files",
-    "LandedFiles",
-    "LandedGroups",
-    "LandingStore",
-    "NewFiles",
-    "Place",
-    "RowGroup",
-    "Run",
-    "Spool",
-    "SpooledFiles",
-    "TableFiles",
-    "codes_of",
-    "cut",
-    "digest_of",
-    "event_rows",
-    "in_runs",
-    "open_deliveries",
-    "read_event_rows",
-    "runs",
-    "sealed_rows",
-    "size_of",
-    "split_of",
-    "splits_of",
-    "unsealed_rows",
-]
-
 Numbers = npt.NDArray[np.int64]
 Place = tuple["str | int", ...]
 """Schema, table, topic, partition and kind of rows."""

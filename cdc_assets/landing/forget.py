@@ -20,8 +20,6 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["forget_messages", "may_have"]
-
 Place = tuple[Partition, int]
 
 

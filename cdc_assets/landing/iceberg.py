@@ -26,9 +26,7 @@ from cdc_assets.landing.files import (
     unsealed_rows,
 )
 from cdc_assets.model.masks import SealKey
-from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["LandingTable"]
+from cdc_assets.settings.lake import LakeSettings
 
 _PREFIX = "cdc.landing."
 _NEXT, _CHANGED, _ID = f"{_PREFIX}next", f"{_PREFIX}changed", f"{_PREFIX}id"

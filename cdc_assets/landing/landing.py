@@ -25,10 +25,11 @@ import pyarrow as pa
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import MessageOptions
 from cdc_assets.lake.staging.executors import refuse_unshared
-from cdc_assets.landing.batch import LandingBatch, LandingCounts, Registered, commit, rows_after, state_after
+from cdc_assets.landing.batch import LandingBatch, LandingCounts, commit, rows_after, state_after
 from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles, digest_of, read_event_rows
 from cdc_assets.landing.partition_reader import (
     PartitionReader,
+    Registered,
     created_anew,
     first_messages,
     ranges_to_read,
@@ -42,8 +43,6 @@ from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
-
-__all__ = ["Executors", "Landing", "LandingCounts", "News", "landed_in"]
 
 _T = TypeVar("_T")
 

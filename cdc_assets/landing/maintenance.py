@@ -21,8 +21,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = ["LandingDue", "LandingLimits", "LandingUpkeep", "landing_due", "maintain_landing"]
-
 _DAY_MS = 86_400_000
 
 Needed = Callable[[TableId], "Tso | None"]

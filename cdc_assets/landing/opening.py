@@ -19,11 +19,10 @@ from cdc_assets.sources import Source
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
     from cdc_assets.landing.partition_reader import Registered
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.settings.lake import LakeSettings
     from cdc_assets.sources.topics.registry import Registry
     from cdc_assets.sources.topics.source import TopicsSource
-
-__all__ = ["Feed", "log_ends", "open_feed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
         with _landed(settings, topics, lake, masks.seal) as landing:
             yield Feed(source, landing)
         return
-    from cdc_assets.settings.config import LakeSettings
+    from cdc_assets.settings.lake import LakeSettings
 
     with scratch() as directory:
         seal = SealKey(os.urandom(32)) if masks else None  # the directory goes, and nobody needs its key

@@ -38,20 +38,6 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "INDEX",
-    "Backlog",
-    "Line",
-    "Piece",
-    "Scan",
-    "Snapshots",
-    "SourceOrder",
-    "follow",
-    "place_text",
-    "same_statement",
-]
-
-
 _CLOCKS_DIFFER_MS = 10_000
 """By how much the clocks of those who send messages may differ, and how long a message may be on its way."""
 

@@ -63,30 +63,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import LogReader
 from cdc_assets.sources.topics.columns_text import format_schema
 
-__all__ = [
-    "Bounds",
-    "Claims",
-    "DeliveryStarts",
-    "Finding",
-    "LateRows",
-    "PartitionDeliveries",
-    "PartitionReader",
-    "PartitionState",
-    "Registered",
-    "Schemas",
-    "as_landed",
-    "bounds_of",
-    "created_anew",
-    "first_columns",
-    "first_messages",
-    "ranges_to_read",
-    "read_ahead",
-    "read_range",
-    "refuse_another_log",
-    "schema_event",
-    "whole_message",
-]
-
 # --- what is to be read, and what of it is gone -----------------------------------------------------------------------
 
 _TAKEN_AWAY = (
@@ -302,7 +278,7 @@ Registered = Callable[[str], "str | None"]
 """Id of a schema -> its text, None where the registry has none; raises StorageUnavailable."""
 
 
-def no_registry(schema_id: str) -> str | None:
+def _no_registry(schema_id: str) -> str | None:
     raise BadSettings(
         f"messages name schema {schema_id} of a schema registry, and none is given. Give it as schema_registry (flag "
         "--schema-registry): the URL that TiCDC has, or a file of schemas."
@@ -482,7 +458,7 @@ class PartitionReader:
     before: Landed
     options: MessageOptions
     claims: Claims
-    registry: Registered = no_registry
+    registry: Registered = _no_registry
     proves_ends: bool = True
     compared: set[str] = field(default_factory=set)
 

@@ -36,8 +36,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.columns_text import format_schema, parse_schema
 
-__all__ = ["OffsetBatch"]
-
 _ANOTHER = (
     "it begins another snapshot of its table, at {} of the source's log, and the table has rows of one before that in "
     "several partitions. Deletes in between are unknown. Let a connector with a new topic.prefix bring the tables as a "

@@ -35,8 +35,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["Note", "ObservedTables", "RangeResult", "Shares", "TaskResult", "divided"]
-
 
 @dataclass(slots=True)
 class ObservedTables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_assets.ledger.ledger import UNREAD, FileEntry, JournalEntry, Ledger, TableState
+from cdc_assets.ledger.ledger import Ledger
+from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 
 __all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]

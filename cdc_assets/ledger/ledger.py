@@ -35,8 +35,6 @@ from cdc_assets.model.window_metrics import WindowMetrics, format_metrics, parse
 if TYPE_CHECKING:
     from cdc_assets.types.fidelity import ColumnFidelity
 
-__all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
-
 
 METADATA = sa.MetaData()
 
@@ -868,7 +866,7 @@ def _insert_account(connection: sa.Connection, changefeed: str, account: WindowM
 def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:
     """Return the fidelity reports of one table or of all: two queries, however many tables there are."""
     from cdc_assets.types.fidelity import ColumnFidelity
-    from cdc_assets.types.mysql_types import Grade
+    from cdc_assets.types.rules import Grade
 
     one = _COLUMNS.c
     columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)

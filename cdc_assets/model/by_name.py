@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from cdc_assets.model.schema import TableId
 
-__all__ = ["ByName"]
-
 V = TypeVar("V")
 
 

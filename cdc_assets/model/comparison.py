@@ -9,19 +9,6 @@ from dataclasses import asdict, dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "DIFFERENT",
-    "EQUAL",
-    "NOT_COMPARED",
-    "REPAIRED",
-    "EqualRange",
-    "RowDifference",
-    "TableComparison",
-    "ValueDifference",
-    "format_comparison",
-    "parse_comparison",
-]
-
 EQUAL, DIFFERENT, REPAIRED, NOT_COMPARED = "equal", "different", "repaired", "not compared"
 
 

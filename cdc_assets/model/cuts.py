@@ -12,18 +12,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import first_of
 
-__all__ = [
-    "UNNAMED",
-    "Cut",
-    "CutBlock",
-    "CutOutcome",
-    "CutRequest",
-    "CutTable",
-    "SnapshotPin",
-    "is_left_out",
-    "is_unnamed",
-]
-
 UNNAMED = "cut-"
 """What the names of cuts begin with that nobody named; their position follows."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
-__all__ = ["DUMP_ZONE", "Dump", "DumpFile", "DumpOptions", "DumpSplit", "DumpTable", "Glance"]
-
 DUMP_ZONE = "initial.tz"
 """The setting on which TIMESTAMP values of a dump depend, but for those that its files have as instants."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["RowChange", "RowExplanation", "SetAside", "TableChange"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowChange:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["INCOMPLETE", "RULES", "SEEN_IN_ROWS", "Finding", "Severity"]
-
 
 class Severity(str, enum.Enum):
     """The effect of a finding."""

@@ -16,8 +16,6 @@ from statistics import median, median_low
 from cdc_assets.model.tso import Tso, seconds_behind, wall_clock_ms
 from cdc_assets.model.wording import seconds_text
 
-__all__ = ["MOST_POINTS", "Forecast", "Pace", "forecast"]
-
 MOST_POINTS = 12
 """So many ends of runs are kept of a table."""
 _FEWEST_POINTS = 3

@@ -13,8 +13,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
 
-__all__ = ["ForgetReport", "ForgottenKeys", "KeyDigests", "RemovedRows", "SearchedFiles", "digest_key", "united"]
-
 
 @dataclass(frozen=True, slots=True)
 class ForgottenKeys:

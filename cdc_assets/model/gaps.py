@@ -16,17 +16,6 @@ from cdc_assets.model.progress import Base, Gap, Lack, Life
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = [
-    "CompletePattern",
-    "MissedMessages",
-    "gap_cause",
-    "gap_text",
-    "is_complete",
-    "late_text",
-    "missed_text",
-    "pattern_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CompletePattern:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["HISTORY_KINDS", "ColumnLife", "HistoryRule", "own_name"]
-
 HISTORY_KINDS: Mapping[str, str] = {"log": "Every change of a row", "scd2": "Every state of a row"}
 """Kinds of history tables, each a module of `decoding.kinds` and a writer, and what they have."""
 

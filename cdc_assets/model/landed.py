@@ -13,25 +13,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = [
-    "DECIDED",
-    "INCREMENTAL",
-    "NOT_SHOWN",
-    "TAKEN_AWAY",
-    "Decision",
-    "DeliveryEnd",
-    "EventKind",
-    "FirstMessage",
-    "Landed",
-    "LandedEvent",
-    "LandedMessage",
-    "LandedSplit",
-    "LogStart",
-    "SnapshotRow",
-    "Stream",
-    "StreamEnd",
-]
-
 NOT_SHOWN = "it cannot be read; why is not shown, because values of the changefeed are masked (setting privacy)"
 """The reason of a message that cannot be read, in a feed with masks."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cdc_assets.model.offsets import OffsetRange, Partition
 
-__all__ = ["accept_loss_command", "declare_dead_command", "release_command"]
-
 _COMMAND = "cdc-assets landing"
 
 

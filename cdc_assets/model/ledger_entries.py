@@ -8,8 +8,6 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["UNREAD", "FileEntry", "JournalEntry", "TableState"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["fold_name", "is_hidden_name", "unfit_name"]
-
 
 @lru_cache(maxsize=1 << 16)
 def fold_name(name: str) -> str:

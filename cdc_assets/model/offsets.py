@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Ends", "LogEnds", "OffsetRange", "Partition"]
-
 
 class Partition(NamedTuple):
     """A partition of a topic; as text `orders[3]`."""

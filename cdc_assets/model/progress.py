@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["AppliedState", "Base", "Filling", "Gap", "Lack", "Life", "Phase", "Progress", "State", "Whole", "source_of"]
-
 
 class Phase(enum.IntEnum):
     """(V, DDL) comes before the rows at V, and those before (V, ROWS)."""

@@ -9,8 +9,6 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["OPEN", "PURGED", "REPLAYED", "QuarantinedRow"]
-
 OPEN, REPLAYED, PURGED = "open", "replayed", "purged"
 """States of a record: it waits; its table has it; its table was purged after its DROP."""
 

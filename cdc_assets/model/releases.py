@@ -12,8 +12,6 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso
 
-__all__ = ["KeptDecision", "Release", "Releases"]
-
 
 @dataclass(frozen=True, slots=True)
 class Release:

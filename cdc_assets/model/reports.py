@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.tso import Tso
 
-__all__ = ["AlikeKeys", "FileStats", "KeyRange", "Reject", "Report", "StagedWindow", "StepResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class AlikeKeys:

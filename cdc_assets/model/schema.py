@@ -9,8 +9,6 @@ from cdc_assets.model.masks import Mask
 from cdc_assets.model.names import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Column", "Default", "Index", "Partitioning", "ReadColumn", "TableId", "TablePartition", "TableSchema"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:

@@ -7,21 +7,6 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "AddColumn",
-    "ContinueColumn",
-    "DeleteRows",
-    "DropColumn",
-    "Evolution",
-    "MoveColumns",
-    "Predicate",
-    "Rekey",
-    "RenameColumn",
-    "RetypeColumn",
-    "SchemaChange",
-    "SetDefault",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:

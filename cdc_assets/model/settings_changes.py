@@ -9,8 +9,6 @@ from cdc_assets.model.gaps import is_complete
 from cdc_assets.model.progress import Life
 from cdc_assets.model.tso import Tso
 
-__all__ = ["SettingsChange"]
-
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:

@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.offsets import OffsetRange
     from cdc_assets.model.reports import FileStats
 
-__all__ = [
-    "DIGEST_MASK",
-    "DataFile",
-    "Import",
-    "IndexFile",
-    "Listing",
-    "Place",
-    "SchemaFile",
-    "SettledFiles",
-    "fingerprint",
-    "in_shares",
-]
-
 DIGEST_MASK = (1 << 62) - 1
 """The bits of a sum of fingerprints that are kept."""
 

@@ -19,19 +19,6 @@ from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.tso import Tso
 
-__all__ = [
-    "ApplyRows",
-    "ChangeTable",
-    "CreateTable",
-    "DropTable",
-    "ExchangePartition",
-    "HoldTable",
-    "RecoverTable",
-    "RenameTable",
-    "Step",
-    "TagTable",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["NAME_PART", "decided", "split_pattern"]
-
 NAME_PART = re.compile(
     r"""
     (?P<any>\*) | (?P<one>\?) | (?P<dot>\.) | \[(?P<not>!?)(?P<set>[^]]+)\] | \\(?P<escaped>.)

@@ -13,21 +13,6 @@ from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, R
 from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.tso import FOREVER, Tso
 
-__all__ = [
-    "Changed",
-    "Created",
-    "Dropped",
-    "Event",
-    "Exchanged",
-    "Held",
-    "History",
-    "Imported",
-    "Kept",
-    "Recovered",
-    "Renamed",
-    "TableHistory",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class _FromFile:

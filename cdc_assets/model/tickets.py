@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from cdc_assets.model.tso import tso_time
 
-__all__ = ["STALE_SECONDS", "Ticket"]
-
 STALE_SECONDS = 900
 """Work whose ticket was not renewed for this long is dead; what runs renews it every minute."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-__all__ = ["iso_now", "iso_time", "parse_iso_time"]
-
 
 def iso_time(moment: datetime) -> str:
     """Return the text of a time with a zone."""

@@ -7,18 +7,6 @@ import time
 
 from cdc_assets.model.times import iso_time
 
-__all__ = [
-    "FOREVER",
-    "Tso",
-    "last_tso",
-    "seconds_behind",
-    "seconds_between",
-    "tso_moment",
-    "tso_now",
-    "tso_time",
-    "wall_clock_ms",
-]
-
 Tso = int
 """A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
 

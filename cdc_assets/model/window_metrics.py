@@ -11,18 +11,6 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.wording import counted, seconds_text
 
-__all__ = [
-    "LAG_HEADS",
-    "LANDED_LAG_HEADS",
-    "Lag",
-    "WindowMetrics",
-    "format_metrics",
-    "lag_between",
-    "lag_cells",
-    "measure_window",
-    "parse_metrics",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Lag:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "first_of", "range_text", "seconds_text", "with_column"]
-
 
 def counted(count: int, noun: str, more: str = "") -> str:
     """Return a count with its noun: `1 table`, `1,200 tables`; `more` is an irregular plural."""

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.lake.names import Identifier
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["ENGINES", "AsOfTable", "PastState", "as_of"]
+    from cdc_assets.settings.lake import LakeSettings
 
 
 ENGINES: Mapping[str, tuple[str, str]] = {

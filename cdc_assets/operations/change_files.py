@@ -22,8 +22,6 @@ from cdc_assets.operations.comparison import python_rows
 from cdc_assets.operations.extract import Extract
 from cdc_assets.pipeline.pipeline import looking_again
 
-__all__ = ["FORMATS", "write_extract"]
-
 _BATCH_ROWS = 10_000
 
 _PLAIN_SCALE = 6

@@ -35,23 +35,6 @@ from cdc_assets.model.comparison import RowDifference, ValueDifference
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Executors
 
-__all__ = [
-    "BlockFacts",
-    "ComparedRows",
-    "Comparison",
-    "Digests",
-    "PieceReader",
-    "Row",
-    "RowPieces",
-    "SourceChanged",
-    "borders_of",
-    "combined_hash",
-    "frame_of",
-    "python_rows",
-    "row_hashes",
-    "rows_of",
-]
-
 _T = TypeVar("_T")
 
 _PARTS = 1 << 16

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.table_history import History
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["say_complete", "unsay_complete"]
-
 
 def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
     """Record that the tables of these patterns had no rows before; return the tables still incomplete, by name.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["expire_cuts", "make_cut", "remove_cut", "waiting_cut"]
-
 _ATTEMPTS = 4
 """How often a cut is decided anew that another run's window stepped across."""
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
     from cdc_assets.model.tso import Tso
     from cdc_assets.pipeline.pipeline import Pipeline
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["accept_loss", "decided", "declare_dead", "release_message"]
+    from cdc_assets.settings.lake import LakeSettings
 
 
 def release_message(

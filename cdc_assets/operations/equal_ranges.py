@@ -20,8 +20,6 @@ from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
 from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso
 
-__all__ = ["RangePlan", "grouped", "plan_ranges"]
-
 _FEWEST = 64
 """Of fewer ranges a table is cut by its server: their column has few values."""
 _ROWS_AT_ONCE, _MOST = 40_000, 512

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import polars as pl
 import pyarrow as pa
 
-from cdc_assets.decoding import FILE
+from cdc_assets.decoding import FILE, PLACE
 from cdc_assets.decoding.keyed_rows import of_keys, rows_of_keys
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE
 from cdc_assets.decoding.split import key_ranges, with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import decode_window
@@ -43,7 +44,7 @@ from cdc_assets.operations.comparison import python_rows, value_text
 from cdc_assets.operations.extract import changes_of_log, forgotten_in_log
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
-from cdc_assets.operations.log_rows import ABSENT, CHANGE_TYPE, LEAVES, PLACE
+from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.table_history import Event, TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
-
-__all__ = ["ExplainedLake", "explain"]
 
 _READERS = 8
 """So many shares of files are read side by side."""

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["Extract", "changes_of_log", "extract", "forgotten_in_log"]
-
 
 @dataclass(frozen=True, slots=True)
 class Extract:

@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import polars_expr, undated
+from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
 from cdc_assets.errors import ExtractRefused
@@ -43,19 +45,7 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.operations.log_rows import (
-    ABSENT,
-    CHANGE_TYPE,
-    COMMIT_TIME,
-    LEAVES,
-    LOG,
-    OF_DDL,
-    PLACE,
-    all_leave,
-    in_source_names,
-    no_log_rows,
-    of_source,
-)
+from cdc_assets.operations.log_rows import LEAVES, LOG, all_leave, in_source_names, no_log_rows, of_source
 from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
 from cdc_assets.operations.position_sort import PositionSort
 from cdc_assets.operations.rebuild import planned_from_nothing
@@ -65,8 +55,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
-
-__all__ = ["FeedChanges"]
 
 _SHARE_FILES, _SHARE_BYTES = 200, 16 << 20
 """Files of a window that are decoded at once."""

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from cdc_assets.model.findings import Finding
     from cdc_assets.model.landed import Landed
     from cdc_assets.model.table_history import History
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.settings.lake import LakeSettings
     from cdc_assets.sources import InitialSource, Source
-
-__all__ = ["conformance_report", "inspect_changefeed", "inspect_initial"]
 
 _WORKERS = 8
 """The number of tables whose first rows are read in parallel."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from cdc_assets.formats import Wire
     from cdc_assets.model.masks import SealKey
 
-__all__ = ["KeyBytes", "key_bytes"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Value:

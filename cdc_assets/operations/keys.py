@@ -14,8 +14,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import arrow_type, values
 
-__all__ = ["KeyOfFile", "keys_of", "masked_keys", "parse_keys"]
-
 
 class KeyOfFile(list[str]):
     """The values of a key, and where they stand: `keys.csv line 7`."""

@@ -9,8 +9,6 @@ from cdc_assets.pipeline.pipeline import Pipeline
 if TYPE_CHECKING:
     from cdc_assets.lake import Lake
 
-__all__ = ["LakePipeline"]
-
 
 class LakePipeline(Pipeline):
     """One changefeed into one Iceberg lake."""

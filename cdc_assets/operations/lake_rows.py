@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from cdc_assets.model.progress import Life, Progress
 
-__all__ = ["LakeRows", "ScannedLake"]
-
 
 class LakeRows(Protocol):
     """The rows of a table as of one snapshot."""

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.tso import Tso
     from cdc_assets.report.landings import LandingText
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-
-__all__ = ["applied_through", "landing_status"]
+    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.settings.lake import LakeSettings
 
 
 def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:

@@ -10,28 +10,11 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import own_columns
-from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL, PARTITIONS
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, OF_DDL, PARTITIONS
 from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type
-
-__all__ = [
-    "ABSENT",
-    "ALL_LEAVE",
-    "CHANGE_TYPE",
-    "COMMIT_TIME",
-    "LEAVES",
-    "LOG",
-    "OF_DDL",
-    "PARTITIONS",
-    "PLACE",
-    "all_leave",
-    "in_order",
-    "in_source_names",
-    "no_log_rows",
-    "of_source",
-]
 
 LOG = "log"
 """The kind."""

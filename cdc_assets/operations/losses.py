@@ -21,15 +21,8 @@ from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.fidelity import Guess
-from cdc_assets.types.mysql_types import (
-    AMBIGUOUS_TIME,
-    BAD_UTF8,
-    default_text,
-    defaults_to_now,
-    values,
-)
-
-__all__ = ["MADE_NULL", "OTHER_CENTURY", "SAME_JSON", "is_guess", "loss_between"]
+from cdc_assets.types.mysql_types import default_text, defaults_to_now, values
+from cdc_assets.types.mysql_values import AMBIGUOUS_TIME, BAD_UTF8
 
 SAME_JSON = "the same JSON value, printed in another way"
 OTHER_CENTURY = "a year below 100, which TiCDC's Debezium encoder sends as one of 1970 to 2069"

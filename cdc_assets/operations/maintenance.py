@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = [
-    "MOVE_HEADS",
-    "MaintenanceResult",
-    "TableMaintenance",
-    "compact_overdue",
-    "expire_snapshots",
-    "maintain",
-    "taken_through",
-]
-
 _BATCH = 100
 """Snapshots that expire together, by a run that goes on."""
 

@@ -13,8 +13,6 @@ from cdc_assets.model.tso import Tso, last_tso
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["parse_moment", "position_of"]
-
 _MS = timedelta(milliseconds=1)
 _LAST: Tso = (1 << 63) - 1
 

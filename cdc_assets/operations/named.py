@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["is_called", "mirrors", "no_such_table", "table_called"]
-
 
 def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
     """Return whether a person's text is one of the names (`schema.table`) or identities (`schema.table@version`).

@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import mirror_kind
+from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, PARTITIONS
 from cdc_assets.errors import ExtractRefused, TableHeld
 from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.log_rows import ABSENT, ALL_LEAVE, CHANGE_TYPE, LEAVES, PARTITIONS
+from cdc_assets.operations.log_rows import ALL_LEAVE, LEAVES
 from cdc_assets.types.frames import exact
-
-__all__ = ["Fold", "NetChanges", "counted_rows"]
 
 _ROWS = 100_000
 _NEW_KEY = "INSERT"

@@ -28,20 +28,9 @@ if TYPE_CHECKING:
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.pipeline.planner import Planner
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.settings.lake import LakeSettings
     from cdc_assets.sources import Source
-
-__all__ = [
-    "EmptyLake",
-    "begun",
-    "ledger_url",
-    "open_ledger",
-    "open_pipeline",
-    "open_planner",
-    "open_state",
-    "read_ledger",
-    "refuse_missing",
-]
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PositionSort"]
-
 _BATCHES = 20
 """Batches that a file has at least: as finely is known where it has how many positions."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["DroppedTables", "PurgeResult", "purge"]
-
 
 class DroppedTables(Protocol):
     """The part of a lake that purging needs."""

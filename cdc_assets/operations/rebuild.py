@@ -50,16 +50,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.landed import Landed
     from cdc_assets.pipeline.outcome import Outcome
 
-__all__ = [
-    "EarlierRuns",
-    "Rebuilder",
-    "SwappedTable",
-    "incomplete_in_dumps",
-    "planned_from_nothing",
-    "rebuild",
-    "refusals",
-]
-
 _SWAPS = 6
 """How often the rebuild follows a table that a writer keeps moving, before it gives up."""
 

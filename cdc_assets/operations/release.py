@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["NEW_SETTINGS", "decide", "release", "undo"]
-
 NEW_SETTINGS = "new-settings"
 """The way of a release that is about settings, not about a DDL."""
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from cdc_assets.decoding import DELIVERY, FILE, PLACE
 from cdc_assets.decoding.keyed_rows import of_keys
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.own_columns import CHANGE_TYPE
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.cuts import Cut
@@ -31,7 +32,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import frame_of, row_hashes, rows_of
 from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
-from cdc_assets.operations.log_rows import CHANGE_TYPE, LEAVES
+from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.planning.kinds import rule_of
 from cdc_assets.types.mysql_types import arrow_type
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from cdc_assets.operations.comparison import Row
     from cdc_assets.pipeline.planner import Planner
     from cdc_assets.planning.plan import Plan
-
-__all__ = ["REBUILD", "REPAIR", "RepairableLake", "UnequalRows", "repair", "repairs_since_rebuild"]
 
 REPAIR, REBUILD = "repair", "rebuild"
 """What repairs and rebuilds are called in the journal."""

@@ -22,8 +22,6 @@ from cdc_assets.model.schema import Column
 from cdc_assets.operations.comparison import Frame, Numbers, combined_hash
 from cdc_assets.types.mysql_types import arrow_type, values
 
-__all__ = ["EVERY_ROW", "RowChoice", "parse_choice"]
-
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 _COMPARABLE = (*_INTEGERS, "DECIMAL", "DATE", "DATETIME")
 _CONDITION = re.compile(

@@ -22,8 +22,6 @@ from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.sources import DumpReader, Generators
 from cdc_assets.types.key_digests import forgotten_rows
 
-__all__ = ["LakeReader", "RowRate", "SourceReader"]
-
 Forgotten = Sequence[tuple[KeyDigests, TableSchema]]
 
 

@@ -28,21 +28,8 @@ if TYPE_CHECKING:
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Release
     from cdc_assets.model.settings_changes import SettingsChange
-    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-
-__all__ = [
-    "RecordedDecisions",
-    "cuts_of",
-    "known_tables",
-    "lake_cuts",
-    "lake_status",
-    "lake_warnings",
-    "quarantined_counts",
-    "quarantined_records",
-    "recorded_decisions",
-    "row_counts",
-    "unfinished_forgets",
-]
+    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.settings.lake import LakeSettings
 
 
 def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> list[TableId]:

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from cdc_assets.model.tickets import Ticket
 
-__all__ = ["Tickets", "is_open", "kept_alive"]
-
 _BEAT_SECONDS = 60
 
 

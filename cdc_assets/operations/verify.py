@@ -57,8 +57,6 @@ from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Executors
 
-__all__ = ["VerifyOptions", "known_equal", "options_of", "verify"]
-
 _WRITTEN = (
     "the source's table was written to while it was compared. Stop what writes into it, apply to the end, and compare "
     "again."

@@ -12,8 +12,6 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["Markable", "gap_of", "mark", "mark_before"]
-
 
 class Markable(Protocol):
     """A lake that records which rows its tables lack, and has people's statements about that."""

@@ -16,8 +16,6 @@ from cdc_assets.planning.cuts import blocks, cut_members, cut_position, cut_tabl
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.cuts import CutSettings
 
-__all__ = ["Cuttable", "due_cut", "finish_cuts", "plan_cut"]
-
 
 class Cuttable(Protocol):
     """A lake in which cuts are made."""

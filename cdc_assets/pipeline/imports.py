@@ -15,8 +15,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.preflight.conformance import SAMPLE_FILES, take_sample
 from cdc_assets.sources import Source
 
-__all__ = ["earliest_row", "is_doubted", "refuse_dumps", "silent_dumps"]
-
 
 def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, AppliedState]) -> None:
     """Refuse dumps that cannot be joined before the feed.

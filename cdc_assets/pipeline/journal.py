@@ -21,8 +21,6 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
 from cdc_assets.types.fidelity import column_fidelity, log_fidelity
 
-__all__ = ["Journal"]
-
 _NO_STEP = StepResult()
 
 

@@ -18,8 +18,6 @@ from cdc_assets.model.wording import range_text
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
 
-__all__ = ["entries_of", "expired_files", "is_unrecorded", "missing_files"]
-
 
 def missing_files(
     source: Source,

@@ -19,8 +19,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["Outcome", "TableOutcome", "TableRun", "begun", "standing"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:

@@ -30,7 +30,8 @@ from cdc_assets.errors import (
     TableMoved,
 )
 from cdc_assets.formats import SplitReader
-from cdc_assets.landing.landing import Landing, LandingCounts
+from cdc_assets.landing.batch import LandingCounts
+from cdc_assets.landing.landing import Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
@@ -71,8 +72,6 @@ if TYPE_CHECKING:
 
     from cdc_assets.decoding.replay import RecordLookup, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
-
-__all__ = ["Pipeline", "PipelineLake", "Watch", "gone_file", "log_steps", "looking_again"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""

@@ -45,8 +45,6 @@ from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source, renewed
 
-__all__ = ["KnownLake", "Planner", "refuse_unordered"]
-
 
 class KnownLake(Protocol):
     """The part of a lake that planning needs: how far its tables are applied, and people's decisions."""

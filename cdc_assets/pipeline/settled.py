@@ -35,17 +35,6 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.sources import Source
 from cdc_assets.sources.unchanged import SettledTally
 
-__all__ = [
-    "LEAST_FILES",
-    "LOOK_AGAIN_SECONDS",
-    "is_outdated",
-    "late_rows",
-    "recalled",
-    "seen_again",
-    "settle",
-    "with_reopened",
-]
-
 LEAST_FILES = 100
 """Minimum files before a directory is summarised: remembering fewer would take as much."""
 _OPEN_FILES = 10

@@ -18,8 +18,6 @@ from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.window_metrics import WindowMetrics
 
-__all__ = ["AppliedWindow", "WindowPool"]
-
 _THREADS = ThreadPoolExecutor(4, "cdc-assets-window")
 """They stage and commit for all of a process, which bounds memory and stages; each has a connection to the JVM."""
 _SIGHT = 64

@@ -17,8 +17,6 @@ from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, last_tso
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["blocks", "cut_members", "cut_position", "cut_tables", "due_position", "expired_cuts"]
-
 
 def cut_position(
     applied: Mapping[Life, AppliedState], checkpoint: Tso, earlier: Iterable[Tso] = (), wanted: Tso | None = None

@@ -17,8 +17,6 @@ from cdc_assets.model.steps import (
     Step,
 )
 
-__all__ = ["Naming", "held_back", "wanted_name"]
-
 Naming = CreateTable | RenameTable | RecoverTable
 """Steps that give a name to their table."""
 

@@ -15,8 +15,6 @@ from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.value_settings import masks_of
 
-__all__ = ["brought_rows", "earliest", "lost_rows", "made_otherwise", "standing", "waiting"]
-
 
 def standing(applied: Mapping[Life, AppliedState], bases: Mapping[Life, Base | None]) -> dict[Life, AppliedState]:
     """Return the tables of the lake with their dumps; `bases` has the dump of tables that are to change theirs."""

@@ -13,8 +13,6 @@ from cdc_assets.model.reports import FileStats
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.value_settings import ValueSettings
 
-__all__ = ["Beginnings", "FeedFacts", "TableRules"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableRules:

@@ -23,8 +23,6 @@ from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, TableHistory
 from cdc_assets.model.tso import Tso
 
-__all__ = ["KindsOfTables", "beside", "rule_of", "source_of", "with_kinds"]
-
 
 @dataclass(frozen=True, slots=True)
 class KindsOfTables:

@@ -16,16 +16,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
 
-__all__ = [
-    "PartitionKey",
-    "format_partition_key",
-    "format_table",
-    "life_of",
-    "limit_of",
-    "parse_partition_key",
-    "partition_keys",
-]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionKey:

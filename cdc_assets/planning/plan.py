@@ -59,8 +59,6 @@ from cdc_assets.planning.kinds import KindsOfTables, tracking, with_kinds
 from cdc_assets.planning.masking import in_lake
 from cdc_assets.planning.value_settings import ValueSettings, masks_before, masks_of
 
-__all__ = ["Plan", "Progress", "open_exchanges", "plan", "step_order"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -6,8 +6,6 @@ from cdc_assets.model.progress import Life, Progress
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.planning.plan import Plan, step_order
 
-__all__ = ["related"]
-
 
 def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
     """The steps up to `limit` of a life and of every life whose names or rows it depends on, in TSO order."""

@@ -21,20 +21,6 @@ from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
 
-__all__ = [
-    "MARK_SIGNS",
-    "Attempt",
-    "Due",
-    "RunBatch",
-    "backoff",
-    "backoff_seconds",
-    "batches",
-    "due",
-    "families",
-    "open_attempts",
-    "steps_of",
-]
-
 MARK_SIGNS = 6
 """The length of a mark in characters."""
 

@@ -31,19 +31,6 @@ from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 from cdc_assets.types.zones import zone_of
 
-__all__ = [
-    "SAMPLE_BYTES",
-    "SAMPLE_FILES",
-    "conformance",
-    "conformance_holds",
-    "expired_holds",
-    "listed",
-    "live",
-    "nameless_holds",
-    "take_sample",
-    "warning",
-]
-
 SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
 """At most this much is read of a file, and of this many files."""

@@ -18,8 +18,6 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Source
 
-__all__ = ["FILE_RULES", "broken_files", "file_findings", "is_lost", "missing_numbers", "unread_files"]
-
 FILE_RULES = ("files-missing", "files-changed", "files-vanished")
 """The rules about files. A changed file is read again; the others may mean lost rows."""
 

@@ -18,8 +18,6 @@ from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.types.zones import zone_of
 
-__all__ = ["findings"]
-
 
 def findings(
     listing: Listing, history: History, options: SinkOptions, heads: Iterable[tuple[DataFile, Decoded]]

@@ -14,8 +14,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.preflight.conformance import listed, live, warning
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["findings"]
-
 
 def findings(
     listing: Listing, history: History, options: TopicOptions, heads: Iterable[tuple[DataFile, Decoded]]

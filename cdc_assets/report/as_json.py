@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.pipeline.outcome import Outcome
 
-__all__ = ["outcome_json", "record_json"]
-
 
 def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
     """Return what a run did as plain JSON values."""

@@ -10,8 +10,6 @@ from typing import Any
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, RowDifference, TableComparison
 from cdc_assets.model.wording import counted, seconds_text
 
-__all__ = ["comparison_json", "comparison_lines", "shown_value", "summary_line"]
-
 _KINDS = {"missing": "missing in the lake", "extra": "only in the lake", "differing": "differing"}
 
 

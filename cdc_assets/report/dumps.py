@@ -10,8 +10,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.report.text import grid_lines
 
-__all__ = ["DumpInspection", "DumpedTable", "describe_dump", "dump_lines"]
-
 
 @dataclass(frozen=True, slots=True)
 class DumpedTable:

@@ -11,8 +11,6 @@ from cdc_assets.model.explanation import RowChange, RowExplanation, TableChange
 from cdc_assets.model.tso import tso_time
 from cdc_assets.report.comparison import shown_value
 
-__all__ = ["explanation_json", "explanation_lines"]
-
 
 def explanation_lines(found: RowExplanation) -> Iterator[str]:
     """Yield the row, then changes and DDL in their order, what is in quarantine, and what is not there any more."""

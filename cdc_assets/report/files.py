@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from cdc_assets.ledger import FileEntry
     from cdc_assets.model.schema import TableId
 
-__all__ = ["FileText", "file_texts"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileText:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.wording import counted, first_of
 
-__all__ = ["FindingGroup", "GroupedSubject", "group_lines", "group_text", "grouped", "incomplete_lines"]
-
 _SHOWN = 10
 """How many subjects of a cause are shown in text."""
 _SHORT = 60

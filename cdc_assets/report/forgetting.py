@@ -10,8 +10,6 @@ from cdc_assets.io.scratch import SCRATCH
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.wording import counted
 
-__all__ = ["NOT_SEARCHED", "NO_ROWS", "forget_json", "forget_lines"]
-
 NOT_SEARCHED = (
     f"what killed runs left on other machines ({SCRATCH}* in their directory for temporary files), and Spark's own "
     "files everywhere (blockmgr-* and spark-* in spark.local.dir)"

@@ -21,16 +21,6 @@ from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.report.tables import PartitionText
 from cdc_assets.report.text import grid_lines
 
-__all__ = [
-    "DecisionText",
-    "LandingText",
-    "UnreadText",
-    "describe_decisions",
-    "describe_landing",
-    "describe_unread",
-    "landing_lines",
-]
-
 _SHOWN_BYTES = 400
 """How much of a message is shown."""
 _SHOWN_PARTITIONS = 5

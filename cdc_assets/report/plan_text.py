@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.splits import DataFile
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["ALL_ROWS", "METADATA_ONLY", "StepText", "describe_plan", "describe_step", "input_text"]
-
 METADATA_ONLY = "metadata only"
 ALL_ROWS = "rewrite of all rows"
 _NAMED_PARTITIONS = 3

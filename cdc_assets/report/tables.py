@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.table_history import History, TableHistory
     from cdc_assets.types.fidelity import ColumnFidelity
 
-__all__ = [
-    "Inspection",
-    "PartitionText",
-    "TableStatus",
-    "TableText",
-    "column_type",
-    "describe_tables",
-    "incomplete_causes",
-    "incomplete_tables",
-    "ranges_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionText:

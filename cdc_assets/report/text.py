@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.report.tables import Inspection, TableStatus, TableText
 
-__all__ = [
-    "grid_lines",
-    "inspection_lines",
-    "outcome_lines",
-    "plan_lines",
-    "record_lines",
-    "status_lines",
-    "step_lines",
-]
-
 _MESSAGE = re.compile(r"([^\s:]+\[\d+\] offset \d+): (.*)", re.DOTALL)
 """The reason of a message begins with its topic, partition and offset."""
 
@@ -83,7 +73,7 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
 
 def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
     """Yield one line for all columns with the same loss, and the number of lossless ones; none of masked columns."""
-    from cdc_assets.types.mysql_types import Grade  # `status` needs no types, which load Arrow
+    from cdc_assets.types.rules import Grade  # `status` needs no types, which load Arrow
 
     whole, others = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()
     for table in tables:

@@ -14,8 +14,6 @@ from cdc_assets.types.fidelity import ColumnFidelity
 from cdc_assets.types.mysql_types import TYPES, fidelity, iceberg_type, spark_type, type_text
 from cdc_assets.types.ydb_types import YDB_TYPES
 
-__all__ = ["format_report", "type_page"]
-
 
 def format_report(rows: Iterable[ColumnFidelity]) -> str:
     """Return the report as a Markdown table."""

@@ -6,8 +6,6 @@ from pydantic import Field, SecretStr
 
 from cdc_assets.settings.model import Model
 
-__all__ = ["ArchiveSettings"]
-
 
 class ArchiveSettings(Model):
     """`uri` is their directory in any store, with parameters as in a sink URI; `layout` is its layout."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, unquote
 
-__all__ = ["jdbc_uri", "sqlalchemy_uri"]
-
 
 def sqlalchemy_uri(uri: str, user: str | None = None, password: str | None = None) -> str:
     """Return SQLAlchemy's spelling of a JDBC catalog's address, with its login; one in that spelling stays as it is."""

@@ -61,18 +61,6 @@ from cdc_assets.sources import (
 if TYPE_CHECKING:
     from cdc_assets.history.policies import Rules
 
-__all__ = [
-    "CONFIG_VARIABLE",
-    "POLICY_KINDS",
-    "ChangefeedSettings",
-    "LakeSettings",
-    "MaintenanceSettings",
-    "Settings",
-    "from_flags",
-    "load",
-    "settings_of",
-]
-
 CONFIG_VARIABLE = "CDC_ASSETS_CONFIG"
 
 Policy = Literal["apply", "hold", "skip", "keep"]

@@ -8,8 +8,6 @@ from pydantic import Field, field_validator
 
 from cdc_assets.settings.model import Model
 
-__all__ = ["CutSettings"]
-
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 

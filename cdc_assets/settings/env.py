@@ -8,8 +8,6 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings
 
-__all__ = ["merged", "resolved"]
-
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return both merged, `over` first; nested mappings are merged too."""

@@ -10,8 +10,6 @@ from pydantic import Field, field_serializer, field_validator
 from cdc_assets.settings.env import resolved
 from cdc_assets.settings.model import Model
 
-__all__ = ["ExtractSettings"]
-
 
 class ExtractSettings(Model):
     """The changes of a table for each hour or day (`every`) of UTC since a time, each window below a place of its own.

@@ -11,8 +11,6 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.settings.model import Model
 
-__all__ = ["HistorySettings", "history_rules"]
-
 
 class HistorySettings(Model):
     """What the tables of a pattern have: `kinds` of history tables, and a mirror unless that is false.

@@ -15,8 +15,6 @@ from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 
-__all__ = ["CsvSettings", "DumpSettings", "InitialSettings", "ServerAddress", "ServerSettings", "initial_from_flags"]
-
 _DUMP = "URI of the dump"
 _DIALECTS = ("default", "snowflake", "redshift", "bigquery")
 

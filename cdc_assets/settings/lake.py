@@ -21,8 +21,6 @@ from cdc_assets.settings.env import resolved
 from cdc_assets.settings.model import Model
 from cdc_assets.settings.stores import ENDPOINTS, SECRET_PROPERTIES, Store, endpoint_of, store_of
 
-__all__ = ["LakeSettings"]
-
 _METASTORES = re.compile(r"thrift://[^/:,\s]+:\d+(,\s*thrift://[^/:,\s]+:\d+)*")
 
 

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from cdc_assets.settings.model import Model
 
-__all__ = ["MaintenanceSettings"]
-
 
 class MaintenanceSettings(Model):
     """When a table's files are maintained, and what is kept. `cron` is Dagster's schedule, which `running` turns on.

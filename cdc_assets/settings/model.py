@@ -13,8 +13,6 @@ from cdc_assets.types.zones import zone_of
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["Model", "known_zone"]
-
 
 class Model(BaseModel):
     """Frozen settings that refuse unknown names; all errors are one BadSettings. `inside` is where they stand."""

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_path", "with_paths"]
-
 
 def is_path(address: str) -> bool:
     """Return whether an address is that of a local file: a path, or a URI such as file:///path."""

@@ -14,8 +14,6 @@ from cdc_assets.model.masks import PARTS, Mask, MaskLine
 from cdc_assets.settings.env import resolved
 from cdc_assets.settings.model import Model
 
-__all__ = ["MaskSettings", "key_of", "mask_of"]
-
 _EXPECTED = (
     "expected null, drop, {hash: {key: {env: NAME}}}, {redact: last4}, {redact: domain}, {redact: length} or "
     "{constant: TEXT}"

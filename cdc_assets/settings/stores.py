@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 from cdc_assets.errors import BadSettings
 
-__all__ = ["ENDPOINTS", "SECRET_PROPERTIES", "Store", "endpoint_of", "store_of"]
-
 SECRET_PROPERTIES = ("secret", "password", "token", "credential", "access-key", "account-key", "key.account")
 """Parts of property names whose values are secrets."""
 

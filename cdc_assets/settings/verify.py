@@ -8,8 +8,6 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.settings.initial import ServerAddress
 from cdc_assets.settings.model import Model
 
-__all__ = ["VerifySettings"]
-
 
 class VerifySettings(Model):
     """How tables are compared with their `source`; `tables` are patterns (`shop.*`), () for all.

@@ -15,8 +15,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["document", "known_protocol", "rules", "table"]
-
 
 def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
     """Return the TOML at a path, {} without one; raises BadSettings where it cannot be read."""

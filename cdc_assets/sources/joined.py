@@ -24,8 +24,6 @@ from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles
 if TYPE_CHECKING:
     from cdc_assets.sources.replicated import ReplicatedTables
 
-__all__ = ["JoinedReader", "JoinedSource"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Rows:

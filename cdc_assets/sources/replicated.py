@@ -15,8 +15,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.table_filter import decided
 from cdc_assets.sources.changefeed_toml import document, table
 
-__all__ = ["ReplicatedTables", "replicated"]
-
 _SYSTEM = frozenset(
     ("information_schema", "performance_schema", "inspection_schema", "metrics_schema", "mysql", "sys", "tidb_cdc",
      "lightning_task_info", "workload_schema")

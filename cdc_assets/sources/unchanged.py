@@ -8,8 +8,6 @@ from dataclasses import replace
 from cdc_assets.model.splits import DIGEST_MASK, SettledFiles, fingerprint
 from cdc_assets.model.tso import Tso
 
-__all__ = ["SettledTally"]
-
 
 class SettledTally:
     """Takes the names of settled files as they are listed, and says which directories still hold what they held."""

@@ -19,8 +19,6 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["is_approximate", "is_plain", "normal_form", "spark_normal_form"]
-
 _PLAIN = ("", "binary", "utf8mb4_0900_bin")
 _ASCII_CASE = {ord(c): ord(c.upper()) for c in "abcdefghijklmnopqrstuvwxyz"}
 _REPLACEMENT = 0xFFFD

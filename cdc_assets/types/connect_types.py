@@ -27,17 +27,6 @@ from cdc_assets.types.rules import (
     utc_rule,
 )
 
-__all__ = [
-    "BITS",
-    "CONNECT_TYPES",
-    "DECIMAL",
-    "GEOMETRIES",
-    "MAY_BE_NULL",
-    "NO_WIDTH",
-    "SERVER_TYPES",
-    "VARIABLE_DECIMAL",
-]
-
 CONNECT = "org.apache.kafka.connect.data"
 TIME, DATA = "io.debezium.time", "io.debezium.data"
 DECIMAL, VARIABLE_DECIMAL, BITS = f"{CONNECT}.Decimal", f"{DATA}.VariableScaleDecimal", f"{DATA}.Bits"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BINARY", "CHARACTER", "DATED", "FLOATING", "INTEGER", "MEMBERS", "type_name"]
-
 INTEGER = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 FLOATING = ("FLOAT", "DOUBLE")
 CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")

@@ -11,9 +11,8 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.tso import Tso
-from cdc_assets.types.mysql_types import Grade, fidelity, spark_type, type_text
-
-__all__ = ["ColumnFidelity", "Guess", "column_fidelity", "fidelity_report", "guesses", "log_fidelity"]
+from cdc_assets.types.mysql_types import fidelity, spark_type, type_text
+from cdc_assets.types.rules import Grade
 
 
 def column_fidelity(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["exact"]
-
 
 def exact(name: str) -> str:
     """Return a column's name as polars takes it in expressions, keys and subsets: it reads `^…$` as a pattern there."""

@@ -20,8 +20,6 @@ from cdc_assets.types.collations import is_plain
 from cdc_assets.types.masks import family_of, masked_array
 from cdc_assets.types.mysql_types import type_text
 
-__all__ = ["forgotten_rows", "key_digests", "key_form"]
-
 _DIGITS = 32
 """128 bits in hex: none of a thousand million keys has the digest of another one by chance."""
 

@@ -18,52 +18,13 @@ from cdc_assets.types import mysql_values as read
 from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL, SERVER_TYPES
 from cdc_assets.types.families import BINARY, CHARACTER
 from cdc_assets.types.mysql_values import (
-    AMBIGUOUS_TIME,
-    BAD_UTF8,
-    LOSSY,
-    NO_SUCH_DATE,
-    SKIPPED_TIME,
-    ZERO_DATE,
     Binary,
     TextSettings,
     Values,
-    changed_in_key,
     either,
 )
 from cdc_assets.types.rules import BYTES, EXACT, TEXT, TOO_WIDE, Fidelity, Grade, TypeRule, always, graded, text_rule
 from cdc_assets.types.ydb_types import YDB_TYPES
-
-__all__ = [
-    "AMBIGUOUS_TIME",
-    "BAD_UTF8",
-    "LOSSY",
-    "NO_SUCH_DATE",
-    "SKIPPED_TIME",
-    "TYPES",
-    "ZERO_DATE",
-    "Binary",
-    "Fidelity",
-    "Grade",
-    "TypeRule",
-    "Values",
-    "arrow_schema",
-    "arrow_type",
-    "bit_values",
-    "changed_in_key",
-    "default_text",
-    "defaults_to_now",
-    "fidelity",
-    "finish",
-    "iceberg_type",
-    "implicit_default",
-    "misfit",
-    "spark_type",
-    "type_text",
-    "values",
-    "widens",
-    "wire_type",
-]
-
 
 # --- questions to the table -------------------------------------------------------------------------------------------
 

@@ -22,32 +22,6 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
 
-__all__ = [
-    "AMBIGUOUS_TIME",
-    "BAD_UTF8",
-    "LOSSY",
-    "NO_SUCH_DATE",
-    "SKIPPED_TIME",
-    "ZERO_DATE",
-    "Binary",
-    "TextSettings",
-    "Values",
-    "bit_numbers",
-    "changed_in_key",
-    "either",
-    "finish_bit",
-    "finish_float",
-    "finish_instant",
-    "finish_nothing",
-    "parse_binary",
-    "parse_number",
-    "parse_text",
-    "parse_time",
-    "parse_time_point",
-    "parse_vector",
-    "parse_wide_decimal",
-]
-
 ZERO_DATE = "zero or partial date became null"
 NO_SUCH_DATE = "date that no calendar has became null"
 AMBIGUOUS_TIME = "time in the repeated hour read as the earlier instant"

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import BITS, DECIMAL, NO_WIDTH, VARIABLE_DECIMAL
 
-__all__ = ["postgres_column"]
-
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
 
 _PLAIN: Mapping[str, str] = {

@@ -12,23 +12,6 @@ from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
 from cdc_assets.types.mysql_values import TextSettings, Values
 
-__all__ = [
-    "BYTES",
-    "EXACT",
-    "TEXT",
-    "TOO_WIDE",
-    "Fidelity",
-    "Grade",
-    "OfColumn",
-    "TypeRule",
-    "always",
-    "decimal_rule",
-    "graded",
-    "number_rule",
-    "text_rule",
-    "utc_rule",
-]
-
 
 class Grade(str, enum.Enum):
     """How a column's values compare with the source's."""

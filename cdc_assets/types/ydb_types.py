@@ -26,8 +26,6 @@ from cdc_assets.types.rules import (
     utc_rule,
 )
 
-__all__ = ["MADE_NULL", "YDB_TYPES", "ydb_column"]
-
 _DATES = graded(Grade.CHANGED, "exact; years outside 0000 to 9999 become null and are counted")
 _DATE = TypeRule(
     lake=always(pa.date32()),

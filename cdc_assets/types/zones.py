@@ -12,8 +12,6 @@ from zoneinfo import ZoneInfo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Zone", "zone_of"]
-
 _OFFSET = re.compile(r"([+-])(\d\d):([0-5]\d)")
 _LAST_INSTANT = 2**31
 """TIMESTAMP ends here, in seconds since 1970."""

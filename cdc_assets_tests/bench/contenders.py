@@ -23,8 +23,9 @@ from cdc_assets.model.dumps import DumpSplit
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.operations.verify import VerifyOptions
 from cdc_assets.operations.verify import verify as compared
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.initial import InitialSettings, ServerAddress
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
 from cdc_assets_tests.bench.rows import duck, rows_of_lake, spark_type_of, write_last_changes

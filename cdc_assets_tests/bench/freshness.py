@@ -36,7 +36,7 @@ from cdc_assets.defs.instance import stop_group
 from cdc_assets.defs.names import asset_key
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.tso import Tso
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import TreeCost, command_of
 from cdc_assets_tests.bench.privacy_scenarios import SCENARIOS

@@ -27,7 +27,7 @@ from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.opening import ledger_url
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.bench.feeds import Feed
 

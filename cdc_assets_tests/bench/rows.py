@@ -12,7 +12,7 @@ import pyarrow as pa
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 
 __all__ = [

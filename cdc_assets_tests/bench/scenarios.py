@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from cdc_assets.lake.state import LakeState
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench.contenders import KINDS
 from cdc_assets_tests.bench.dumps import dump, fingerprint_of_dumped, quiet
 from cdc_assets_tests.bench.feeds import Feed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.operations.opening import open_state
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.command_line import Commands, Said
 from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.pipeline.test_value_settings import NOON, TOKYO, ZonedFeed

@@ -143,7 +143,7 @@ def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path, h
 
 def test_apply_then_apply_again_then_status(tmp_path: Path, here: Commands) -> None:
     from cdc_assets.lake.state import LakeState
-    from cdc_assets.settings.config import LakeSettings
+    from cdc_assets.settings.lake import LakeSettings
 
     lake = str(tmp_path / "lake")
     first = run("apply", *feed(), "--warehouse", lake)

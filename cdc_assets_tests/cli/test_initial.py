@@ -17,7 +17,8 @@ from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake import LakeState
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.command_line import Commands
 from cdc_assets_tests.command_line import run as run_apart
 from cdc_assets_tests.dump_writer import Writing, write_dump

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.lake import LakeState
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Config, differences, expected_tables
 from cdc_assets_tests.command_line import Commands
 from cdc_assets_tests.joined_feed import dump_of, feed_from

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, ddl, mark, row
 from cdc_assets_tests.topic_feed import archive_of
 

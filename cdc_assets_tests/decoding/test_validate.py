@@ -18,7 +18,8 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, SERVER_TYPES
-from cdc_assets.types.mysql_types import TYPES, ZERO_DATE, arrow_type
+from cdc_assets.types.mysql_types import TYPES, arrow_type
+from cdc_assets.types.mysql_values import ZERO_DATE
 from cdc_assets.types.ydb_types import YDB_TYPES
 
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)

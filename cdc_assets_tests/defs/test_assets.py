@@ -22,7 +22,7 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.partitions import partition_keys as keys_of
 from cdc_assets.planning.plan import plan
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case, Config, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it

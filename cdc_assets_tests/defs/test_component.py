@@ -16,7 +16,8 @@ import cdc_assets
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.component import Changefeed
 from cdc_assets.errors import BadSettings
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it

@@ -15,7 +15,7 @@ from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.defs.test_run_order import reason_of
 from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

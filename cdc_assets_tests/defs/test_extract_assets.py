@@ -18,7 +18,8 @@ from pydantic import SecretStr
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.tso import last_tso
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it

@@ -21,7 +21,8 @@ from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_ledger
-from cdc_assets.settings.config import LakeSettings, settings_of
+from cdc_assets.settings.config import settings_of
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 
 
 def storage(uri: str, s3: S3Credentials, **more: object) -> dict[str, object]:

@@ -15,7 +15,7 @@ from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 

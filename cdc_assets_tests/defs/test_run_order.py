@@ -35,7 +35,8 @@ from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
-from cdc_assets.settings.config import CONFIG_VARIABLE, LakeSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it

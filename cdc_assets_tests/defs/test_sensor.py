@@ -28,7 +28,8 @@ from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.planning.run_batches import Attempt
 from cdc_assets.run_coordinator import GAVE_WAY_TAG, TABLE_TAG, table_of
-from cdc_assets.settings.config import CONFIG_VARIABLE, LakeSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.trips import files_of

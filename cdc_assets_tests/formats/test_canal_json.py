@@ -20,7 +20,8 @@ from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, commit_sta
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.members import members
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.mysql_types import ZERO_DATE, arrow_schema
+from cdc_assets.types.mysql_types import arrow_schema
+from cdc_assets.types.mysql_values import ZERO_DATE
 
 ORDERS = TableId("shop", "orders")
 TSO = 465283339528437785  # beyond the integers that a double can hold

@@ -8,7 +8,7 @@ import pyarrow as pa
 from cdc_assets.formats import COMMIT_TS, MessageOptions
 from cdc_assets.formats.changes import Cells, Faults, Images, changes_of
 from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.types.mysql_types import ZERO_DATE
+from cdc_assets.types.mysql_values import ZERO_DATE
 
 SCHEMA = TableSchema((Column("id", "INT", nullable=False, is_pk=True), Column("d", "DATE")), ("id",))
 VALUES = {"id": pa.array(["1", "2", "x"]), "d": pa.array(["0000-00-00", "2026-03-01", "0000-00-00"])}

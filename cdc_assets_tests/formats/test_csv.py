@@ -21,7 +21,7 @@ from cdc_assets.formats.csv.decode import decode, hidden_columns, row_columns
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.dialect import count_byte
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.mysql_types import BAD_UTF8, ZERO_DATE
+from cdc_assets.types.mysql_values import BAD_UTF8, ZERO_DATE
 
 TABLE = TableId("shop", "orders")
 ID = Column("id", "INT", nullable=False, is_pk=True)

@@ -20,7 +20,7 @@ from cdc_assets.formats.debezium_json.connectors import (
 from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.connect import OUT_OF_RANGE
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.mysql_types import ZERO_DATE
+from cdc_assets.types.mysql_values import ZERO_DATE
 from cdc_assets_tests.topics import messages_of, rows_of
 
 OPTIONS = MessageOptions(protocol="debezium-json")

@@ -15,7 +15,7 @@ from cdc_assets.formats.messages import Kind
 from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.mysql_types import ZERO_DATE
+from cdc_assets.types.mysql_values import ZERO_DATE
 from cdc_assets_tests.topics import messages_of, rows_of, topics
 
 OPTIONS = MessageOptions(protocol="debezium", enable_tidb_extension=True)

@@ -17,7 +17,7 @@ from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.both_ways import BothWays, Inside
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.connector_topics import Recording

@@ -27,7 +27,8 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import Sessions, spark_session
 from cdc_assets.lake.staging.installation import installation, refuse_other
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.config import LakeSettings, settings_of
+from cdc_assets.settings.config import settings_of
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.lake.test_lake_pages import environment, here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.mariadb import PASSWORD, Server

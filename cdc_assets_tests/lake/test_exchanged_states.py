@@ -18,7 +18,7 @@ from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.schema_documents import document, write_schema
 

@@ -16,7 +16,7 @@ from cdc_assets.lake import failures, warehouse
 from cdc_assets.lake.catalogs.catalog import open_catalog
 from cdc_assets.lake.failures import CAUSES, answering, explained, hide, redacted
 from cdc_assets.lake.spark.failures import races
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 
 SAID: list[tuple[str, type[CdcError], str]] = [
     ("java.lang.NoClassDefFoundError: software/amazon/awssdk/services/s3/model/S3Exception", SetupError, "jars aws"),

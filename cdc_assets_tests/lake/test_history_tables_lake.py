@@ -22,7 +22,7 @@ from cdc_assets.model.schema_changes import ContinueColumn, Rekey
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.folding import differences
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

@@ -20,7 +20,9 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import MoveColumns, RetypeColumn
 from cdc_assets.model.steps import RenameTable
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings, MaintenanceSettings, from_flags
+from cdc_assets.settings.config import from_flags
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.kills import (
     FEEDS,

@@ -16,7 +16,7 @@ from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kills import SEAMS, Killed, Trap, trapped
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tomls
 from cdc_assets_tests.lake.test_history_tables_lake import unlike

@@ -22,7 +22,8 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status, quarantined_records, recorded_decisions, row_counts
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, from_flags
+from cdc_assets.settings.config import ChangefeedSettings, from_flags
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.schema_documents import document, write_schema
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog import load_catalog
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.lake.metadata_file import MetadataFile, parse_metadata_file
 from cdc_assets.lake.state import LakeState
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -13,7 +13,7 @@ from pyiceberg.types import IntegerType, NestedField
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake.state import LakeState
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 
 
 def lake_at(directory: Path) -> Path:

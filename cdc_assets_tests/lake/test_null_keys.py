@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lake.state import LakeState
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.formats.test_ydb_keys import (
     TABLE,
     TOPIC,

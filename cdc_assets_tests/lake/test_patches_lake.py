@@ -16,7 +16,8 @@ from cdc_assets.model.findings import Finding
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.record_feed.source import FEEDS, Records

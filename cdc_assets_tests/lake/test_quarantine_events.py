@@ -29,7 +29,7 @@ from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 
 ORDERS, ITEMS = Life(TableId("shop", "orders"), 100), Life(TableId("shop", "items"), 101)

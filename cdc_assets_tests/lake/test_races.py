@@ -26,7 +26,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, RetypeColumn, SchemaChange
 from cdc_assets.model.steps import ApplyRows, ChangeTable, DropTable, ExchangePartition, RenameTable, Step
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kills import checkpoints, leftovers, named, wrong
 from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Files, Source, id_below
 from cdc_assets_tests.replay import replay

@@ -14,7 +14,7 @@ from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.verify import VerifyOptions, verify
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources import connect_dump
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.dump_cases import opener

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.folding import differences
 from cdc_assets_tests.keyed_feed import KEYS, PRIVACY, VALUES, Mended, name_of
 from cdc_assets_tests.kills import Killed, Trap, trapped

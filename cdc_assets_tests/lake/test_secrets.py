@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.defs import build_changefeed_defs
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kills import Trap, trapped
 from cdc_assets_tests.lake.test_stores import shown
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

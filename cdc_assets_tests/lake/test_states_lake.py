@@ -19,7 +19,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_histories import Feed

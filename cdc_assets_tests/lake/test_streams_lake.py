@@ -13,7 +13,8 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.landing.test_connector_corners import ID, TABLE, Stream, V
 from cdc_assets_tests.topic_feed import archive_of
 

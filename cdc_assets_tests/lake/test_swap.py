@@ -26,7 +26,7 @@ from cdc_assets.model.schema_changes import DeleteRows, MoveColumns, RetypeColum
 from cdc_assets.model.steps import RenameTable
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.operations.rebuild import SwappedTable, rebuild
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Checkpoint, Config, expected_tables
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, leftovers, named, trapped
 from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Source

@@ -14,7 +14,7 @@ from cdc_assets.lake.tickets import FORGET, REBUILD, WAIT, LakeTickets, held_bac
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 
 ONE, OTHER = (Life(TableId("s", name), 1) for name in ("one", "other"))
 

@@ -12,7 +12,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.lake.table_source import ORDERS, SCHEMA, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 

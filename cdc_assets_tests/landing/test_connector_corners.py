@@ -12,7 +12,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
-from cdc_assets.types.mysql_types import Grade
+from cdc_assets.types.rules import Grade
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 TABLE = TableId("public", "t")

@@ -15,7 +15,7 @@ from cdc_assets.errors import MetadataMissing, TableMoved
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed, settings_of
 from cdc_assets_tests.topic_kills import FEEDS, SEAMS, Chain, landed_offsets, soak

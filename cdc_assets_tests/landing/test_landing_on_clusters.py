@@ -13,7 +13,7 @@ import yaml
 from cdc_assets.lake import LakeState
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kafka_broker import PASSWORD, USER, Broker
 from cdc_assets_tests.lake.test_clusters import applying, ended
 from cdc_assets_tests.landing.test_landing import ddl, mark, row

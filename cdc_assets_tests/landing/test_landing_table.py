@@ -15,7 +15,7 @@ from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row
 from cdc_assets_tests.topic_feed import TopicFeed
 

@@ -14,7 +14,7 @@ from cdc_assets.landing.maintenance import LandingDue, LandingLimits, landing_du
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.maintenance import taken_through
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row, rows_of
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.topic_feed import TopicFeed

@@ -14,7 +14,7 @@ from cdc_assets.errors import LakeUnavailable, StorageUnavailable
 from cdc_assets.landing.files import LANDED, RowGroup, Spool
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.model.offsets import OffsetRange
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, ddl, mark, row
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.topic_feed import TopicFeed

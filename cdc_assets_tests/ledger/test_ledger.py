@@ -29,7 +29,7 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import file_findings, unread_files
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources import KnownFiles
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.sources.storage_sink.source import StorageSink

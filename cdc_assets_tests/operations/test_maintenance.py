@@ -35,7 +35,8 @@ from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, main
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import open_exchanges
-from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
 from cdc_assets_tests.lake.table_source import Source, id_below

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 

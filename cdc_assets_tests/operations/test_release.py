@@ -27,7 +27,8 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.operations.release import release, undo
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.schema_documents import document, write_schema
 

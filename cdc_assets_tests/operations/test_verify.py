@@ -48,7 +48,7 @@ from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 from cdc_assets.sources.mysql_protocol import rows as reading
 from cdc_assets.types.fidelity import guesses
-from cdc_assets.types.mysql_types import AMBIGUOUS_TIME, BAD_UTF8, ZERO_DATE
+from cdc_assets.types.mysql_values import AMBIGUOUS_TIME, BAD_UTF8, ZERO_DATE
 from cdc_assets_tests.cases import Checkpoint, Config, cases, expected_tables
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.edge_tables import PROTOCOLS, edge_tables, settings_of, statements, write_feed

@@ -27,7 +27,7 @@ from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.findings import group_lines, group_text, grouped
 from cdc_assets.report.text import inspection_lines, outcome_lines
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 

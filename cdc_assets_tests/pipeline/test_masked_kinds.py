@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from cdc_assets.decoding import PLACE
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.model.progress import Life
-from cdc_assets.operations.log_rows import PLACE
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.postgres import PASSWORD, postgres
 from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER, azure
 from cdc_assets_tests.servers.gcs import gcs

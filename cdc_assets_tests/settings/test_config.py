@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings, from_flags, load
+from cdc_assets.settings.config import ChangefeedSettings, Settings, from_flags, load
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 from cdc_assets_tests.changefeed import option, sink_options, written
 

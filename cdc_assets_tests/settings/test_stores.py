@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.lake import LakeSettings
 
 REST = {"type": "rest", "uri": "https://catalog.example"}
 PLACE = "s3://lake/tables"

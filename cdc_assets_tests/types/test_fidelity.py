@@ -7,7 +7,9 @@ from pathlib import Path
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.report.type_page import format_report, type_page
 from cdc_assets.types.fidelity import fidelity_report
-from cdc_assets.types.mysql_types import TYPES, ZERO_DATE, Grade
+from cdc_assets.types.mysql_types import TYPES
+from cdc_assets.types.mysql_values import ZERO_DATE
+from cdc_assets.types.rules import Grade
 
 DOCS = Path(__file__).parents[2] / "docs"
 

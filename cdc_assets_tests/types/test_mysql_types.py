@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.mysql_types import (
-    AMBIGUOUS_TIME,
-    BAD_UTF8,
-    NO_SUCH_DATE,
-    SKIPPED_TIME,
     TYPES,
-    ZERO_DATE,
-    Binary,
-    Grade,
-    Values,
     arrow_schema,
     arrow_type,
     default_text,
@@ -37,6 +29,16 @@ from cdc_assets.types.mysql_types import (
     values,
     widens,
 )
+from cdc_assets.types.mysql_values import (
+    AMBIGUOUS_TIME,
+    BAD_UTF8,
+    NO_SUCH_DATE,
+    SKIPPED_TIME,
+    ZERO_DATE,
+    Binary,
+    Values,
+)
+from cdc_assets.types.rules import Grade
 
 
 def column(kind: str, precision: int | None = None, scale: int | None = None, **more: object) -> Column:

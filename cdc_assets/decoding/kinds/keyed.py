@@ -30,8 +30,6 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact
 
-__all__ = ["KIND"]
-
 
 class KeyedKind(TableKind):
     """One row per key."""

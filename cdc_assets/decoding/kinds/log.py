@@ -32,8 +32,6 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact
 
-__all__ = ["KIND"]
-
 _META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, PLACE, UNCHANGED, MOVED)
 
 

@@ -20,8 +20,6 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["KIND"]
-
 _META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, COUNT)
 
 

@@ -27,8 +27,6 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["KIND"]
-
 
 class StatesKind(TableKind):
     """Every state of a row."""

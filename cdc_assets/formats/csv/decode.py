@@ -51,7 +51,8 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.table_filter import decided
 from cdc_assets.model.wording import counted
-from cdc_assets.types.mysql_types import Binary, Values, finish, values, wire_type
+from cdc_assets.types.mysql_types import finish, values, wire_type
+from cdc_assets.types.mysql_values import Binary, Values
 
 __all__ = [
     "EXTENSION",

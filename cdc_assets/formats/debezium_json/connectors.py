@@ -63,7 +63,7 @@ from cdc_assets.formats.values.connect import (
 )
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL
-from cdc_assets.types.mysql_types import ZERO_DATE
+from cdc_assets.types.mysql_values import ZERO_DATE
 from cdc_assets.types.postgres_types import postgres_column
 
 __all__ = ["classify", "decode", "schemas"]

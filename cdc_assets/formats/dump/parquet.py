@@ -28,8 +28,8 @@ from cdc_assets.model.dumps import DUMP_ZONE, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
-from cdc_assets.types.mysql_types import Values, arrow_type, bit_values, finish, type_text, values, wire_type
-from cdc_assets.types.mysql_values import ZERO_DATE
+from cdc_assets.types.mysql_types import arrow_type, bit_values, finish, type_text, values, wire_type
+from cdc_assets.types.mysql_values import ZERO_DATE, Values
 
 __all__ = ["NULL_OR_ZERO_DATE", "can_cut", "lines_before", "raw_records", "read"]
 

@@ -41,8 +41,8 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
-from cdc_assets.types.mysql_types import Values, bit_values, finish, values, wire_type
-from cdc_assets.types.mysql_values import Binary, either
+from cdc_assets.types.mysql_types import bit_values, finish, values, wire_type
+from cdc_assets.types.mysql_values import Binary, Values, either
 
 __all__ = [
     "Cutting",

@@ -36,7 +36,8 @@ from cdc_assets.formats.values import (
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import DAY_MICROS, Moment, time_text
 from cdc_assets.types.families import BINARY
-from cdc_assets.types.mysql_types import ZERO_DATE, default_text, defaults_to_now
+from cdc_assets.types.mysql_types import default_text, defaults_to_now
+from cdc_assets.types.mysql_values import ZERO_DATE
 
 __all__ = ["TOO_LARGE", "cells_of"]
 

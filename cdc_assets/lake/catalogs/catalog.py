@@ -14,34 +14,14 @@ from pyiceberg.io import load_file_io
 from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.io.drivers import refuse_silent
 from cdc_assets.lake.catalogs import glue, hive, rest, sql
-from cdc_assets.lake.catalogs.remembered import forget_lent, io_properties, keep_only, knows, recall, remember
+from cdc_assets.lake.catalogs.remembered import io_properties, keep_only, knows, recall
 from cdc_assets.lake.failures import answering, hide
 from cdc_assets.lake.names import Identifier
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = [
-    "LISTINGS",
-    "CatalogListing",
-    "LazyCatalog",
-    "close",
-    "entries",
-    "entry",
-    "forget_lent",
-    "io_of",
-    "io_properties",
-    "lists_locations",
-    "local_path",
-    "names",
-    "open_catalog",
-    "read_bytes",
-    "remember",
-    "rename",
-    "table_io",
-]
+    from cdc_assets.settings.lake import LakeSettings
 
 
 def open_catalog(settings: LakeSettings) -> Catalog:

@@ -17,8 +17,6 @@ from cdc_assets.lake.names import Identifier
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["LISTS_LOCATIONS", "VENDS", "entries", "entry", "names", "rename"]
-
 LISTS_LOCATIONS, VENDS = True, False
 
 _RENAMED_FROM = "cdc.renamed-from"

@@ -17,8 +17,6 @@ from cdc_assets.settings.stores import SECRET_PROPERTIES, store_of
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["forget_lent", "io_properties", "keep_only", "knows", "recall", "remember"]
-
 _FEW = 64
 _MARGIN_SECONDS = 900.0
 """Credentials that end sooner are requested again before a window is read: that may take as long."""

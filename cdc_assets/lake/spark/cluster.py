@@ -24,8 +24,6 @@ from cdc_assets.jvm.java import spark_conf
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["is_local", "refuse_connect", "refuse_dead", "spark_master", "watch_executors"]
-
 PATIENCE_SECONDS = 60.0
 """How long a job may wait for its first executor before something is said."""
 

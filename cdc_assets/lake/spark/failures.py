@@ -13,8 +13,6 @@ from cdc_assets import errors
 from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, StepFailed, TableMoved
 from cdc_assets.lake.failures import explained, first_line, redacted
 
-__all__ = ["races"]
-
 _LOST = ("org.apache.iceberg.exceptions.CommitFailedException",)
 """Exceptions of a lost race."""
 

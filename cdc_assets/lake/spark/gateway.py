@@ -35,9 +35,7 @@ from cdc_assets.lake.names import Identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["IcebergCatalog", "has_files", "in_its_own_thread", "open_gateway"]
+    from cdc_assets.settings.lake import LakeSettings
 
 _T = TypeVar("_T")
 

@@ -31,18 +31,7 @@ from cdc_assets.lake.spark.gateway import IcebergCatalog, in_its_own_thread, ope
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdc_assets.settings.config import LakeSettings
-
-__all__ = [
-    "Sessions",
-    "StepSession",
-    "java_needed",
-    "quoted",
-    "spark_configuration",
-    "spark_session",
-    "start_jvm",
-    "start_jvm_aside",
-]
+    from cdc_assets.settings.lake import LakeSettings
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 

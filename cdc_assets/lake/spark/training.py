@@ -22,9 +22,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable
-from cdc_assets.settings.config import LakeSettings
-
-__all__ = ["train"]
+from cdc_assets.settings.lake import LakeSettings
 
 _OPTIONS = CsvOptions(include_commit_ts=True, terminator="\n")
 _COLUMNS = (

@@ -15,8 +15,6 @@ from cdc_assets.lake.staging.installation import Batches, alike
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["refuse_unshared", "run_tasks"]
-
 _T = TypeVar("_T")
 
 

@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from cdc_assets.errors import SetupError
 
-__all__ = ["Batches", "alike", "installation"]
-
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What Spark runs over the batches of a task."""
 

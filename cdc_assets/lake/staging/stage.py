@@ -59,26 +59,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Batch",
-    "Engine",
-    "WindowPlace",
-    "age_of",
-    "discard",
-    "is_small",
-    "name_of",
-    "read_batch",
-    "read_manifest",
-    "read_parts",
-    "rejects_of",
-    "remove_files",
-    "remove_stale",
-    "shares",
-    "stage",
-    "stage_changes",
-    "stage_tasks",
-]
-
 Places = Sequence[StagePlace]
 """Where the windows of a source table go that are read at once: a place for each table of the lake."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-__all__ = ["make_directory", "storage"]
-
 
 def make_directory(system: Any, path: str) -> None:
     """Create a local directory. A store has none: creating one there needs access to the bucket itself."""

@@ -37,24 +37,6 @@ from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
-__all__ = [
-    "KEYED_BY",
-    "NULL_PARTITION",
-    "OF",
-    "DataFileWritten",
-    "FirstLoad",
-    "Part",
-    "Ranges",
-    "StagePlace",
-    "attempts",
-    "gather",
-    "name_of",
-    "part_reader",
-    "scatter",
-    "table_rows",
-    "write_data_files",
-]
-
 Ranges = Mapping[str, tuple[int, int]]
 
 _GROUP_BYTES = 64 << 20

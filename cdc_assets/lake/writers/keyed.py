@@ -21,8 +21,6 @@ from cdc_assets.model.steps import ApplyRows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["alike_keys", "write"]
-
 _FOUND, _LEAVES = "_cdc_found", "_cdc_leaves"
 _MAKE_ROWS = f"({int(Op.INSERT)}, {int(Op.UPDATE)})"
 """What makes a row where there is none; a patch that needs one was refused before."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.staging.stage import Batch
     from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["ASKS", "alike_keys", "moved", "rewritten", "write"]
-
 
 ASKS = (ChangeTable, DropTable, RecoverTable, ExchangePartition)
 

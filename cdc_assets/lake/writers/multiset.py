@@ -18,8 +18,6 @@ from cdc_assets.model.steps import ApplyRows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["alike_keys", "write"]
-
 
 def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
     """Return none: there are no keys."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from cdc_assets.model.steps import ApplyRows
     from cdc_assets.model.tso import Tso
 
-__all__ = ["ASKS", "alike_keys", "moved", "rewritten", "write"]
-
 ASKS = (ExchangePartition,)
 
 _FOUND, _SAME, _ENDS = "_cdc_found", "_cdc_same", "_cdc_ends"

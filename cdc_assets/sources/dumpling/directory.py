@@ -37,8 +37,6 @@ from cdc_assets.sources.dumpling.paths import (
     parse_name,
 )
 
-__all__ = ["Entries", "read_dump"]
-
 Entries = tuple[tuple[str, int, str, float], ...]
 """(path, bytes, etag, seconds since 1970) of every file, by path."""
 

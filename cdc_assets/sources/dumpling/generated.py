@@ -20,8 +20,6 @@ from cdc_assets.sources import Generators
 from cdc_assets.types.mysql_types import arrow_type
 from cdc_assets.types.mysql_values import NO_SUCH_DATE, ZERO_DATE
 
-__all__ = ["FROM_ZERO_DATE", "filled", "generators", "promised"]
-
 FROM_ZERO_DATE = "generated from a zero or partial date, which is NULL here: NULL instead of what the source has"
 _VALUE = "_cdc_generated"
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")

@@ -16,8 +16,6 @@ from cdc_assets.sources.dumpling.directory import Entries, read_dump
 from cdc_assets.sources.dumpling.generated import generators, promised
 from cdc_assets.sources.dumpling.splits import DirectoryReader, read_split, splits_of
 
-__all__ = ["Directory", "connect"]
-
 _GLANCE_BYTES = 4 << 20
 
 

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from cdc_assets.errors import MalformedDump
 from cdc_assets.model.tso import Tso
 
-__all__ = ["DumpMetadata", "parse_metadata", "snapshot_tso"]
-
 _BLOCK = re.compile(r"SHOW (?:MASTER|BINARY LOG) STATUS:[^\n]*\n((?:[ \t]+[^\n]*(?:\n|\Z))*)", re.IGNORECASE)
 _MEMBER = re.compile(r"^[ \t]+(Log|Pos|GTID): ?(.*)$", re.MULTILINE | re.IGNORECASE)
 _TIMES = re.compile(r"^(Started|Finished) dump at: (.*)$", re.MULTILINE | re.IGNORECASE)

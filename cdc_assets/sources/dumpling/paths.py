@@ -17,22 +17,6 @@ from urllib.parse import unquote
 
 from cdc_assets.model.schema import TableId
 
-__all__ = [
-    "METADATA",
-    "DataName",
-    "DatabaseName",
-    "IgnoredName",
-    "Name",
-    "SchemaName",
-    "SequenceName",
-    "StrangeName",
-    "ViewName",
-    "escaped",
-    "format_data_name",
-    "parse_name",
-    "unescaped",
-]
-
 METADATA = "metadata"
 
 

@@ -17,8 +17,6 @@ from cdc_assets.sources.dumpling.generated import filled
 if TYPE_CHECKING:
     from cdc_assets.io.storage import Opener
 
-__all__ = ["SPLIT_BYTES", "DirectoryReader", "read_split", "splits_of"]
-
 SPLIT_BYTES = 64 << 20
 """About so many bytes of a file are read by one task."""
 

@@ -10,8 +10,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from cdc_assets.errors import BadSettings
 
-__all__ = ["MODES", "Address", "Tls", "parse_address"]
-
 _SCHEMES = ("mysql", "tidb")
 _TIDB_PORT = 4000
 MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")

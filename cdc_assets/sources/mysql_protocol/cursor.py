@@ -6,8 +6,6 @@ from typing import Any
 
 from pymysql.cursors import SSCursor
 
-__all__ = ["UnbufferedCursor"]
-
 
 class UnbufferedCursor(SSCursor):  # type: ignore[misc]  # PyMySQL ships no types
     """PyMySQL's own reads all that is left when it is closed or forgotten; here the connection is closed instead."""

@@ -18,8 +18,6 @@ from cdc_assets.sources.mysql_protocol.rows import ServerReader
 from cdc_assets.sources.mysql_protocol.session import session
 from cdc_assets.sources.mysql_protocol.tables import is_written, read_tables, sizes
 
-__all__ = ["Server", "connect"]
-
 
 @dataclass(frozen=True, slots=True)
 class Server:

@@ -23,8 +23,6 @@ from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
 from cdc_assets.model.schema import Column
 from cdc_assets.sources.mysql_protocol.session import Row, Session, identifier
 
-__all__ = ["KIND", "ORDERED", "RANGE_BYTES", "Size", "cut", "narrowed", "statement"]
-
 KIND = "rows"
 """What a query gives, as the kind of a data file."""
 ORDERED = " ORDER BY "

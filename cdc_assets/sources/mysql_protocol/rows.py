@@ -26,9 +26,8 @@ from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import Address
 from cdc_assets.sources.mysql_protocol.ranges import ORDERED, statement
 from cdc_assets.sources.mysql_protocol.session import Row, session
-from cdc_assets.types.mysql_types import Values, bit_values, values
-
-__all__ = ["ROUNDED", "ServerReader"]
+from cdc_assets.types.mysql_types import bit_values, values
+from cdc_assets.types.mysql_values import Values
 
 BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 50_000

@@ -21,8 +21,6 @@ from cdc_assets.errors import (
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.mysql_protocol.address import Address, Tls
 
-__all__ = ["Row", "Session", "identifier", "session"]
-
 Row = tuple[bytes | None, ...]
 """The values of a row, each as the bytes that the server prints."""
 

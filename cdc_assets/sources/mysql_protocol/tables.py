@@ -15,8 +15,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.sources.mysql_protocol.ranges import Size, cut
 from cdc_assets.sources.mysql_protocol.session import Session, identifier
 
-__all__ = ["is_written", "read_tables", "sizes"]
-
 _SYSTEM = frozenset(("information_schema", "performance_schema", "mysql", "sys", "inspection_schema", "metrics_schema"))
 _NO_ROWS = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
 _QUIET = (

@@ -19,8 +19,6 @@ from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, rules, table
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 
-__all__ = ["sink_options"]
-
 # --- TiCDC's settings -------------------------------------------------------------------------------------------------
 
 _FROM_URI = frozenset({"protocol", "use-table-id-as-path"})

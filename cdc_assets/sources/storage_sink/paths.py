@@ -20,19 +20,6 @@ from cdc_assets.model.splits import IndexFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
-__all__ = [
-    "DataPath",
-    "SchemaPath",
-    "format_data_path",
-    "format_index_path",
-    "format_schema_path",
-    "parse_data_name",
-    "parse_data_path",
-    "parse_index_path",
-    "parse_schema_path",
-    "split_directory",
-]
-
 _DATA_NAME = re.compile(r"CDC(?:_(?P<dispatcher>[^_/]+)_)?(?P<number>[0-9]+)(?P<extension>\.[a-z]+)", re.ASCII)
 _INDEX_NAME = re.compile(r"CDC(?:_(?P<dispatcher>[^_/]+))?\.index")
 _SCHEMA_NAME = re.compile(r"schema_(?P<version>[0-9]+)_(?P<checksum>[0-9]{10})\.json", re.ASCII)

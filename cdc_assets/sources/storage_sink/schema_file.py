@@ -21,8 +21,6 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.sources.storage_sink.paths import SchemaPath, parse_schema_path
 from cdc_assets.types.families import type_name
 
-__all__ = ["checksum_matches", "parse_schema_file", "schema_checksum"]
-
 _COLUMN_MEMBERS = (
     "ColumnId", "ColumnName", "ColumnType", "ColumnDefault", "ColumnPrecision", "ColumnScale", "ColumnNullable",
     "ColumnIsPk", "ColumnElems",

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from cdc_assets.formats import Wire, wire_class
 
-__all__ = ["EventFilter", "SinkOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:

@@ -36,8 +36,6 @@ from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.sources.unchanged import SettledTally
 
-__all__ = ["StorageSink", "connect", "parse", "storage_options"]
-
 _INDEXES_AT_ONCE = 1000
 """How many index files one look reads at most; those that are left are read at the next ones."""
 _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension

@@ -19,8 +19,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 from cdc_assets.sources.topics.schemas import OlderTables
 
-__all__ = ["keys_alone", "rivals"]
-
 
 def keys_alone(
     landed: Landed, files: Iterable[SchemaFile], older: OlderTables, rule: KeysAlone

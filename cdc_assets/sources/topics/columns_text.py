@@ -6,8 +6,6 @@ import json
 
 from cdc_assets.model.schema import Column, Index, TableSchema
 
-__all__ = ["format_schema", "parse_schema"]
-
 
 def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
     """Return the columns of a table's rows as JSON."""

@@ -23,8 +23,6 @@ from cdc_assets.formats import CONNECTOR_MODES
 from cdc_assets.io.storage_uri import parameters
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
-__all__ = ["ConnectorConfiguration", "connector_configuration", "parse_properties"]
-
 _SNAPSHOT_ROWS = "snapshot.mode.configuration.based.snapshot.data"
 _INCLUDED, _EXCLUDED = ("snapshot.include.collection.list", "table.include.list"), "table.exclude.list"
 _OF_SNAPSHOTS = ("snapshot.mode", "snapshot.select.statement.overrides", _SNAPSHOT_ROWS, *_INCLUDED, _EXCLUDED)

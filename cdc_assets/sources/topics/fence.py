@@ -21,8 +21,6 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.living import Names, names_at
 
-__all__ = ["Fence", "find_fence", "unreadable"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fence:

@@ -27,8 +27,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
-__all__ = ["Fillings", "without_rows"]
-
 
 @dataclass(slots=True)
 class _Snapshot:

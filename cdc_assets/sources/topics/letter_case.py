@@ -14,8 +14,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 
-__all__ = ["alike"]
-
 _First = tuple[Tso, Partition, int]
 """Position, partition and offset at which a name comes first."""
 

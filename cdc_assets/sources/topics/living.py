@@ -12,8 +12,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Names", "names_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Names:

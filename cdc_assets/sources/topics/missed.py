@@ -17,8 +17,6 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.routing import Routing
 
-__all__ = ["missed_by_table", "unread_messages"]
-
 _FOREVER = 2**63 - 1
 
 

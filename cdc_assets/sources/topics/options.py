@@ -18,8 +18,6 @@ from cdc_assets.sources.given import FeedInputs
 from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, SnapshotOptions, TopicOptions, TopicRule
 
-__all__ = ["ticdc_document", "topic_options"]
-
 _TOML: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "protocol": ((),),
     "enable-tidb-extension": (("kafka-config", "codec-config"),),

@@ -14,8 +14,6 @@ from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 
-__all__ = ["OwnNames", "own_names"]
-
 _NAMED_IN = (EventKind.SCHEMA, EventKind.BAD)
 """Events whose table is named as rows name it."""
 

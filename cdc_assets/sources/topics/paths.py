@@ -15,8 +15,6 @@ from typing import NamedTuple
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["LandedPath", "format_root", "parse_path"]
-
 _PATH = re.compile(
     r"(?P<root>[^/]+(?:/[^/]+)?)/(?P<version>\d{20})/(?P<kind>[a-z]+)/(?P<topic>.+)\+(?P<number>\d+)/"
     r"(?P<first>\d{20})(?:-(?P<last>\d{20}))?"

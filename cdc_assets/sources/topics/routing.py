@@ -18,8 +18,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.table_filter import decided, split_pattern
 from cdc_assets.sources.topics.topic_options import TopicOptions, TopicRule
 
-__all__ = ["Routing"]
-
 _EXPRESSION = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
 _PARTS = re.compile(r"(\{schema\}|\{table\})")

@@ -25,8 +25,6 @@ from cdc_assets.sources.topics.paths import LandedPath, format_root
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
-__all__ = ["landed_schema_files", "older_tables", "tables_by_text"]
-
 _NAMELESS = ("",)
 """The key of a table whose rows have neither names nor types."""
 

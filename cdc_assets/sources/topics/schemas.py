@@ -20,8 +20,6 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["DdlEvent", "OlderTables", "read_older_tables", "schema_files"]
-
 _PASSED_OVER = (
     *("SET", "DROP TABLE", "DROP VIEW", "LOCK", "UNLOCK"),
     *("CREATE VIEW", "CREATE OR", "CREATE ALGORITHM", "CREATE DEFINER", "CREATE SQL", "CREATE SEQUENCE"),

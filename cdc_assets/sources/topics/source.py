@@ -45,8 +45,6 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Fetch", "LandedReader", "TopicsSource", "connect", "parse", "registry_options", "storage_options"]
-
 FOREVER: Tso = 2**63 - 1
 
 

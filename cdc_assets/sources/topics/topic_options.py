@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from cdc_assets.formats import MessageOptions
 
-__all__ = ["ArchiveOptions", "SnapshotOptions", "TopicOptions", "TopicRule"]
-
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:

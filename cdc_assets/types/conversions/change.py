@@ -7,8 +7,6 @@ from typing import NamedTuple
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 
-__all__ = ["Change", "members_of"]
-
 
 class Change(NamedTuple):
     """`zone` is the time zone of the session that ran the DDL: a name of the zone database, or `+08:00`."""

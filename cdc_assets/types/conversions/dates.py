@@ -23,8 +23,6 @@ from cdc_assets.types.conversions.moments import (
 from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, INTEGER
 
-__all__ = ["into_date", "into_datetime", "into_time", "into_timestamp"]
-
 _LONGEST = 8_385_959
 
 

@@ -16,8 +16,6 @@ from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECI
 from cdc_assets.types.mysql_types import arrow_type, widens
 from cdc_assets.types.ydb_types import YDB_TYPES
 
-__all__ = ["convert_described", "grows", "is_described", "needs_rewrite"]
-
 _DECIMALS = (DECIMAL, "Decimal")
 _INTEGER_DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
 

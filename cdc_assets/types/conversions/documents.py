@@ -11,8 +11,6 @@ import math
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["float_text", "json_text", "read_json"]
-
 _MAX_DEPTH = 100
 
 

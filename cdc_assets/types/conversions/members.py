@@ -13,8 +13,6 @@ from cdc_assets.types.conversions.change import Change, members_of
 from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, MEMBERS
 
-__all__ = ["into_enum", "into_set"]
-
 _NUMBER = re.compile(r"0|[1-9]\d*", re.ASCII)
 
 

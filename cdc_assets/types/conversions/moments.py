@@ -15,20 +15,6 @@ from typing import NamedTuple
 from cdc_assets.types.conversions.change import Change
 from cdc_assets.types.zones import zone_of
 
-__all__ = [
-    "DAY_MICROS",
-    "Moment",
-    "instant",
-    "moment_from_number",
-    "moment_from_text",
-    "moment_of",
-    "round_half_up",
-    "time_from_text",
-    "time_micros",
-    "time_number",
-    "time_text",
-]
-
 _EPOCH = date(1970, 1, 1).toordinal()
 DAY_MICROS = 86_400_000_000
 _SECOND = 1_000_000

@@ -21,8 +21,6 @@ from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, INTEGER
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["bounds", "into_bit", "into_decimal", "into_float", "into_integer", "into_year"]
-
 _EXACT = Context(prec=100)
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 _MAX_FLOAT = 3.4028234663852886e38

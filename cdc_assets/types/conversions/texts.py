@@ -12,8 +12,6 @@ from cdc_assets.types.conversions.documents import float_text, json_text, read_j
 from cdc_assets.types.conversions.moments import moment_of, time_micros, time_text
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, MEMBERS
 
-__all__ = ["into_binary", "into_json", "into_text", "shown", "text_of"]
-
 _BLANK = " \t\n\r"
 _OWN_BYTES = ("gbk", "gb18030")
 

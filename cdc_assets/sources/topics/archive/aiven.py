@@ -34,8 +34,6 @@ from cdc_assets.sources.topics.archive.named import (
 )
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["LAYOUT", "Aiven"]
-
 _NAME = re.compile(r"(?:.*/)?(?P<topic>[^/]+)-(?P<number>\d+)-(?P<start>\d+)(?:\.[a-z.]+)?")
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")

@@ -17,8 +17,6 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats.simple_records import AvroReader
 from cdc_assets.io.compression import snappy_block
 
-__all__ = ["read_container"]
-
 _MAGIC = b"Obj\x01"
 _MOST = 1 << 30
 """No block holds more than this once it is decompressed."""

@@ -30,8 +30,6 @@ from cdc_assets.sources.topics.archive.named import (
 )
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["LAYOUT", "Confluent"]
-
 _NAME = re.compile(
     r"(?:.*/)?(?P<topic>[^/]+)\+(?P<number>\d+)\+(?P<start>\d+)(?P<side>\.keys|\.headers)?(?P<ending>\.[^/+]+)"
 )

@@ -18,8 +18,6 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LAYOUTS", "Entry", "Layout", "Read", "Span", "layout_of"]
-
 Read = Callable[[str], bytes]
 """Path below the prefix -> the bytes of the file."""
 

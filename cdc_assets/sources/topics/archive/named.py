@@ -19,8 +19,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.archive.layouts import Span
 
-__all__ = ["NamedFile", "named_spans", "raw_of", "refuse_no_files", "table_of", "uncompressed"]
-
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _MOST_BLOCK_BYTES = 1 << 30
 _XERIAL = b"\x82SNAPPY\x00"

@@ -18,8 +18,6 @@ from cdc_assets.sources.topics import BATCH_BYTES
 from cdc_assets.sources.topics.archive.layouts import Entry, Layout, Span, layout_of
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["ArchiveReader", "connect"]
-
 
 @dataclass
 class ArchiveReader:

@@ -25,8 +25,6 @@ from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["LAYOUT", "RecordLines"]
-
 _ENDINGS = (".jsonl", ".jsonl.gz")
 
 

@@ -16,8 +16,6 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import truth
 
-__all__ = ["OURS", "from_ticdc", "with_ours"]
-
 OURS: Mapping[str, str] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",

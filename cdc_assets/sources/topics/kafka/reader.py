@@ -42,8 +42,6 @@ from cdc_assets.sources.topics.kafka.connection import OURS, with_ours
 from cdc_assets.sources.topics.kafka.refusals import LASTING, bad_option, refusal
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
-__all__ = ["ANSWER_SECONDS", "PATIENCE_SECONDS", "KafkaLog", "connect"]
-
 _T = TypeVar("_T")
 
 ANSWER_SECONDS = 8.0

@@ -10,8 +10,6 @@ from confluent_kafka import KafkaError
 
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, StorageUnavailable
 
-__all__ = ["LASTING", "bad_option", "redacted", "refusal"]
-
 _LOGIN = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
 )

@@ -21,8 +21,6 @@ import requests
 
 from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
 
-__all__ = ["ConfluentRegistry", "connect"]
-
 _OPTIONS = frozenset(
     ("url", "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location", "ssl.certificate.location",
      "ssl.key.location")

@@ -11,8 +11,6 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import display, location
 
-__all__ = ["FileRegistry", "connect"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileRegistry:

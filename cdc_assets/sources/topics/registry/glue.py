@@ -18,8 +18,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
 
-__all__ = ["GlueRegistry", "connect"]
-
 _NAMES = {
     "region": "region_name",
     "access_key": "aws_access_key_id",
