@@ -93,7 +93,7 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
 
 def _mask_lines(tables: Iterable[TableText]) -> Iterator[str]:
     """Yield the masks, each with the line of the settings that asks for it, and below it every column that has it."""
-    from cdc_assets.types.mysql_types import Grade
+    from cdc_assets.types.rules import Grade
 
     by_rule: dict[str, list[str]] = {}
     for table in tables:
