@@ -145,10 +145,22 @@ _DATA_TYPE = _record(
     unsigned=_union(_null, _boolean),
     zerofill=_union(_null, _boolean),
 )
-_COLUMN = _record(name=_string, dataType=_DATA_TYPE, nullable=_boolean, default=_union(_null, _string))
+_STATED = _record(name=_string, dataType=_DATA_TYPE, nullable=_boolean, default=_union(_null, _bytes))
+
+
+def _column(at: AvroReader) -> dict[str, Any]:
+    """Read a column, with its default as JSON has it: of BIT a number, and no bytes that are not UTF-8."""
+    found: dict[str, Any] = _STATED(at)
+    if found["default"] is not None:
+        is_bit = found["dataType"]["mysqlType"].lower() == "bit"
+        default = found["default"]
+        found["default"] = int.from_bytes(default, "big") if is_bit else default.decode("utf-8", "replace")
+    return found
+
+
 _INDEX = _record(name=_string, unique=_boolean, primary=_boolean, nullable=_boolean, columns=_array(_string))
 _TABLE = _record(
-    database=_string, table=_string, tableID=_long, version=_long, columns=_array(_COLUMN), indexes=_array(_INDEX)
+    database=_string, table=_string, tableID=_long, version=_long, columns=_array(_column), indexes=_array(_INDEX)
 )
 _CHECKSUM = _record(version=_long, corrupted=_boolean, current=_long, previous=_long)
 _WATERMARK = _record(version=_long, commitTs=_long, buildTs=_long)

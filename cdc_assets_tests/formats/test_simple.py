@@ -97,6 +97,24 @@ def test_avro_vectors() -> None:
     assert (create["kind"], create["schema"], create["query"]) == ("ddl", None, "CREATE DATABASE `types`")
 
 
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [("bit", b"\x05", "5"), ("bit", b"\xff\x81", "65409"), ("varchar", b"5", "5"), ("varbinary", b"\xffa", "\ufffda")],
+)
+def test_a_default_in_avro_is_what_it_is_in_json(kind: str, default: bytes, expected: str) -> None:
+    column = b"\x02b" + text(kind.encode()) + text(b"") + text(b"") + bytes.fromhex("10 00 00 00 00") + b"\x01\x02"
+    table = text(b"s") + text(b"t") + bytes.fromhex("02 02 02") + column + text(default) + bytes(2)
+    sent = messages_of([(None, bytes.fromhex("16 02 02 02 0a") + table)])
+    (event,) = schemas(sent, AVRO)
+    assert (event.table, event.schema.columns[0].default) == (TableId("s", "t"), expected)
+    assert [one["kind"] for one in classify(sent, AVRO).to_pylist()] == ["schema"]
+
+
+def text(content: bytes) -> bytes:
+    """A short text in Avro."""
+    return bytes([2 * len(content)]) + content
+
+
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
