@@ -22,7 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.model.comparison import EqualRange, TableComparison, format_comparison, parse_comparison
-from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.findings import SEEN_IN_ROWS, Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State, source_of
@@ -555,13 +555,13 @@ class Ledger:
         changefeed: str,
         findings: Sequence[Finding],
         run: str,
-        forgotten: Mapping[str, str] | None = None,
+        forgotten: Mapping[str, str],
         names: Mapping[str, Iterable[str]] = {},
     ) -> None:
         """Record what a run found of a changefeed, in place of what was recorded before.
 
         `forgotten` are the runs that had taken rows out of tables before that was read, and `names` are all that a
-        table had: of one of which rows were taken out since, nothing is recorded.
+        table had: of one of which rows were taken out since, no value is recorded.
         """
         rows = [
             {
@@ -581,7 +581,7 @@ class Ledger:
             if rows:
                 connection.execute(sa.insert(_FINDINGS), rows)
             for life in _forgotten_since(connection, changefeed, forgotten):
-                _remove_about(connection, _FINDINGS, changefeed, [life, *names.get(life, ())])
+                _remove_details(connection, changefeed, [life, *names.get(life, ())])
 
     def findings(self, changefeed: str) -> tuple[Finding, ...]:
         """Return what was found of a changefeed by its newest run, and by earlier ones in rows, in their order."""
@@ -712,9 +712,7 @@ class Ledger:
 
     # --- tables ---
 
-    def record_states(
-        self, changefeed: str, states: Sequence[TableState], forgotten: Mapping[str, str] | None = None
-    ) -> None:
+    def record_states(self, changefeed: str, states: Sequence[TableState], forgotten: Mapping[str, str]) -> None:
         """Record the states of tables; one row per table. Their newest points are added to those of before.
 
         `forgotten` are the runs that had taken rows out of tables before these were read: of a table of which rows were
@@ -750,8 +748,8 @@ class Ledger:
     def forget_values(self, changefeed: str, lives: Collection[Life], names: Iterable[TableId], run: str) -> None:
         """Remove what may have values of rows of these tables, which had these names, until it is found again.
 
-        That are comparisons and findings, reasons for which tables are held, and ranges of keys. `run` takes rows out
-        of the tables: what was read before that is not recorded after it.
+        That are comparisons, findings and the details of those that stay, reasons for which tables are held, and ranges
+        of keys. `run` takes rows out of the tables: what was read before that is not recorded after it.
         """
         mine, called = [str(life) for life in lives], [str(name) for name in names]
         with self._database.write() as connection:
@@ -761,8 +759,10 @@ class Ledger:
             for table in (FILES, _SETTLED_FILES):
                 some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(mine))
                 connection.execute(sa.update(table).where(some).values(key_ranges="[]"))
-            for table in (_COMPARISONS, _FINDINGS):
-                _remove_about(connection, table, changefeed, [*called, *mine])
+            one = _COMPARISONS.c
+            about = sa.and_(one.changefeed == changefeed, one.table.in_([*called, *mine]))
+            connection.execute(sa.delete(_COMPARISONS).where(about))
+            _remove_details(connection, changefeed, [*called, *mine])
             _remove_reasons(connection, changefeed, mine)
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
@@ -792,15 +792,17 @@ def _forgotten_runs(connection: sa.Connection, changefeed: str) -> dict[str, str
     return {row.life: row.run for row in connection.execute(query)}
 
 
-def _forgotten_since(connection: sa.Connection, changefeed: str, before: Mapping[str, str] | None) -> list[str]:
-    """Return the tables of which rows were taken out since `before` was read, none if that is not known."""
-    now = {} if before is None else _forgotten_runs(connection, changefeed)
-    return [life for life, run in now.items() if before is not None and before.get(life) != run]
+def _forgotten_since(connection: sa.Connection, changefeed: str, before: Mapping[str, str]) -> list[str]:
+    """Return the tables of which rows were taken out since `before` was read."""
+    return [life for life, run in _forgotten_runs(connection, changefeed).items() if before.get(life) != run]
 
 
-def _remove_about(connection: sa.Connection, table: sa.Table, changefeed: str, names: Collection[str]) -> None:
-    some = sa.and_(table.c.changefeed == changefeed, table.c.table.in_(names))
-    connection.execute(sa.delete(table).where(some))
+def _remove_details(connection: sa.Connection, changefeed: str, tables: Collection[str]) -> None:
+    """Remove what was found of tables, and of what nobody will find again the detail alone, such as a key."""
+    detail, one = "the detail is not kept, as it may have values of forgotten rows", _FINDINGS.c
+    about = sa.and_(one.changefeed == changefeed, one.table.in_(tables))
+    connection.execute(sa.delete(_FINDINGS).where(about, one.rule.not_in(SEEN_IN_ROWS)))
+    connection.execute(sa.update(_FINDINGS).where(about, one.detail != "").values(detail=detail))
 
 
 def _remove_reasons(connection: sa.Connection, changefeed: str, lives: Collection[str]) -> None:

@@ -77,6 +77,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
             TableState(str(life), life.born_as, life.version, checkpoint, checkpoint, State.APPLIED)
             for life in history.lives
         ],
+        {},
     )
     ledger.record_journal(
         settings.name,

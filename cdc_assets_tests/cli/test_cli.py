@@ -257,7 +257,7 @@ def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, h
 
 def test_status_says_that_all_tables_are_dropped(tmp_path: Path, here: Commands) -> None:
     with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
-        ledger.record_states("shop", [TableState("shop.t@1", TableId("shop", "t"), 1, 2, 2, State.DROPPED)])
+        ledger.record_states("shop", [TableState("shop.t@1", TableId("shop", "t"), 1, 2, 2, State.DROPPED)], {})
     said = here("status", "--warehouse", str(tmp_path))
     assert (said.returncode, "All tables of the lake are dropped; --all shows them." in said.stdout) == (0, True)
     assert "shop.t" in here("status", "--warehouse", str(tmp_path), "--all").stdout

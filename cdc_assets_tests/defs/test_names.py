@@ -51,7 +51,7 @@ def record_states(
     """Write down how tables stand, as a run does."""
     states = [TableState(str(Life(name, n)), name, n, at, 9, state) for n, name in enumerate(tables)]
     with open_ledger(lake) as ledger:
-        ledger.record_states(changefeed, states)
+        ledger.record_states(changefeed, states, {})
 
 
 @pytest.fixture

@@ -359,7 +359,7 @@ def test_a_ledger_that_is_locked_for_a_moment_is_waited_for(tmp_path: Path) -> N
         other.execute("BEGIN EXCLUSIVE")
         release = threading.Timer(0.5, lambda: other.execute("ROLLBACK"))
         release.start()
-        ledger.record_states("default", [])
+        ledger.record_states("default", [], {})
         ledger.record_schema_files("default", {("a", 1, ""): b"x"})
         release.join()
     assert ledger.schema_files("default") == {("a", 1, ""): b"x"}

@@ -263,7 +263,7 @@ def test_status_asks_once_for_each_table(stores: Stores, open_in: Open, tmp_path
         source.apply(200, [("I", 110, 1, "x")])
     with open_ledger(settings) as ledger:
         states = [TableState(str(one.life), one.name, 100, 200, 200, State.APPLIED, "", (), "run") for one in sources]
-        ledger.record_states(lake.changefeed, states)
+        ledger.record_states(lake.changefeed, states, {})
     before = len(stores.vending.requests())
     assert [row.rows for row in lake_status(settings)] == [1, 1]
     asked = [line.split()[1] for line in stores.vending.requests()[before:]]

@@ -601,7 +601,7 @@ def test_status_tells_what_is_left_of_a_killed_run_of_a_table_that_was_renamed_o
         lives = [str(dataclasses.replace(life, kind=one)) for one in (kind, "scd2")]
         names = [TableId("shop", f"u{number}") for number in range(2)]
         states = [TableState(one, name, 1, 3, 3, State.APPLIED) for one, name in zip(lives, names, strict=True)]
-        ledger.record_states("little", states)
+        ledger.record_states("little", states, {})
     shown = {row.table: row.unfinished for row in lake_status(settings) if row.unfinished}
     assert list(shown) == ["shop.u0"]
     assert "3 keys of shop.t: a run that forgets their rows" in shown["shop.u0"]

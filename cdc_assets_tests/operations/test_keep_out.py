@@ -185,11 +185,42 @@ def test_the_ledger_keeps_no_value_for_which_a_table_was_held_or_compared(shop: 
     assert (of(outcome, "shop.u").state, token in repr(shop.ledger.states())) == (State.HELD, True)
     found = TableComparison(table=TableId("shop", "t"), state=EQUAL, chosen="id = 3")
     shop.ledger.record_comparison("little", next(iter(shop.lake.tables)), found, "")
-    shop.ledger.record_findings("little", [Finding("rule", Severity.WARNING, "shop.u", "found", token)], "run")
+    shop.ledger.record_findings("little", [Finding("rule", Severity.WARNING, "shop.u", "found", token)], "run", {})
     assert shop.forget("3", table="shop.u").complete
     assert token not in repr((shop.ledger.states(), shop.ledger.findings("little")))
     assert shop.ledger.comparisons("little") == {}
     assert of(shop.apply(FIRST + 20), "shop.u").state is State.APPLIED
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["before", "beside a run"])
+def test_what_was_found_in_rows_stays_without_what_it_was_found_in(
+    beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch)
+    text = "CREATE TABLE `t` (`id` VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY,`v` VARCHAR(40))"
+    shop.feed.ddl("shop.t", FIRST, text, 3, key={"ColumnType": "VARCHAR", "ColumnPrecision": "9"})
+    shop.write(("I", FIRST + 1, '"Ann"', "one"), ("I", FIRST + 2, '"ann"', "two"), ("I", FIRST + 3, '"bob"', "three"))
+    recorded = shop.ledger.record_findings
+
+    def record_late(*given: Any) -> None:
+        shop.forget("ANN")
+        recorded(*given)
+
+    if beside:
+        monkeypatch.setattr(shop.ledger, "record_findings", record_late)
+    outcome = shop.apply(FIRST + 9)
+    alike = [(one.rule, one.table, one.sentence) for one in outcome.findings if "nn" in one.detail]
+    assert [rule for rule, _, _ in alike] == ["alike-keys"]
+    monkeypatch.setattr(shop.ledger, "record_findings", recorded)
+    if not beside:
+        shop.forget("ANN")
+    for _ in range(2):
+        found = shop.ledger.findings("little")
+        assert {one.detail for one in found if one.identity in alike} == {
+            "the detail is not kept, as it may have values of forgotten rows"
+        }
+        assert ({one.identity for one in found} >= {*alike}, "nn" in repr(found).replace("cannot", "")) == (True, False)
+        shop.apply(FIRST + 10, ("I", FIRST + 10, '"cy"', "four"))
 
 
 @pytest.mark.parametrize("record", ["record_states", "record_findings"])
@@ -200,7 +231,7 @@ def test_a_run_that_read_values_before_they_were_forgotten_records_none_of_them(
     token = "a-value-that-is-too-long-for-its-column-of-forty"
     shop.write(("I", FIRST + 11, 3, token), table="shop.u", version=FIRST + 10)
     found = [Finding(rule, Severity.WARNING, "shop.t", "found", token) for rule in ("changed-values", "keys")]
-    shop.ledger.record_findings("little", found, "run")
+    shop.ledger.record_findings("little", found, "run", {})
     recorded, forgotten = getattr(shop.ledger, record), list[ForgetReport]()
 
     def record_late(*given: Any) -> None:

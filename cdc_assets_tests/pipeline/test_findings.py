@@ -102,8 +102,8 @@ def test_status_prints_what_stands_and_warnings_alone_in_json(runs: Runs) -> Non
 def test_what_is_repaired_is_forgotten_and_what_rows_showed_stays_until_a_rebuild() -> None:
     ledger, lake = Ledger("sqlite://"), TableId("s", "t")
     state, row = (Finding(rule, Severity.WARNING, "s.t", rule) for rule in ("keys", "undecided-rows"))
-    ledger.record_findings("f", [state, row], "run")
-    ledger.record_findings("g", [state], "run")
+    ledger.record_findings("f", [state, row], "run", {})
+    ledger.record_findings("g", [state], "run", {})
     assert ledger.findings("f") == (state, row)
     ledger.forget_findings("f", lake)
     assert (ledger.findings("f"), ledger.findings("g")) == ((), (state,))
