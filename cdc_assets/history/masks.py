@@ -25,12 +25,13 @@ from cdc_assets.model.schema_changes import DropColumn, RenameColumn, RetypeColu
 from cdc_assets.model.splits import Import
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, TableHistory
+from cdc_assets.model.tso import Tso
 from cdc_assets.types.conversions import zone_matters
 from cdc_assets.types.families import BINARY
 from cdc_assets.types.masks import same_masked
 from cdc_assets.types.mysql_types import type_text
 
-__all__ = ["mask_holds", "origins", "with_masks"]
+__all__ = ["mask_holds", "names_at", "origins", "with_masks"]
 
 Names = Mapping[str, str]
 """Name of a column -> its origin."""
@@ -86,6 +87,12 @@ def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
         known = {c.name: left.get(c.name) or begun(c.name, event.at) for c in event.after.columns}
         found.append((event, before, known))
     return found
+
+
+def names_at(table: TableHistory, version: Tso) -> Names:
+    """Return the names of the columns that rows of a version have, with their origins."""
+    named = origins(table)
+    return next((after for event, _, after in reversed(named) if event.at <= version), named[0][1] if named else {})
 
 
 def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from cdc_assets.decoding.keyed_rows import WantedKeys, of_keys
+from cdc_assets.decoding.keyed_rows import WantedKeys, keys_like, of_keys
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
@@ -52,6 +52,7 @@ from cdc_assets.operations.forget_tables import (
     MeantTable,
     applied_through,
     is_purged,
+    keyed_alike,
     keys_by_source,
     meant_table,
     targets_of,
@@ -63,6 +64,7 @@ from cdc_assets.operations.tickets import Tickets, kept_alive
 from cdc_assets.pipeline.pipeline import gone_file, looking_again
 
 if TYPE_CHECKING:
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -255,7 +257,7 @@ def _find(work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Ts
     _refuse(work, planned, targets, rows_too=until is None)
     values = key_bytes(meant.keys, keys, meant.schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
     through = applied_through(planned, targets)
-    sought = SoughtKeys(keys_by_source(targets), values, through, -1 if until is None else until)
+    sought = SoughtKeys(keys_by_source(planned, targets), values, through, -1 if until is None else until)
     landed = find_landed(pipeline, sought)
     landed.refuse_unapplied()
     if pipeline.landing is not None:
@@ -305,7 +307,7 @@ def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys]
     A DDL that is not applied may replace a table with rows that were read before they are forgotten.
     """
     reasons = [sentence for life, sentence in work.lake.unfinished().items() if life in targets]
-    sources = keys_by_source(targets)
+    sources = keys_by_source(planned, targets)
     for step in planned.steps:
         exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
         if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, TagTable):
@@ -315,17 +317,17 @@ def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys]
         if isinstance(step, HoldTable):
             reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
         elif isinstance(step, ApplyRows):
-            reasons += _unapplied(work.pipeline, step, sources[step.life.source])
+            reasons += _unapplied(work.pipeline, step, planned.sources[step.life.source], sources[step.life.source])
         elif step.life in planned.applied:
             reasons.append(f"the DDL of version {step.at} is not applied to {step.life} yet")
     return reasons
 
 
-def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[str]:
+def _unapplied(pipeline: Pipeline, step: ApplyRows, table: TableHistory, keys: pa.Table) -> Iterator[str]:
     """Say which files of a window have rows of the keys, or records of which that is not known."""
-    names = list(step.schema.key)
-    if len(names) != keys.num_columns:
-        yield f"rows of {step.life} that are not applied yet have the key ({', '.join(names)})"
+    schema = keyed_alike(step.schema, keys, table, step.ddl)
+    if schema is None:
+        yield f"rows of {step.life} that are not applied yet have the key ({', '.join(step.schema.key)})"
         return
     for place, file in enumerate(step.files):
         try:
@@ -335,9 +337,7 @@ def _unapplied(pipeline: Pipeline, step: ApplyRows, keys: pa.Table) -> Iterator[
                 raise
             yield f"it is not known whether {file.path} has rows of the keys: {error}"
             continue
-        changes = window.changes
-        wanted = keys.rename_columns(names).cast(pa.schema([changes.schema.field(name) for name in names]))
-        if of_keys(changes, wanted, step.schema).num_rows:
+        if of_keys(window.changes, keys_like(keys, window.changes, schema), schema).num_rows:
             yield f"{file.path} has rows of the keys that are not applied to {step.life} yet"
         elif window.report.reject_count:
             records = counted(window.report.reject_count, "record")

@@ -24,6 +24,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
+from cdc_assets.operations.forget_tables import keyed_alike
 from cdc_assets.operations.key_bytes import KeyBytes
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.pipeline.pipeline import looking_again
@@ -31,6 +32,7 @@ from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
     from cdc_assets.model.landed import Landed
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -75,9 +77,10 @@ class LandedRows:
 
 @dataclass(frozen=True, slots=True)
 class SoughtKeys:
-    """The keys of each table of the source; `values` looks for them in bytes that cannot be read.
+    """The keys of each table of the source, in columns with the names that stay.
 
-    Rows at positions through `until` are never brought in, and rows through `applied` are, by table.
+    `values` looks for them in bytes that cannot be read. Rows at positions through `until` are never brought in, and
+    rows through `applied` are, by table.
     """
 
     sources: Mapping[Life, pa.Table]
@@ -112,7 +115,7 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
         for place, file in enumerate(step.files):
             if file.messages is not None and (step.life.source, file.path) not in seen:
                 seen.add((step.life.source, file.path))
-                _find(pipeline, step, place, sought, landed)
+                _find(pipeline, step, place, lives[step.life.source], sought, landed)
     return landed
 
 
@@ -150,7 +153,9 @@ def _refuse_columnless(landed: Landed, listing: Listing, tables: Collection[Tabl
             )
 
 
-def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, landed: LandedRows) -> None:
+def _find(
+    pipeline: Pipeline, step: ApplyRows, place: int, table: TableHistory, sought: SoughtKeys, landed: LandedRows
+) -> None:
     """Decode a file of messages, and note those that have rows of the keys, or may have."""
     file, keys = step.files[place], sought.sources[step.life.source]
     assert file.messages is not None
@@ -161,12 +166,14 @@ def _find(pipeline: Pipeline, step: ApplyRows, place: int, sought: SoughtKeys, l
                 "which of its messages have the rows.",
                 file=file.path,
             )
-        if split.changes.num_rows and len(split.schema.key) != keys.num_columns:
+        schema = keyed_alike(split.schema, keys, table, file.version)
+        if split.changes.num_rows and schema is None:
             raise ForgetRefused(
                 f"nothing was forgotten: rows of {file.path} have the key ({', '.join(split.schema.key)}), so it is "
                 "not known which of them are meant.",
                 file=file.path,
             )
+        split = split if schema is None else replace(split, schema=schema)
         _note(split, file.messages.partition, step.life.source, sought, landed)
 
 

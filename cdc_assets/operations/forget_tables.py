@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings, ForgetRefused
+from cdc_assets.history.masks import names_at
 from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -28,6 +29,7 @@ __all__ = [
     "MeantTable",
     "applied_through",
     "is_purged",
+    "keyed_alike",
     "keys_by_source",
     "meant_table",
     "standing_others",
@@ -143,9 +145,26 @@ def _keys_in(texts: Sequence[Sequence[str]], schema: TableSchema, life: Life) ->
     return WantedKeys(masked_keys(pa.concat_tables(fitting), schema), schema.in_lake)
 
 
-def keys_by_source(targets: Mapping[Life, WantedKeys]) -> dict[Life, pa.Table]:
-    """Return the keys by the source's tables that the lake's are of."""
-    return {life.source: wanted.keys for life, wanted in targets.items()}
+def keys_by_source(planned: Plan, targets: Mapping[Life, WantedKeys]) -> dict[Life, pa.Table]:
+    """Return the keys by the source's tables that the lake's are of; their columns have the names that stay."""
+    found: dict[Life, pa.Table] = {}
+    for life, wanted in targets.items():
+        names = names_at(planned.sources[life.source], planned.applied[life].ddl)
+        columns = (wanted.schema.column(name).source_name for name in wanted.keys.column_names)
+        found[life.source] = wanted.keys.rename_columns([names.get(name, name) for name in columns])
+    return found
+
+
+def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, version: Tso) -> TableSchema | None:
+    """Return the columns of rows of a version with those as their key that keys of `keys_by_source` have.
+
+    None where rows of then lack one of these.
+    """
+    there = {column.name for column in schema.columns}
+    names = {origin: name for name, origin in names_at(table, version).items() if name in there}
+    if not names.keys() >= set(keys.column_names):
+        return None
+    return replace(schema, key=tuple(names[origin] for origin in keys.column_names))
 
 
 def applied_through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]:

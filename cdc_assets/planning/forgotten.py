@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cdc_assets.history.masks import origins
+from cdc_assets.history.masks import names_at
 from cdc_assets.model.forgetting import ForgottenKeys, KeyDigests, digest_key, united
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
@@ -37,9 +37,7 @@ def forgotten_of(decided: Iterable[ForgottenKeys], table: TableHistory) -> tuple
 
 def form_at(table: TableHistory, version: Tso, schema: TableSchema) -> tuple[str, ...]:
     """Return the columns by which rows of a version are identified, by names that stay."""
-    named = origins(table)
-    names = next((after for event, _, after in reversed(named) if event.at <= version), named[0][1] if named else {})
-    return key_form(schema, names)
+    return key_form(schema, names_at(table, version))
 
 
 class UnknownKeys(Exception):

@@ -117,6 +117,23 @@ def test_history_tables_of_kinds_that_are_switched_off_forget_the_row_too(tmp_pa
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
 
 
+def test_rows_that_are_not_applied_are_looked_through_by_the_key_of_then_where_it_has_other_values(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path)
+    text = {"ColumnType": "VARCHAR", "ColumnPrecision": "20"}
+    shop.feed.ddl("shop.u", FIRST, "CREATE TABLE `u` (`id` VARCHAR(20) PRIMARY KEY,`v` VARCHAR(40))", 3, key=text)
+    shop.feed.rows("shop.u", FIRST, [("I", FIRST + 1, '"1"', "one"), ("I", FIRST + 2, '"2"', "two")])
+    shop.apply(FIRST + 9)
+    shop.feed.ddl("shop.u", FIRST + 20, "ALTER TABLE `u` MODIFY COLUMN `id` INT", 12)
+    shop.feed.rows("shop.u", FIRST + 20, [("U", FIRST + 21, 1, "uno")])
+    shop.feed.publish(FIRST + 29)
+    for key, has in (("x", False), ("1", True)):
+        with pytest.raises(ForgetRefused, match=f"the DDL of version {FIRST + 20} is not applied") as refused:
+            shop.forget(key, table="shop.u")
+        assert ("has rows of the keys" in refused.value.message) == has
+
+
 def made_anew(shop: Shop, at: Tso = FIRST + 20, **key: str) -> Life:
     """Drop the table, and create it anew with another key; return the new one."""
     life = Life(TableId("shop", "t"), at + 10)

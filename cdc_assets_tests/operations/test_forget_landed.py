@@ -117,6 +117,18 @@ def test_messages_of_the_keys_are_found_by_the_type_that_the_key_had_then(feed: 
     assert (left(feed), [str(key) for key, _ in rows_of(feed)]) == ([], ["8"])
 
 
+def test_messages_from_before_another_key_are_found_by_the_columns_that_the_key_has_now(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 4711, 7), row(121, 7, 1), mark(130))
+    broker(feed).send(0, altered(140, "DROP PRIMARY KEY, CHANGE COLUMN `v` `w` INT NOT NULL, ADD PRIMARY KEY (`w`)"))
+    renamed = {"sqlType": {"id": 4, "w": 4}, "mysqlType": {"id": "int", "w": "int"}, "pkNames": ["w"]}
+    broker(feed).send(0, canal("INSERT", 150, data=[{"id": "4712", "w": "8"}], **renamed), mark(160))
+    assert [one.state for one in feed.apply().tables] == [State.APPLIED]
+    report = forgotten(feed, "7", until=FOREVER)
+    assert (report.complete, report.messages, left(feed)) == (True, 1, [4712])
+    (table,) = feed.lake.tables.values()
+    assert sorted(table.rows.column("id").to_pylist()) == [7, 4712]
+
+
 def test_a_record_behind_a_message_that_is_emptied_keeps_its_place_and_is_not_taken_for_another(
     feed: TopicFeed,
 ) -> None:
