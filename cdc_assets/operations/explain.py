@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from cdc_assets.decoding import FILE, PLACE
-from cdc_assets.decoding.keyed_rows import of_keys, rows_of_keys
+from cdc_assets.decoding.keyed_rows import keys_like, of_keys, rows_of_keys
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE
 from cdc_assets.decoding.split import key_ranges, with_key
 from cdc_assets.decoding.upgrade import evolve_rows
@@ -41,7 +41,7 @@ from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import python_rows, value_text
-from cdc_assets.operations.extract import changes_of_log, forgotten_in_log
+from cdc_assets.operations.extract import changes_of_log
 from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.log_rows import LEAVES
@@ -97,10 +97,12 @@ def _explained(
     last = min(until, through)
     entries = pipeline.ledger.files(pipeline.settings.name)
     read_before = {entry.path: entry for entry in entries if entry.life == str(life.source)}
-    found, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
+    logged, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
     events: Sequence[Event] = ()
-    forgotten_through = -1 if found is None else forgotten_in_log(present, life, since)
-    if found is None:
+    if logged is not None:
+        found, forgotten_through = logged
+    else:
+        forgotten_through = -1
         found, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
     forgotten = _is_kept_out(pipeline, history, wanted)
@@ -258,8 +260,11 @@ def _of_input(
 
 def _of_log(
     pipeline: Pipeline, present: Plan, history: TableHistory, wanted: pa.Table, since: Tso, last: Tso
-) -> list[_Image] | None:
-    """Return the images of the key in the table's log, in their order; None where it does not have all of them."""
+) -> tuple[list[_Image], Tso] | None:
+    """Return the images of the key in the table's log, in their order; None where it does not have all of them.
+
+    With them, through which position it has none of forgotten keys, -1 where it has all.
+    """
     schema, numbers = history.schema.in_lake, _numbers(wanted)
 
     def mine(rows: pa.Table) -> pa.Table:
@@ -268,10 +273,9 @@ def _of_log(
     covered = changes_of_log(pipeline, present, history, since, last, mine, numbers)
     if covered is None:
         return None
-    columns, pieces = covered
-    names = [column.name for column in columns.stored]
+    names = [column.name for column in covered.schema.stored]
     found = []
-    for row in (row for rows in pieces() for row in python_rows(rows)):
+    for row in (row for rows in covered.pieces() for row in python_rows(rows)):
         at, place = row[POSITION], row[PLACE] or ""
         there = {column.name for column in history.schema_at(at).in_lake.stored}
         values = {name: row[name] for name in names}
@@ -284,7 +288,7 @@ def _of_log(
                 at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown), wanted
             )
         )
-    return found
+    return found, covered.forgotten_through
 
 
 def _name_then(history: TableHistory, name: str, at: Tso) -> str:
@@ -416,8 +420,7 @@ def _rows_of_key(
         if conversion is not None:
             mine = conversion.rows_of(changes, wanted.column_names)
         else:
-            keys = wanted.cast(pa.schema([changes.schema.field(name) for name in wanted.column_names]))
-            mine = of_keys(changes, keys, schema)
+            mine = of_keys(changes, keys_like(wanted.select(schema.key), changes, schema), schema)
     except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
         if isinstance(error, CdcError) and gone_file(error):
             raise

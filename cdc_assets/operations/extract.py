@@ -113,8 +113,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     patch = _patch_op(pipeline)
     logged = _from_log(pipeline, present, history, since, until)
     if logged is not None:
-        source, (schema, pieces) = LOG, logged
-        forgotten = forgotten_in_log(present, history.life, since)
+        source, schema, pieces, forgotten = LOG, logged.schema, logged.pieces, logged.forgotten_through
     else:
         source, forgotten, feed = "feed", -1, FeedChanges(pipeline, listing, lives, patch)
         schema, pieces = feed.changes(history, since, until, exact=net)
@@ -193,19 +192,23 @@ def _named(present: Plan, table: str) -> TableHistory:
 _Pieces = Callable[[], Iterator[pa.Table]]
 
 
-def _from_log(
-    pipeline: Pipeline, present: Plan, history: TableHistory, since: Tso, until: Tso
-) -> tuple[TableSchema, _Pieces] | None:
-    """Return the columns and changes of the table's log, None where it lacks some: those in quarantine, too."""
+@dataclass(frozen=True, slots=True)
+class LogChanges:
+    """Changes of a log in pieces, in their order, and the columns that they have.
+
+    Of forgotten keys it has none at or below `forgotten_through`, -1 where it has all of the range.
+    """
+
+    schema: TableSchema
+    pieces: _Pieces = field(repr=False)
+    forgotten_through: Tso = -1
+
+
+def _from_log(pipeline: Pipeline, present: Plan, history: TableHistory, since: Tso, until: Tso) -> LogChanges | None:
+    """Return the changes of the table's log, None where it lacks some: those in quarantine, too."""
     if pipeline.lake.quarantined_counts().get(replace(history.life, kind=LOG)):
         return None
     return changes_of_log(pipeline, present, history, since, until)
-
-
-def forgotten_in_log(present: Plan, life: Life, since: Tso) -> Tso:
-    """Return through which position a table's log lacks changes of forgotten keys, -1 for none beyond `since`."""
-    state = present.applied.get(replace(life, kind=LOG))
-    return state.forgotten if state is not None and state.forgotten > since else -1
 
 
 def changes_of_log(
@@ -216,8 +219,8 @@ def changes_of_log(
     until: Tso,
     keys: Callable[[pa.Table], pa.Table] | None = None,
     equal: Mapping[str, object] = {},
-) -> tuple[TableSchema, _Pieces] | None:
-    """Return the columns and changes of a table's log, or those that `keys` picks, but for what is in quarantine.
+) -> LogChanges | None:
+    """Return the changes of a table's log, or those that `keys` picks, but for what is in quarantine.
 
     What `keys` picks has values in some columns of the source that are `equal` to these, so no others need be read.
 
@@ -258,7 +261,7 @@ def changes_of_log(
             for rows in found.ranges():
                 yield in_order(rows)
 
-    return of_source(schema), pieces
+    return LogChanges(of_source(schema), pieces, state.forgotten if state.forgotten > since else -1)
 
 
 def _begins(step: Step) -> Tso:
