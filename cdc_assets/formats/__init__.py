@@ -395,7 +395,8 @@ class MessageProtocol:
     value is JSON on one line; DDL is in partition 0 alone where `ddl_in_first`. Members of ENUM and SET are numbers
     where `numbered_members`, with `named_by_compatible` unless `content-compatible` is set; without `tells_inserts` a
     new row looks like a changed one. `keys_of_deletes` and `changed_columns` name the options with which deletes have
-    their key only, and rows before an update what changed. Values of `binary` messages are no text.
+    their key only, and rows before an update what changed. Values of `binary` messages are no text. `old_values` is
+    what says whether the row before a change comes, where it may not: the table below [sink], the option, its default.
     """
 
     module: str
@@ -414,6 +415,7 @@ class MessageProtocol:
     keys_of_deletes: tuple[str, ...] = ()
     changed_columns: tuple[str, ...] = ()
     binary: bool = False
+    old_values: tuple[tuple[str, ...], str, bool] | None = None
 
 
 _KEYS_OF_DELETES = ("delete-only-output-handle-key-columns",)
@@ -421,7 +423,12 @@ _CHANGED_COLUMNS = ("only-output-updated-columns",)
 
 PROTOCOLS: Mapping[str, MessageProtocol] = {
     "avro": MessageProtocol(
-        module="cdc_assets.formats.avro", order=Order.OFFSET, bare_deletes=True, tells_inserts=False, binary=True
+        module="cdc_assets.formats.avro",
+        order=Order.OFFSET,
+        bare_deletes=True,
+        tells_inserts=False,
+        binary=True,
+        old_values=(("kafka-config", "codec-config"), "avro-include-before-value", False),
     ),
     "canal-json": MessageProtocol(
         module="cdc_assets.formats.canal_json.messages",
@@ -440,7 +447,11 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         keys_of_deletes=_KEYS_OF_DELETES,
         binary=True,
     ),
-    "debezium": MessageProtocol(module="cdc_assets.formats.debezium_json.messages", order=Order.EXTENSION),
+    "debezium": MessageProtocol(
+        module="cdc_assets.formats.debezium_json.messages",
+        order=Order.EXTENSION,
+        old_values=(("debezium",), "output-old-value", True),
+    ),
     "debezium-json": MessageProtocol(
         module="cdc_assets.formats.debezium_json.connectors",
         order=Order.OFFSET,
@@ -453,6 +464,7 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         numbered_members=True,
         keys_of_deletes=_KEYS_OF_DELETES,
         changed_columns=_CHANGED_COLUMNS,
+        old_values=(("open",), "output-old-value", True),
     ),
     "simple": MessageProtocol(module="cdc_assets.formats.simple", text_encodings=frozenset({"json"})),
     "ydb-json": MessageProtocol(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow.compute as pc
 
@@ -13,6 +13,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, tso_moment
 from cdc_assets.model.wording import counted, range_text
+from cdc_assets.preflight.changefeeds import TRACELESS, left_out, left_rows, misspelt_parameters
 from cdc_assets.preflight.conformance import live, warning
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
@@ -38,23 +39,7 @@ def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator
             "within a transaction. They are applied in the right order; other readers of these files may lose rows.",
         )
         return
-    yield warning(
-        "raw-updates",
-        "output-raw-change-event is on without old values: an update that changes a key which is not the clustered "
-        "primary key has only the new row, and the row under the old key stays in the lake. Set "
-        "output-raw-change-event = false or output-old-value = true in the changefeed and start it again.",
-    )
-    for table in live(history):
-        text = " ".join(event.file.query for event in table.events)
-        primary = {column.name for column in table.schema.columns if column.is_pk}
-        if table.schema.key and (
-            set(table.schema.key) != primary or re.search(r"\bNONCLUSTERED\b", text, re.IGNORECASE)
-        ):
-            yield warning(
-                "raw-updates",
-                "the key of these tables is not a clustered primary key: key-changing updates leave the old row.",
-                table.name,
-            )
+    yield from left_rows(history)
 
 
 def _partition_separator(_: Listing, history: History, options: SinkOptions) -> Iterator[Finding]:
@@ -87,63 +72,6 @@ def _table_ids(_: Listing, __: History, options: SinkOptions) -> Iterator[Findin
             "use-table-id-as-path is on: DROP DATABASE writes no file in this layout, so its tables stay in the lake. "
             "Drop tables before their database, or drop them in the lake by hand.",
         )
-
-
-_TRACELESS: Mapping[str, tuple[str, str]] = {
-    "truncate table": ("TRUNCATE TABLE", "the rows stay in the lake"),
-    "drop table": ("DROP TABLE", "the table stays in the lake, and a later one of its name continues it"),
-    "drop schema": ("DROP DATABASE", "its tables stay in the lake"),
-    "rename table": ("RENAME TABLE", "the table stays, and the rows of its new name begin another"),
-    "recover table": ("RECOVER and FLASHBACK TABLE", "the restored rows are missing"),
-    "drop table partition": ("DROP PARTITION", "the rows of the partition stay"),
-    "truncate table partition": ("TRUNCATE PARTITION", "the rows of the partition stay"),
-    "exchange table partition": ("EXCHANGE PARTITION", "the rows of both tables stay where they were"),
-    "reorganize table partition": ("REORGANIZE PARTITION", "a later DDL of a partition may delete other rows"),
-    "modify column": (
-        "MODIFY and CHANGE COLUMN",
-        "another order of columns, names that two columns exchange, and from the old architecture another order of "
-        "ENUM and SET members, are not seen, so values may be read into the wrong column or member",
-    ),
-    "set default value": ("SET DEFAULT", "a hidden ADD COLUMN before it is taken to have had this default"),
-}
-"""DDL that leave no trace in files if an event filter hides them: TiCDC's name of the event -> DDL, consequence.
-
-A hidden ADD or DROP COLUMN is seen in the columns of the next schema file.
-"""
-_ALIASES = {"drop database": "drop schema"}
-_OF_ALTER_TABLE = (
-    "drop table partition", "truncate table partition", "exchange table partition", "reorganize table partition",
-    "modify column", "set default value",
-)  # fmt: skip
-_WIDER: Mapping[str, tuple[str, ...]] = {
-    "all ddl": tuple(_TRACELESS),
-    "alter table": _OF_ALTER_TABLE,
-    "multi schema change": ("modify column", "set default value"),
-}
-_ROW_EVENTS = {"all dml", "insert", "update", "delete"}
-
-
-def _event_filters(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
-    for one in options.event_filters:
-        whose = f"the event filter for {', '.join(one.matcher) or 'no table'}"
-        named = [_ALIASES.get(event, event) for event in one.events]
-        events = (narrow for event in named for narrow in _WIDER.get(event, (event,)))
-        hidden = dict.fromkeys(event for event in events if event in _TRACELESS)
-        if one.statements and not hidden:
-            hidden = dict.fromkeys(_TRACELESS)
-        if hidden:
-            lost = "; ".join(f"{ddl}: {follows}" for ddl, follows in map(_TRACELESS.__getitem__, hidden))
-            how = "hides DDL by their text; if these are among them," if one.statements else "hides DDL, of which"
-            yield warning(
-                "event-filters",
-                f"{whose} {how} the files have no trace. {lost}. Let these DDL through and start the changefeed "
-                "again, or rebuild the tables after each.",
-            )
-        if one.expressions or _ROW_EVENTS & set(one.events):
-            yield warning(
-                "event-filters",
-                f"{whose} leaves out rows: the lake holds the changefeed's rows, which are not all of the source's.",
-            )
 
 
 def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
@@ -199,21 +127,17 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
         )
 
 
-Rule = Callable[[Listing, History, SinkOptions], Iterable[Finding]]
+def _left_out(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
+    yield from left_out(options.event_filters, TRACELESS, "files")
 
 
 def _misspelt(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
-    for name, known in options.misspelt:
-        yield warning(
-            "sink-parameters",
-            "parameters of the sink URI that TiCDC does not know are passed over, as TiCDC does. If its sink URI has "
-            "them in another spelling, correct them: they decide how its files are read.",
-            detail=f"{name} (like {known})",
-        )
+    yield from misspelt_parameters(options.misspelt, "files")
 
 
+Rule = Callable[[Listing, History, SinkOptions], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
-    _misspelt, _raw_updates, _partition_separator, _expiry, _table_ids, _event_filters, _gaps, _heads, _empty, _dates,
+    _misspelt, _raw_updates, _partition_separator, _expiry, _table_ids, _left_out, _gaps, _heads, _empty, _dates,
 )  # fmt: skip
 
 

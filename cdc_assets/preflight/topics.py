@@ -11,6 +11,7 @@ from cdc_assets.model.progress import Lack
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
 from cdc_assets.model.wording import counted
+from cdc_assets.preflight.changefeeds import TRACELESS_IN_TOPICS, left_out, left_rows, misspelt_parameters
 from cdc_assets.preflight.conformance import listed, live, warning
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
@@ -25,6 +26,10 @@ def findings(
             f"required-acks is {options.required_acks}, so a broker may lose rows that it has confirmed, and a "
             "table would be called complete without them. Set required-acks to -1, which is TiCDC's default.",
         )
+    yield from misspelt_parameters(options.misspelt, "messages")
+    yield from left_out(options.event_filters, TRACELESS_IN_TOPICS if options.sends_ddl else {}, "topics")
+    if options.leaves_old_keys:
+        yield from left_rows(history)
     for setting, sentence in options.losses:
         yield warning("connector-settings", sentence, detail=setting)
     yield from _unread(listing, history)

@@ -1,10 +1,12 @@
-"""TiCDC's changefeed TOML: its tables and members, spelled with dashes or underscores, and its protocol."""
+"""TiCDC's changefeed TOML: its tables and members, spelled with dashes or underscores, its protocol and filters."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,40 @@ def known_protocol(given: Any, known: Collection[str], place: str, example: str)
             "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
         )
     return protocol
+
+
+def misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parameters that are called nearly as one that decides how rows are read, with that one."""
+    for name in sorted(set(given).difference(known)):
+        yield from ((name, one) for one in get_close_matches(name, known, n=1, cutoff=0.8))
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """What a changefeed leaves out of tables: kinds of events, DDL by their text, rows by an expression."""
+
+    matcher: tuple[str, ...]
+    events: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
+    expressions: tuple[str, ...] = ()
+
+
+def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
+    """Return the event filters of a changefeed; raises BadSettings for what are none."""
+
+    def texts(one: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+        values = [one.get(name) or [] for name in names]
+        return tuple(text for value in values for text in ([value] if isinstance(value, str) else value))
+
+    expressions = [f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new")]
+    example = '[[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"]'
+    more = ("matcher", "ignore-event", "ignore-sql", *expressions)
+    return tuple(
+        EventFilter(
+            texts(one, "matcher"),
+            tuple(text.lower() for text in texts(one, "ignore-event")),
+            texts(one, "ignore-sql"),
+            texts(one, *expressions),
+        )
+        for one in rules(table(document, "filter"), "event-filters", example, (), more)
+    )

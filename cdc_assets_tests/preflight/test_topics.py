@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_assets.formats.messages import Kind
+from cdc_assets.history.history import read_history
+from cdc_assets.model.findings import Finding
+from cdc_assets.model.splits import Listing
 from cdc_assets.operations.inspect import inspect_changefeed
+from cdc_assets.preflight.topics import findings
 from cdc_assets.report.tables import Inspection
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.given import FeedInputs
+from cdc_assets.sources.topics.options import topic_options
 from cdc_assets_tests.connector_topics import recordings
 from cdc_assets_tests.topic_feed import archive_of, settings_of
 from cdc_assets_tests.topics import Topic, topics
@@ -59,6 +66,58 @@ def test_acknowledgements_that_prove_nothing_are_warned_of(tmp_path: Path) -> No
     uri = f"kafka://127.0.0.1:9092/{topic.recorded['topic']}?{topic.recorded['sink_uri_params']}&required-acks=1"
     found = inspected(topic, tmp_path, sink_uri=uri)
     assert any("required-acks is 1" in one.sentence for one in found.findings)
+
+
+RAW = "[sink.kafka-config]\noutput-raw-change-event = true\n"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "toml", "rule"),
+    [
+        ("open-protocol", RAW + "[sink.open]\noutput-old-value = false\n", "raw-updates"),
+        ("open-protocol", RAW, ""),
+        ("debezium", RAW + "[sink.debezium]\noutput-old-value = false\n", "raw-updates"),
+        ("debezium", "[sink.debezium]\noutput-old-value = false\n", ""),
+        ("avro", RAW, "raw-updates"),
+        ("avro", RAW + "[sink.kafka-config.codec-config]\navro-include-before-value = true\n", ""),
+        ("canal-json", RAW, ""),
+    ],
+)
+def test_changed_keys_that_leave_the_row_of_before_are_warned_of(protocol: str, toml: str, rule: str) -> None:
+    rules = {finding.rule for finding in of_settings(f"protocol={protocol}", toml)}
+    assert rules == ({rule} if rule else set())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "event", "says"),
+    [
+        ("simple", "drop column", "DROP COLUMN: the column stays"),
+        ("canal-json", "alter table", "members of ENUM and SET"),
+        ("avro", "insert", "leaves out rows"),
+        ("avro", "truncate table", ""),
+        ("simple", "add column", ""),
+    ],
+)
+def test_what_event_filters_hide_from_topics_is_told(protocol: str, event: str, says: str) -> None:
+    toml = f'[[filter.event-filters]]\nmatcher = ["s.*"]\nignore-event = ["{event}"]\n'
+    found = of_settings(f"protocol={protocol}", toml)
+    assert [finding.rule for finding in found] == (["event-filters"] if says else [])
+    assert all(says in finding.sentence for finding in found)
+
+
+def test_a_parameter_that_is_nearly_one_is_told_where_ticdc_writes() -> None:
+    (found,) = of_settings("protocol=canal-json&enable-tidb-extention=true&max-message-bytes=1&compression=lz4")
+    assert (found.rule, found.detail) == ("sink-parameters", "enable-tidb-extention (like enable-tidb-extension)")
+    assert of_settings("protocol=ydb-json&enable-tidb-extention=true") == []
+
+
+def of_settings(parameters: str, toml: str = "") -> list[Finding]:
+    """What is found of a topic without messages."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(toml)
+        file.flush()
+        options = topic_options(f"kafka://b:9/cdc?{parameters}", Path(file.name), "UTC", FeedInputs())
+    return list(findings(Listing(1, (), ()), read_history(()), options, ()))
 
 
 def test_a_message_that_names_no_table_and_cannot_be_read_is_a_problem_of_the_feed(tmp_path: Path) -> None:

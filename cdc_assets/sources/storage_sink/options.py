@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS, SinkWire, wire_class
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, known_protocol, rules, table
-from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
+from cdc_assets.sources.changefeed_toml import document, event_filters, known_protocol, misspelt, rules, table
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
 # --- TiCDC's settings -------------------------------------------------------------------------------------------------
 
@@ -49,8 +48,8 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     result = SinkOptions(
         **options,
         wire=_wire(wire_class(protocol), config, given, tz),
-        event_filters=_event_filters(table(config, "filter")),
-        misspelt=tuple(_misspelt(given, {*_FROM_URI, *_FROM_URI_IF_OPEN, *wire_class(protocol).uri_options})),
+        event_filters=event_filters(config),
+        misspelt=tuple(misspelt(given, {*_FROM_URI, *_FROM_URI_IF_OPEN, *wire_class(protocol).uri_options})),
         uri=display(sink_uri),
         location=location(sink_uri),
     )
@@ -68,12 +67,6 @@ def _wire(kind: type[SinkWire], config: Mapping[str, Any], given: Mapping[str, s
     if wire.complaint:
         raise _refused(wire.complaint)
     return wire
-
-
-def _misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the parameters that are called nearly as one that decides how files are read, with that one."""
-    for name in sorted(set(given).difference(known)):
-        yield from ((name, one) for one in get_close_matches(name, known, n=1, cutoff=0.8))
 
 
 def _refused(complaint: str) -> BadSettings:
@@ -116,22 +109,3 @@ def _column_selectors(sink: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], t
     example = '[[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"]'
     found = rules(sink, "column-selectors", example, ("matcher", "columns"))
     return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in found)
-
-
-def _event_filters(filters: Mapping[str, Any]) -> tuple[EventFilter, ...]:
-    def texts(one: Mapping[str, Any], *names: str) -> tuple[str, ...]:
-        values = [one.get(name) or [] for name in names]
-        return tuple(text for value in values for text in ([value] if isinstance(value, str) else value))
-
-    expressions = [f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new")]
-    example = '[[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"]'
-    more = ("matcher", "ignore-event", "ignore-sql", *expressions)
-    return tuple(
-        EventFilter(
-            texts(one, "matcher"),
-            tuple(text.lower() for text in texts(one, "ignore-event")),
-            texts(one, "ignore-sql"),
-            texts(one, *expressions),
-        )
-        for one in rules(filters, "event-filters", example, (), more)
-    )

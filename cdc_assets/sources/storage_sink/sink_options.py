@@ -6,16 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cdc_assets.formats import Wire, wire_class
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """What a changefeed leaves out of tables: kinds of events, DDL by their text, rows by an expression."""
-
-    matcher: tuple[str, ...]
-    events: tuple[str, ...] = ()
-    statements: tuple[str, ...] = ()
-    expressions: tuple[str, ...] = ()
+from cdc_assets.sources.changefeed_toml import EventFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

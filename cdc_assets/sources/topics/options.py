@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import PROTOCOLS, MessageOptions
+from cdc_assets.formats import PROTOCOLS, MessageOptions, MessageProtocol
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, known_protocol, rules, table
+from cdc_assets.sources.changefeed_toml import document, event_filters, known_protocol, misspelt, rules, table
 from cdc_assets.sources.given import FeedInputs
 from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, SnapshotOptions, TopicOptions, TopicRule
@@ -78,6 +78,9 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         schemas=str(given.schemas) if given.schemas is not None else "",
         snapshots=SnapshotOptions(_scans(sink_uri)) if connector is None else connector.snapshots,
         losses=() if connector is None else connector.losses,
+        event_filters=event_filters(config),
+        misspelt=tuple(misspelt(parameters(sink_uri), _FROM_URI)) if connector is None and messages.sends_again else (),
+        leaves_old_keys=_leaves_old_keys(messages.kind, config, sink_uri),
         required_acks=_acks(found.get("required-acks", -1)),
         claim_check_uri=str(found.get("claim-check-storage-uri") or ""),
         archive=_archive(given),
@@ -127,6 +130,16 @@ def _scans(sink_uri: str) -> bool | None:
     """Return whether a changefeed of YDB has INITIAL_SCAN, None where the sink URI does not say."""
     given = parameters(sink_uri).get("initial-scan")
     return None if given is None else truth("initial_scan", given)
+
+
+def _leaves_old_keys(protocol: MessageProtocol, config: Mapping[str, Any], sink_uri: str) -> bool:
+    """Return whether changes of keys are not split into a delete and an insert, and have no row before them."""
+    raw = table(config, "sink", "kafka-config").get("output-raw-change-event", False)
+    if protocol.old_values is None or not truth("output-raw-change-event", raw):
+        return False
+    below, name, default = protocol.old_values
+    given = parameters(sink_uri).get(name) or table(config, "sink", *below).get(name, default)
+    return not truth(name, given)
 
 
 def _acks(given: Any) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cdc_assets.formats import MessageOptions
+from cdc_assets.sources.changefeed_toml import EventFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class TopicOptions:
     `schemas` is the path of a file of CREATE TABLE statements, "" for none.
     `snapshots` is what the writer sends of tables that are older than their topics, `losses` are settings of it with
     which messages lack something that they do not show, each with the sentence on it.
+    `event_filters` are those of the changefeed, `misspelt` parameters of the sink URI that nobody knows, each with the
+    one that it resembles. `leaves_old_keys` says that a change of a key may come as the new row alone.
     `claim_check_uri` is where the values of large messages lie, `archive` where the topics do, None for a broker.
     `uri` is the sink URI without parameters and login, for messages.
     """
@@ -72,6 +75,9 @@ class TopicOptions:
     schemas: str = ""
     snapshots: SnapshotOptions = SnapshotOptions()
     losses: tuple[tuple[str, str], ...] = ()
+    event_filters: tuple[EventFilter, ...] = ()
+    misspelt: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    leaves_old_keys: bool = False
     required_acks: int = -1
     claim_check_uri: str = ""
     archive: ArchiveOptions | None = None
@@ -98,6 +104,11 @@ class TopicOptions:
         if self.messages.in_source_order:
             return "a Debezium connector"
         return "TiCDC" if self.messages.sends_again else "YDB"
+
+    @property
+    def sends_ddl(self) -> bool:
+        """Return whether DDL comes with the rows: in Avro there is none."""
+        return not self.messages.has_bare_deletes
 
     @property
     def retention_days(self) -> int:
