@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, fields, replace
 from functools import cache
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.model.comparison import EqualRange, TableComparison, format_comparison, parse_comparison
@@ -78,9 +79,9 @@ _SETTLED = sa.Table(
     sa.Column("seen_at", sa.Float, nullable=False),
 )
 _KEPT = tuple(field.name for field in fields(SettledFiles) if field.name != "passed_over")
-_INSERT: Mapping[str, Callable[[sa.Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-"""Dialect of the ledger's database -> its INSERT, which knows ON CONFLICT."""
-KINDS = tuple(_INSERT)
+_DIALECTS: Mapping[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
+"""Dialect of the ledger's database -> how it is spoken, with an INSERT that knows ON CONFLICT."""
+KINDS = tuple(_DIALECTS)
 """The dialects of databases that a ledger may be in."""
 _MANY = 500
 """How many names go into one condition."""
@@ -116,7 +117,7 @@ def _move(connection: sa.Connection, changefeed: str, directory: str, paths: Ite
     there = sa.select(*(FILES.c[name] for name in names), sa.bindparam("place", type_=sa.Text)).where(at)
     moved = [{"of": changefeed, "at": path, "place": directory} for path in paths]
     if moved:
-        taken = _INSERT[connection.dialect.name](_SETTLED_FILES).from_select([*names, "directory"], there)
+        taken = _DIALECTS[connection.dialect.name].insert(_SETTLED_FILES).from_select([*names, "directory"], there)
         connection.execute(taken.on_conflict_do_nothing(), moved)  # another run may do the same at the same moment
         connection.execute(sa.delete(FILES).where(at), moved)
 
@@ -130,7 +131,7 @@ def replace_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapp
 @cache
 def _replacing(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Executable:
     """Return the statement that replaces rows: to build it costs ten times as much as to carry it out."""
-    insert = _INSERT[dialect](table)
+    insert = _DIALECTS[dialect].insert(table)
     key = [column.name for column in table.primary_key]
     values = {name: insert.excluded[name] for name in names if name not in key}
     statement: sa.Executable = insert.on_conflict_do_update(index_elements=key, set_=values)
@@ -311,10 +312,10 @@ class _Database:
         self._turn = RLock() if isinstance(self._engine.pool, sa.StaticPool) else nullcontext()
         for _ in METADATA.tables:  # another process may make each of them at the same moment
             with suppress(sa.exc.DBAPIError):
-                METADATA.create_all(self._engine, checkfirst=True)
+                _make_tables(self._engine)
                 return
         with self._answering():
-            METADATA.create_all(self._engine, checkfirst=True)
+            _make_tables(self._engine)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -345,6 +346,25 @@ class _Database:
                 f"the ledger {place} did not answer ({said}). The tables are as their own commits say; nothing of them "
                 "is lost. Try again."
             ) from error
+
+
+def _make_tables(engine: sa.Engine) -> None:
+    """Make the tables that are missing, all at once: SQLite would write its file anew for each."""
+    with engine.begin() as connection:
+        known = sa.inspect(connection)
+        missing = [table for table in METADATA.sorted_tables if not known.has_table(table.name)]
+        if missing and engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins nothing for a CREATE TABLE
+        for table in missing:
+            for statement in _making(engine.dialect.name, table):
+                connection.exec_driver_sql(statement)
+
+
+@cache
+def _making(dialect: str, table: sa.Table) -> tuple[str, ...]:
+    """Return the statements that make a table: to build them costs more than to carry them out."""
+    made: list[CreateTable | CreateIndex] = [CreateTable(table), *map(CreateIndex, table.indexes)]
+    return tuple(str(definition.compile(dialect=_DIALECTS[dialect].dialect())) for definition in made)
 
 
 _UNUSABLE = re.compile("unable to open database file|attempt to write a readonly database|file is not a database")
