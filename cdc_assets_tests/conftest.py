@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from cdc_assets.jvm.java import spark_conf
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.cases import in_turn
 from cdc_assets_tests.durations import Recorder
 
 if TYPE_CHECKING:
@@ -50,12 +51,27 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("busy")
     config.pluginmanager.register(Recorder(), "durations")
+    _share_compiled_statements()
     if config.getoption("numprocesses", None) and (place := _memory()):
         config.stash[PLACE] = Path(tempfile.mkdtemp(prefix="cdc_assets_tests_", dir=place))
         config.stash[PLACE].chmod(0o711)  # Postgres runs as another user
         os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[PLACE])
     if not spark_conf("spark-defaults.conf").exists():
         os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Let one process of a shared run collect first: the others find unpacked and compiled what it needed."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    collected = Path(tempfile.gettempdir(), f"cdc_assets_collected_{session.config.workerinput['testrunuid']}")
+    with in_turn(collected.with_suffix(".lock")):
+        if not collected.exists():
+            yield
+            collected.touch()
+            return None
+    return (yield)
 
 
 def pytest_collection_finish() -> None:
@@ -84,6 +100,21 @@ def _memory() -> Path | None:
     facts = os.statvfs(place)
     fits = facts.f_bavail * facts.f_frsize > 4 << 30 and not facts.f_flag & os.ST_NOEXEC
     return place if fits else None
+
+
+def _share_compiled_statements() -> None:
+    """Let all databases of a process have what SQLAlchemy compiles for one: each test has several of its own."""
+    import sqlalchemy as sa
+    from sqlalchemy.engine.default import DefaultDialect
+    from sqlalchemy.util import LRUCache
+
+    def is_alike(dialect: DefaultDialect, other: object) -> bool:
+        return type(dialect) is type(other)
+
+    patches = {"__eq__": is_alike, "__hash__": lambda dialect: hash(type(dialect))}
+    for name, method in patches.items():
+        setattr(DefaultDialect, name, method)
+    sa.Engine._execution_options = sa.util.immutabledict({"compiled_cache": LRUCache[Any, Any](5000)})
 
 
 @pytest.hookimpl(optionalhook=True)
