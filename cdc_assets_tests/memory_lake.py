@@ -812,7 +812,7 @@ class MemoryForgetting:
         return {}
 
     def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
-        table, before = self.lake.tables[life], self.lake.tables[life].rows.num_rows
+        table, before = self.lake.tables[life], self.lake.tables[life].rows
         if table.progress != at:
             raise TableMoved(f"{life} is at {table.progress}, not at {at}")
         table.rows = _without(table.rows, wanted)
@@ -821,7 +821,9 @@ class MemoryForgetting:
         table.forgot = mark
         if not kept_out:
             table.forgotten = table.progress.tso
-        return RemovedRows(life, before - table.rows.num_rows)
+        named = set(wanted.schema.key) <= set(before.column_names)
+        keys = wanted.among(before.select(list(wanted.schema.key))) if named else set[int]()
+        return RemovedRows(life, before.num_rows - table.rows.num_rows, len(keys))
 
     def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
         rows = self.lake.tables[life].rows

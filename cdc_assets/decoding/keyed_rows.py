@@ -36,6 +36,11 @@ def of_keys(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
 
 def keys_like(keys: pa.Table, rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Return keys in the types that rows of an earlier or a later time have; those that are no value there are none."""
+    return _alike(keys, rows, schema).drop_null()
+
+
+def _alike(keys: pa.Table, rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the same with NULL for what is no value there."""
     columns = []
     for name, values in zip(schema.key, keys.columns, strict=True):
         kind = rows.schema.field(name).type
@@ -43,8 +48,7 @@ def keys_like(keys: pa.Table, rows: pa.Table, schema: TableSchema) -> pa.Table:
             columns.append(values.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             columns.append(pa.chunked_array([_cast(value, kind) for value in values], kind))
-    found = pa.table(columns, names=list(schema.key))
-    return found.drop_null()
+    return pa.table(columns, names=list(schema.key))
 
 
 def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
@@ -70,12 +74,25 @@ class WantedKeys:
 
         Values of before a DDL are those that they became, or become those that are meant.
         """
+        cast = self._as_now(rows)
+        became = _rows_of(cast, self._compared, self.schema)
+        if rows.schema.types == cast.schema.types:
+            return became
+        were = rows_of_keys(rows, keys_like(self.keys, rows, self.schema), self.schema)
+        return pc.unique(pa.concat_arrays([became, were])).sort()
+
+    def among(self, rows: pa.Table) -> set[int]:
+        """Return which of the keys, by their number, some of the rows have."""
+        cast = self._as_now(rows)
+        found = rows_of_keys(self.keys, cast, self.schema).to_pylist()
+        if rows.schema.types != cast.schema.types:
+            found += rows_of_keys(_alike(self.keys, rows, self.schema), rows, self.schema).to_pylist()
+        return set(found)
+
+    def _as_now(self, rows: pa.Table) -> pa.Table:
+        """Return rows in the types of the keys."""
         frame, like = pl.from_arrow(rows), pl.from_arrow(self.keys.schema.empty_table())
         assert isinstance(frame, pl.DataFrame)
         assert isinstance(like, pl.DataFrame)
         cast = pl.DataFrame([frame.get_column(name).cast(kind, strict=False) for name, kind in like.schema.items()])
-        became = _rows_of(cast.to_arrow().cast(self.keys.schema), self._compared, self.schema)
-        if frame.schema == cast.schema:
-            return became
-        were = rows_of_keys(rows, keys_like(self.keys, rows, self.schema), self.schema)
-        return pc.unique(pa.concat_arrays([became, were])).sort()
+        return cast.to_arrow().cast(self.keys.schema)

@@ -5,7 +5,7 @@ come from a file, or from an environment variable of the process that runs the j
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -130,12 +130,14 @@ def _lake_of(pipeline: LakePipeline) -> ForgettingLake:
 
 def _figures(report: ForgetReport) -> dict[str, Any]:
     """Return a report without a key: those that rows were moved from or to are counted."""
-    places = [
-        dg.TableRecord({"place": one.place, "files": one.files, "bytes": one.bytes, "files with rows": len(one.having)})
+    removed: list[Mapping[str, str | int]] = [
+        {"table": str(one.life), "keys with rows": one.keys, "copies": one.rows, "files written": one.files_rewritten}
+        for one in report.removed
+    ]
+    searched: list[Mapping[str, str | int]] = [
+        {"place": one.place, "files": one.files, "bytes": one.bytes, "files with rows": len(one.having)}
         for one in report.searched
     ]
-    columns = [dg.TableColumn("place", "string")]
-    columns += [dg.TableColumn(name, "int") for name in ("files", "bytes", "files with rows")]
     return {
         "table": str(report.table),
         "keys": report.keys,
@@ -150,10 +152,18 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "keys_moved": len(report.moved),
         "cuts_made_anew": list(report.cuts),
         "tables_with_lost_messages": list(report.lost),
-        "searched": dg.MetadataValue.table(places, schema=dg.TableSchema(columns=columns)),
+        **({"removed": _grid(removed)} if removed else {}),
+        "searched": _grid(searched),
         "not_searched": NOT_SEARCHED,
         "not_ours": report.feed,
         **({"no_rows": NO_ROWS} if report.found_nothing else {}),
         **({"continued": list(report.continued)} if report.continued else {}),
         **({"kept_out_by": report.kept_out, "until": report.until} if report.kept_out else {}),
     }
+
+
+def _grid(rows: Sequence[Mapping[str, str | int]]) -> dg.TableMetadataValue:
+    """Return rows as a table, its first column of texts and the others of numbers."""
+    first, *others = rows[0]
+    columns = [dg.TableColumn(first, "string"), *(dg.TableColumn(name, "int") for name in others)]
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows], schema=dg.TableSchema(columns=columns))

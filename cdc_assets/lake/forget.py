@@ -104,7 +104,7 @@ class LakeForgetting:
             io, identifier = bench.state.io(work.lake_table), work.lake_table.identifier
             searched = SearchedTable.open(work.lake_table.metadata_location, io, wanted)
             stale = searched.stale  # whatever is read of the table is read before the transaction begins
-            tagged, moved = _stale_tags(searched, life), _moved(searched)
+            tagged, moved, there = _stale_tags(searched, life), _moved(searched), searched.keys_there
             properties = {FORGOTTEN: mark}
             if not kept_out:
                 properties[FORGOTTEN_THROUGH] = str(max(at.tso, work.lake_table.forgotten_through))
@@ -117,6 +117,7 @@ class LakeForgetting:
         return RemovedRows(
             life,
             rows=sum(map(len, searched.rows.values())),
+            keys=len(there),
             files_rewritten=remaking.files,
             bytes_rewritten=remaking.bytes,
             snapshots_expired=len(expired),

@@ -117,7 +117,8 @@ def digest_key(seal: SealKey, table: TableId) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """What was done to one table. `rows` counts copies: a row stands in as many data files as it had states.
+    """What was done to one table. `rows` counts copies: a row stands in as many data files as it had states. `keys`
+    counts those of which there were rows.
 
     `tags` are those that were made anew, with their new snapshots; `orphans` counts files that nothing referred to.
     `moved` are keys that rows had before one of these, or after it, as far as a log tells.
@@ -125,6 +126,7 @@ class RemovedRows:
 
     life: Life
     rows: int = 0
+    keys: int = 0
     files_rewritten: int = 0
     bytes_rewritten: int = 0
     snapshots_expired: int = 0

@@ -131,7 +131,7 @@ def forget(
     where others write meanwhile it says what is left. With `until` they are kept out of all that is planned from now on
     at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
     """
-    now = time.time()
+    keys, now = list({tuple(key): key for key in keys}.values()), time.time()
     looking = Ticket(uuid.uuid4().hex[:12], "", run, now, now)
     work = _ForgetRun(pipeline, lake, looking, say)
     lake.touch(looking)

@@ -170,7 +170,7 @@ def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
 
 @dataclass
 class _Rebuild(Generic[AsideT]):
-    """A running rebuild."""
+    """A running rebuild. `forgotten` says through which position targets had rows of keys that nothing keeps out."""
 
     live: Pipeline
     rebuilder: Rebuilder[AsideT]
@@ -180,6 +180,7 @@ class _Rebuild(Generic[AsideT]):
     needed: frozenset[Life]
     around: frozenset[Life]
     bases: Mapping[Life, Base | None] = field(default_factory=dict)
+    forgotten: Mapping[Life, Tso] = field(default_factory=dict)
     done: list[SwappedTable] = field(default_factory=list)
 
     def select(self, planned: Plan) -> list[Step]:
@@ -218,6 +219,11 @@ def rebuild(
     landed = None if pipeline.landing is None else pipeline.landing.landed()
     work, planned = _begun(pipeline, rebuilder, tables, run)
     say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
+    for life, through in work.forgotten.items():
+        say(
+            f"{life}: rows of keys that were forgotten, through {through}, come back, as far as the input has them and "
+            "no decision keeps them out. Forget them again afterwards"
+        )
     with _ended(rebuilder, work.ticket), kept_alive(rebuilder, work.ticket):
         _refuse_beside(rebuilder)
         _run(work, say)
@@ -278,7 +284,8 @@ def _begun(
     rebuilder.end_stale()
     family = families(planned.history)
     around = frozenset(one for life in needed for one in family[life] if not one.kind)
-    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases), planned
+    forgotten = {life: applied[life].forgotten for life in targets if life in applied and applied[life].forgotten >= 0}
+    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases, forgotten), planned
 
 
 @contextmanager
@@ -493,6 +500,8 @@ def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: Ste
     moment = int(work.ticket.begun * 1000) << 18
     lost = repairs_since_rebuild(ledger, name, life, moment)
     text = f", without {counted(len(lost), 'repair')} of before: {', '.join(lost)}" if lost else ""
+    if life in work.forgotten:
+        text += f", with rows of forgotten keys through {work.forgotten[life]}, as far as the input has them"
     query = f"rebuilt from its history through {state.progress.tso}{text}"
     work.live.journal.note(life, state.name or life.born_as, REBUILD, query, work.run, result, moment)
     ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)

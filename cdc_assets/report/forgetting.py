@@ -29,6 +29,7 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
     for removed in report.removed:
         rewritten = f"{counted(removed.files_rewritten, 'data file')} written anew ({removed.bytes_rewritten:,} bytes)"
         copies = counted(removed.rows, "copy of a row", "copies of rows")
+        copies += f" of {removed.keys} of {counted(report.keys, 'key')}" if report.keys > 1 else ""
         expired = counted(removed.snapshots_expired, "snapshot")
         orphans = counted(removed.orphans, "file that nothing referred to", "files that nothing referred to")
         yield f"  removed   {removed.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"

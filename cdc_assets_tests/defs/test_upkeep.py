@@ -287,6 +287,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     (seen,) = [one for one in map(observation_of, result.all_events) if one]
     figures = {key: value.value for key, value in seen.metadata.items()}
     assert "spark.local.dir" in figures["not_searched"]
+    assert {one.data["keys with rows"] for one in seen.metadata["removed"].records} == {1}
     assert (figures["keys"], figures["complete"], figures["kept_out_by"], left()) == (1, True, "asked-for", others)
     if rebuilt:
         assert run(location, "rebuild", tables=[str(name)]).success

@@ -92,6 +92,15 @@ def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     assert "a rebuild brings them back, and so does a kind of history that is switched on" in report.feed
 
 
+def test_a_report_counts_each_key_once_and_says_of_how_many_there_were_rows(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, history={"shop.t": "log"})
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "a"), ("U", FIRST + 2, 1, "b"), ("I", FIRST + 3, 2, "c"))
+    report = shop.forget("1", "7", "1")
+    assert (report.keys, [(one.rows, one.keys) for one in report.removed]) == (2, [(1, 1), (2, 1)])
+    lines = list(forget_lines(report))
+    assert any(line.startswith(f"  removed   shop.t@{FIRST}.log: 2 copies of rows of 1 of 2 keys;") for line in lines)
+
+
 def test_a_log_of_which_rows_were_forgotten_says_what_it_lacks_of_a_row_that_a_rebuild_brought_back(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ from cdc_assets.model.tso import FOREVER
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.keep_out import let_in
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -37,6 +38,7 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.keyed_feed import VALUES, Mended
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.schema_documents import document, write_schema
 
 Row = tuple[str, int, int | str, str]
@@ -112,6 +114,19 @@ def test_every_kind_and_a_rebuild_leave_the_key_out(tmp_path: Path, monkeypatch:
     shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"))
     for lake in (shop.lake, shop.rebuilt()):
         assert [rows(lake, kind=kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
+
+
+def test_a_rebuild_names_tables_that_get_rows_of_forgotten_keys_again(shop: Shop) -> None:
+    shop.forget("1", until=None)
+    for come_back in (True, False):
+        said = list[str]()
+        rebuild(shop.pipeline(), MemoryRebuilds(shop.lake), ["shop.t"], "run", said.append)
+        assert any(f"forgotten, through {FIRST + 9}, come back" in line for line in said) == come_back
+        assert any("is swapped in" in line and "rows of forgotten keys" in line for line in said) == come_back
+        assert rows(shop.lake) == [(1, "one"), (2, "two")] if come_back else [(2, "two")]
+        shop.forget("1")
+    entries = [entry.query for entry in shop.ledger.journal("little") if entry.action == "rebuild"]
+    assert ["rows of forgotten keys" in text for text in entries] == [True, False]
 
 
 def test_rows_after_the_moment_come_in_and_a_rebuild_gives_the_same(shop: Shop) -> None:

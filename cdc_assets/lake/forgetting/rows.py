@@ -112,6 +112,14 @@ class KeyRows(WantedKeys):
                 start += count
         return np.concatenate(numbers)
 
+    def keys_in_file(self, system: Any, path: str, numbers: RowNumbers) -> set[int]:
+        """Return which of the keys, by their number, the rows of a Parquet file with these numbers have."""
+        with answering(), system.open_input_file(path) as source:
+            file = pq.ParquetFile(source)
+            names = self._names_in(file)
+            rows = file.read(columns=list(names.values()))
+        return self.among(self._filled(rows, names, file.metadata.num_rows).take(numbers))
+
     def _names_in(self, file: pq.ParquetFile) -> dict[str, str]:
         """Return what the key's columns are called in a file, without those that it does not have."""
         names = {field_id(column): column.name for column in file.schema_arrow}

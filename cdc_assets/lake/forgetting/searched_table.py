@@ -99,6 +99,12 @@ class SearchedTable:
         return frozenset(path for path, rows in self.rows.items() if len(rows))
 
     @cached_property
+    def keys_there(self) -> frozenset[int]:
+        """The keys, by their number, of which a data file has rows."""
+        files = ((*storage(self.io, path), self.rows[path]) for path in self.holding)
+        return frozenset(number for file in files for number in self.keys.keys_in_file(*file))
+
+    @cached_property
     def stale(self) -> frozenset[int]:
         """The snapshots that have a row of the keys, or a manifest with the bounds of a file that may have had one.
 
