@@ -164,7 +164,8 @@ class SchemaEvent:
     `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do.
     `approximate` are sentences on what was taken from the rows and may be otherwise in the source; () for a schema that
     is exact. `grows` says that a table that is there gets what is new in it: no DDL says what changed. `lags` says that
-    the message is older than others of its table that came before it.
+    the message is older than others of its table that came before it. `altered` is when the columns became what they
+    are, by a message's own account: just before the commit-ts of the DDL that did it, 0 where none says it.
     """
 
     message: int
@@ -174,6 +175,7 @@ class SchemaEvent:
     approximate: tuple[str, ...] = ()
     grows: bool = False
     lags: bool = False
+    altered: Tso = 0
 
 
 # --- lines of CLASSIFIED ----------------------------------------------------------------------------------------------

@@ -270,7 +270,8 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             try:
                 stated = json_value(texts[place].as_py())
                 version = int(commit_ts[place])
-                found.append(SchemaEvent(message, _table_of(stated), version, _table_schema(stated), _APPROXIMATE))
+                table, schema, altered = _table_of(stated), _table_schema(stated), int(stated.get("version") or 0)
+                found.append(SchemaEvent(message, table, version, schema, _APPROXIMATE, altered=altered))
             except _TROUBLE:
                 continue  # classify calls it bad
     return tuple(sorted(found, key=lambda event: event.message))

@@ -32,7 +32,8 @@ class SchemaFile:
     `whole` is the schema, from no DDL, with which a table of unknown history begins; `approximate` are sentences on
     what of it may differ in the source. `grows` says that rows describe it from then on and that no DDL
     will: an existing table gets what is new in it. `lags` says that those rows are older than others that were read
-    before, so that a column that comes again in them was never gone. `commit_ts` is when the source carried the DDL
+    before, so that a column that comes again in them was never gone. `behind_rows` says that rows from its version on
+    may have come before it, though no DDL brought it. `commit_ts` is when the source carried the DDL
     out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
     anew, with the file. `unsent` are columns by which the database changes rows without a word in its log, each with
     the words of the foreign key that does so. `by_server` says that what no text has, as collations, is as a server of
@@ -52,6 +53,7 @@ class SchemaFile:
     approximate: tuple[str, ...] = ()
     grows: bool = False
     lags: bool = False
+    behind_rows: bool = False
     commit_ts: Tso = 0
     filling: Filling = field(default_factory=Filling)
     unsent: tuple[tuple[str, str], ...] = ()

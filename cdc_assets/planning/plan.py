@@ -400,11 +400,12 @@ class _Chain:
             return False
         if event.release is not None:
             return event.release.way == "rebuild"
-        return not isinstance(event, Held) and bool(event.file.query)
+        return not isinstance(event, Held) and (bool(event.file.query) or event.file.behind_rows)
 
     def _hold_late(self, event: Event, position: Progress) -> HoldTable:
+        text = event.file.query or "hidden, as by an event filter"
         reason = (
-            f"the DDL of version {event.at} ({event.file.query or 'no text'}) appeared in {event.file.path} after rows "
+            f"the DDL of version {event.at} ({text}) appeared in {event.file.path} after rows "
             f"through {position.tso} had been applied. It can take effect now, on rows that came after it too; where "
             "that is wrong, rebuild the table from the changefeed's start."
         )

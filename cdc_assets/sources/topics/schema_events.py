@@ -89,11 +89,15 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
     began, stated, first = ByName[Tso](landed.began), ByName[Tso](), set[TableId]()
     events = [event for event in landed.events if event.kind is EventKind.SCHEMA]
     carried = [event for event in events if not event.query]
-    for one in _carried(carried, options):
+    stating = _carried(carried, options)
+    hidden = _hidden(stating, landed, options, began)
+    for at, one in enumerate(stating):
         version = one.version or (carried[one.message].position if options.by_offset else began.get(one.table, 0))
-        if version:
+        if at in hidden:
+            yield replace(one, version=one.altered, approximate=())
+        elif version:
             stated.setdefault(one.table, version)
-            yield replace(one, version=version, approximate=())
+            yield replace(one, version=version, approximate=(), altered=0)
     for event in events:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
@@ -104,6 +108,36 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
                 first.add(event.table)
                 since = _begun(event, event.table, began.get(event.table, since), landed)
             yield SchemaEvent(0, event.table, since, schema, approximate, grows=grows, lags=lags)
+
+
+def _hidden(
+    stating: Sequence[SchemaEvent], landed: Landed, options: MessageOptions, began: Mapping[TableId, Tso]
+) -> frozenset[int]:
+    """Return the places of schemas that a table got after its first rows, and that no DDL in the topics brought.
+
+    An event filter hides such a DDL. What only says that a table was altered, and has the columns of before, is none.
+    """
+    later = {one.table.folded for one in stating if one.altered > began.get(one.table, one.altered)}
+    if not later:
+        return frozenset()
+    ddl = [e for e in landed.events if e.kind is EventKind.DDL and e.table is not None and e.table.folded in later]
+    known, found = ByName[dict[Tso, TableSchema]](), set[int]()
+    for one in _carried(ddl, options):
+        known.setdefault(one.table, {})[one.altered] = one.schema
+    for at, one in sorted(enumerate(stating), key=lambda pair: pair[1].altered):
+        mine = known.setdefault(one.table, {})
+        before = max((altered for altered in mine if altered < one.altered), default=None)
+        is_later = one.altered > began.get(one.table, one.altered) and one.altered not in mine
+        if is_later and before is not None and not _reads_alike(mine[before], one.schema):
+            found.add(at)
+        mine.setdefault(one.altered, one.schema)
+    return frozenset(found)
+
+
+def _reads_alike(one: TableSchema, other: TableSchema) -> bool:
+    """Return whether rows of both are read alike, in whatever order their columns are."""
+    mine, theirs = ({column.name: column.elems for column in schema.columns} for schema in (one, other))
+    return one.decodes_like(other) and mine == theirs
 
 
 def _begun(shown: LandedEvent, table: TableId, began: Tso, landed: Landed) -> Tso:

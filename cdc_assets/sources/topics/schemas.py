@@ -114,7 +114,8 @@ def schema_files(
     A DDL comes in every partition, and again after a restart: it counts once. Tables of `older` begin at `since`, which
     is below every version and stays what it is, unless the topic creates them. Of `shown` an event counts from its
     version on where that is a DDL of its table, else from just below it, for rows at it are read by it; it has to have
-    one. Raises MalformedData for a DDL whose table is not known.
+    one. A table begins with it, unless it is one that `altered` the table. Raises MalformedData for a DDL whose table
+    is not known.
     """
     read = [_by_text(event) for event in events]
     found = {(one.version, one.table.folded, one.query): one for one in read}
@@ -131,6 +132,8 @@ def schema_files(
         by = after.get((event.version, event.table.folded))
         if not isinstance(by, ddl.DropTableStatement):
             whole = _whole(event.table, event.version - (by is None), event.schema, event.approximate)
+            if event.altered:
+                whole = replace(whole, whole=None, behind_rows=True)
             files.append(replace(whole, grows=event.grows, lags=event.lags))
     return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
 
