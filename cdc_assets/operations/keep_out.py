@@ -87,9 +87,9 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
 
 
 def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
-    """Return a decision about a table beside those of the same name, or with the keys of the one whose place it takes.
+    """Return a decision about a table, which may stand beside those of the same name.
 
-    None of their keys is let in by that. Digests of another form are not known of the same keys: as many have to come.
+    None of their keys is let in by that, and none that is let in meanwhile comes back by it. Digests of another form are not known of the same keys: as many have to come.
     Raises BadSettings.
     """
     if known and not forgotten_of(known, table):
@@ -114,7 +114,7 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"{same.name} keeps out {counted(len(same.digests), 'key')} in {len(forms)} forms, and other keys came "
                 f"in one of them, ({'; '.join(same.form)}). Give the others another --decision."
             )
-        return decision.with_keys_of(same)
+        return decision
     whole = max(forms, key=lambda one: len(one.digests), default=decision)
     if len(decision.digests) != len(whole.digests):
         raise BadSettings(

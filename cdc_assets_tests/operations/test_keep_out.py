@@ -484,9 +484,20 @@ def test_of_two_decisions_of_one_name_that_are_made_at_once_all_keys_are_kept_ou
     assert rows(shop.lake) == rows(shop.rebuilt()) == [(4, "again")]
     assert [len(one.digests) for one in shop.lake.forgotten_keys()] == [3]
     shop.forget("4", name="asked")
-    assert len(shop.lake.forgotten) == 1
     assert len(let_in(shop.pipeline(), "shop.t", "asked").digests) == 4
     assert shop.lake.forgotten_keys() == ()
+
+
+def test_keys_that_are_let_in_while_others_are_forgotten_by_the_same_name_stay_in(shop: Shop) -> None:
+    shop.forget("1", name="asked")
+    forgotten = shop.lake.forgotten
+    shop.lake = DecidedMeanwhile(lambda: let_in(shop.pipeline(), "shop.t", "asked"))
+    shop.lake.forgotten = forgotten
+    shop.forget("2", name="asked")
+    (kept,) = shop.lake.forgotten_keys()
+    assert len(kept.digests) == 1
+    shop.apply(FIRST + 19, ("I", FIRST + 11, 1, "again"), ("I", FIRST + 12, 2, "again"))
+    assert rows(shop.lake) == [(1, "again")]
 
 
 def test_each_key_of_decisions_that_are_made_at_once_is_kept_out_as_long_as_was_said_of_it(shop: Shop) -> None:
