@@ -5,7 +5,7 @@ come from a file, or from an environment variable of the process that runs the j
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,11 +14,13 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_assets.defs.failures import as_failure
+from cdc_assets.defs.metadata import lake_table
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import opener
 from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.progress import Life
 from cdc_assets.operations.forget import ForgettingLake, forget
 from cdc_assets.operations.forget import abandon as end_abandoned
 from cdc_assets.operations.keep_out import let_in, parse_until
@@ -80,6 +82,8 @@ def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
                     context.add_output_metadata({"abandoned": len(left), "keys": sum(one.keys for one in left)})
                     return
                 report = _forgotten(context, config, pipeline, _keys(config, source.with_credentials(s3).storage()))
+                for event in _changed(source, pipeline, {one.life for one in report.removed if one.rows}):
+                    context.log_event(event)
         metadata = _figures(report)
         context.add_output_metadata(metadata)
         context.log_event(
@@ -120,6 +124,16 @@ def _forgotten(
     until = parse_until(pipeline, config.until) if config.until else None
     lake, say = _lake_of(pipeline), context.log.info
     return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision)
+
+
+def _changed(
+    source: ConfiguredFeed, pipeline: LakePipeline, lives: Collection[Life]
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield the events of tables from which rows went: how many they have now, among others."""
+    if lives:
+        plan, tables = pipeline.plan()[1], source.lake_tables()
+        for life in sorted(plan.history.lives.keys() & tables.keys() & set(lives)):
+            yield from lake_table(source, pipeline, plan, tables[life], 0)
 
 
 def _lake_of(pipeline: LakePipeline) -> ForgettingLake:

@@ -284,6 +284,8 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     (tmp_path / "keys.csv").write_text(f"{first}\n")
     result = forgotten(keys_file=f"file://{tmp_path}/keys.csv", until="forever", decision="asked-for")
     assert result.success
+    (event,) = [one for one in map(materialization_of, result.all_events) if one]
+    assert (event.asset_key.path[-1], event.metadata["dagster/row_count"].value) == (name.table, len(others))
     (seen,) = [one for one in map(observation_of, result.all_events) if one]
     figures = {key: value.value for key, value in seen.metadata.items()}
     assert "spark.local.dir" in figures["not_searched"]
