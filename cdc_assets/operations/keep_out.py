@@ -89,8 +89,8 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
 def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
     """Return a decision about a table, which may stand beside those of the same name.
 
-    None of their keys is let in by that, and none that is let in meanwhile comes back by it. Digests of another form are not known of the same keys: as many have to come.
-    Raises BadSettings.
+    None of their keys is let in by that, and none that is let in meanwhile comes back by it. Digests of another form
+    are not known of the same keys: as many have to come. Raises BadSettings.
     """
     if known and not forgotten_of(known, table):
         raise BadSettings(f"{known[0].name} is a decision about {known[0].table}. Give this one another --decision.")

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import data_file, guard, set_properties
 from cdc_assets.lake.commit_stage import STAGED
 from cdc_assets.lake.failures import answering
@@ -69,7 +68,6 @@ class Remaking:
         """
         transaction = self.work.session.iceberg.transaction(self.work.target.table)
         guard(self.work.target, transaction)
-        self._refuse_other_tags(transaction.table())
         made: dict[int, int] = {}
         for snapshot_id, names in tagged.items():
             label = self.state.label_of(self.work.lake_table, snapshot_id)
@@ -85,11 +83,6 @@ class Remaking:
         set_properties(transaction, self.properties)
         transaction.commitTransaction()
         return made
-
-    def _refuse_other_tags(self, table: Any) -> None:
-        """Raise TableMoved where a cut or another run that forgets rows has set a tag since the table was looked at."""
-        if {name: int(ref.snapshotId()) for name, ref in dict(table.refs()).items()} != self._metadata.refs:
-            raise TableMoved(f"{self.work.lake_table.life}: a tag was set meanwhile. Look again.")
 
     def _remade(self, transaction: Any, snapshot_id: int, label: Label) -> int:
         """Make a snapshot anew without the rows, with the columns that it has, and make it that of main."""
