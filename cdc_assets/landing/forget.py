@@ -75,15 +75,16 @@ def _of_others(
     """Return the other tables whose rows were in messages that were emptied, and through which position."""
     found: dict[TableId, Tso] = {}
     for split, rows, group in zip(splits, before, groups, strict=True):
-        if split.table not in tables and _filled(group.rows) < _filled(rows):
-            found[split.table] = max(split.high, found.get(split.table, 0))
+        emptied = rows.filter(pc.and_not(is_filled(rows), is_filled(group.rows)))
+        if split.table not in tables and emptied.num_rows:
+            through = pc.max(emptied.column("last_position")).as_py()
+            found[split.table] = max(split.high if through is None else through, found.get(split.table, 0))
     return found
 
 
-def _filled(rows: pa.Table) -> int:
-    """Return how many messages are not empty."""
-    found: int = pc.sum(pc.or_(rows.column("key").is_valid(), rows.column("value").is_valid())).as_py() or 0
-    return found
+def is_filled(rows: pa.Table) -> pa.ChunkedArray:
+    """Return which messages are not empty."""
+    return pc.or_(rows.column("key").is_valid(), rows.column("value").is_valid())
 
 
 _NAMED = ("kind", "schema", "table")

@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.decoding.keyed_rows import keys_like, of_keys
 from cdc_assets.decoding.split import Split, read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, position_column, raw_records, record_places
-from cdc_assets.landing.forget import forget_messages, may_have
+from cdc_assets.landing.forget import forget_messages, is_filled, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
 from cdc_assets.model.offsets import Partition
@@ -26,6 +27,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.operations.forget_tables import keyed_alike
 from cdc_assets.operations.key_bytes import KeyBytes
+from cdc_assets.operations.maintenance import taken_through
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.sources import Source
@@ -55,14 +57,15 @@ class LandedSource(Source, Protocol):
 class LandedRows:
     """Where rows of keys stand in the landing. `lost` says through which position tables have other rows there, too.
 
-    `unapplied` are messages with rows that a window is still to bring in, `unsearched` such of which nobody can tell
-    whether they have rows of the keys.
+    `unapplied` are messages with rows that a window is still to bring in, `wanted` such where these are of other
+    tables, with them, and `unsearched` such of which nobody can tell whether they have rows of the keys.
     """
 
     tables: set[TableId] = field(default_factory=set)
     places: set[tuple[Partition, int]] = field(default_factory=set)
     lost: dict[TableId, Tso] = field(default_factory=dict)
     unapplied: set[str] = field(default_factory=set)
+    wanted: set[str] = field(default_factory=set)
     unsearched: set[str] = field(default_factory=set)
 
     def refuse_unapplied(self) -> None:
@@ -72,6 +75,12 @@ class LandedRows:
                 f"nothing was forgotten: {first_of(sorted(self.unapplied), 'message')} of the landing has rows of the "
                 "keys that are not applied yet, and that may be wanted. Apply the changefeed first, or keep the keys "
                 "out of them, too (--until)."
+            )
+        if self.wanted:
+            raise ForgetRefused(
+                f"nothing was forgotten: {first_of(sorted(self.wanted), 'message')} of the landing has rows of another "
+                "table beside those of the keys, which would go with them and are not applied yet. Apply the "
+                "changefeed first; a table that is held has to be released before."
             )
 
 
@@ -98,10 +107,10 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
     landed = LandedRows()
     if pipeline.landing is None:
         return landed
-    applied = pipeline.plan(whole=True)[1].applied
+    planned = pipeline.plan(whole=True)[1]
     source = cast("LandedSource", pipeline.source)
     listing = source.all_landed()
-    bases = {life: state.base for life, state in applied.items()}
+    bases = {life: state.base for life, state in planned.applied.items()}
     nothing = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False, forgotten=False)
     lives = nothing.sources
     named = {life: lives[life].names for life in sought.sources if life in lives}
@@ -116,7 +125,24 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
             if file.messages is not None and (step.life.source, file.path) not in seen:
                 seen.add((step.life.source, file.path))
                 _find(pipeline, step, place, lives[step.life.source], sought, landed)
+    if landed.places:
+        _note_others(pipeline.landing, source.named(pipeline.landing.landed()), planned, landed)
     return landed
+
+
+def _note_others(landing: Landing, stored: Landed, planned: Plan, landed: LandedRows) -> None:
+    """Note which of the messages have rows of other tables that are not applied to them."""
+    for split in stored.splits:
+        through = taken_through(split.table, planned, planned.applied)
+        span = range(split.first, split.last + 1)
+        mine = [offset for partition, offset in landed.places if partition == split.partition and offset in span]
+        if mine and split.table not in landed.tables and split.high > through:
+            rows = landing.store.fetch(split.file, split.group)
+            later = pc.greater(rows.column("last_position"), through).fill_null(True)
+            rows = rows.filter(pc.and_(is_filled(rows), later))
+            named = zip(*(rows.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+            places = {(Partition(topic, number), offset) for topic, number, offset in named} & landed.places
+            landed.wanted |= {f"{partition} offset {offset} ({split.table})" for partition, offset in places}
 
 
 Names = Sequence[tuple[TableId, Tso, Tso]]

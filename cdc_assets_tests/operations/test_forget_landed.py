@@ -30,6 +30,7 @@ from cdc_assets.operations.replay import replay
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, canal, ddl, mark, row, rows_of
 from cdc_assets_tests.memory_lake import MemoryForgetting
 from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topics import topics
 
 VALUES = (4711, 4712)
 """Values of the forgotten key that are nowhere else."""
@@ -292,6 +293,32 @@ def of_number(group: pa.Table) -> pa.Table:
     values = [value and value.replace(b"no number", b"2") for value in group.column("value").to_pylist()]
     place = group.column_names.index("value")
     return group.set_column(place, group.schema.field("value"), pa.array(values, group.schema.field("value").type))
+
+
+def test_rows_of_other_tables_in_the_same_message_are_applied_before_it_is_emptied_and_none_beside_it_are_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    topic = next(one for one in topics("craft") if one.case.name == "A_all_types")
+    feed = TopicFeed.recording(topic, privacy_key={"env": "PRIVACY_KEY"})
+    feed.send(len(topic.lines) * 3 // 4)
+
+    def forget_row() -> ForgetReport:
+        return forget(feed.pipeline(), MemoryForgetting(feed.lake), "types.zerodates", [["1"]], until=FOREVER)
+
+    feed.pipeline().apply(select=lambda plan: [one for one in plan.steps if one.life.born_as.table == "zerodates"])
+    with pytest.raises(ForgetRefused, match=r"offset \d+ \(types.all_types\) of the landing has rows of another"):
+        forget_row()
+    feed.apply()
+    report = forget_row()
+    lost = feed.landing.landed().expired
+    assert (report.complete, report.messages, {str(name) for name in lost}) == (
+        True, 1, {"types.zerodates", "types.all_types"}
+    )  # fmt: skip
+    assert max(lost.values()) < feed.fence
+    feed.send()
+    assert {one.state for one in feed.apply().tables} == {State.APPLIED}
+    assert feed.differences(except_for={"types.zerodates"}) == []
 
 
 class Orders:
