@@ -15,6 +15,7 @@ import pytest
 
 from cdc_assets.formats import OP, UNCHANGED, Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import Kind, position_text
+from cdc_assets.formats.values.ydb import NULL_OR_JSON
 from cdc_assets.formats.ydb_json import classify, decode, schemas
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.sources.topics.schema_events import tables_by_text
@@ -223,6 +224,20 @@ def test_every_type_is_read_by_its_definition() -> None:
         "j": '{"a":[1,null]}',
         "id": "65df1ec1-a97d-47b2-ae56-3c023da6ee8c",
     }
+
+
+@pytest.mark.parametrize("kind", ["Json", "JsonDocument", "Yson"])
+def test_a_null_of_a_document_may_be_json_s(kind: str) -> None:
+    schema = schema_of(f"CREATE TABLE `shop/orders` (key Uint32 NOT NULL, a {kind}, b Utf8, PRIMARY KEY (key));")
+    found = decoded(
+        '{"key":[1],"reset":{"a":null,"b":null}}',
+        '{"key":[2],"update":{"b":null}}',
+        '{"key":[3],"reset":{"a":"null"}}',
+        schema=schema,
+    )
+    assert found.rejects == ()
+    assert found.changes.column("a").to_pylist() == [None, None, '"null"']
+    assert found.notes == {("a", NULL_OR_JSON): 1}
 
 
 def test_a_key_alone_is_a_row_whose_other_columns_were_not_written() -> None:

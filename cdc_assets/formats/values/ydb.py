@@ -28,9 +28,10 @@ from cdc_assets.formats.values import (
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import DAY_MICROS
 
-__all__ = ["NOT_FINITE", "NUMBERS", "OUT_OF_RANGE", "cells_of"]
+__all__ = ["NOT_FINITE", "NULL_OR_JSON", "NUMBERS", "OUT_OF_RANGE", "cells_of"]
 
 NOT_FINITE = "infinity or not a number in a Decimal: NULL"
+NULL_OR_JSON = "NULL, as which JSON's null is sent too"
 OUT_OF_RANGE = "a year outside 0000 to 9999: NULL"
 
 _Reader = Callable[[RecordColumn, Column], ColumnValues]
@@ -45,10 +46,10 @@ _NOT_FINITE_TEXTS = pa.array(["nan", "inf", "-inf"])
 
 def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
     """Return the cells of a column, of which patches leave out what did not change."""
+    notes = {NULL_OR_JSON: cells.are(CellKind.NULL)} if column.type in _DOCUMENTS else {}
     found = _READERS.get(column.type, _each(as_it_is, CellKind.TEXT))(cells, column)
     wrong = cells.given & ~found.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
-    notes = {}
     if found.beyond is not None:
         notes[NOT_FINITE if column.type == "Decimal" else OUT_OF_RANGE] = found.beyond
     same = patches & cells.are(CellKind.ABSENT)
@@ -164,6 +165,8 @@ def _json(cells: RecordColumn, column: Column) -> ColumnValues:
     return read_each(cells, {**others, CellKind.TEXT: print_json})
 
 
+_DOCUMENTS = ("Json", "JsonDocument", "Yson")
+"""Types of values that JSON nests."""
 _READERS: Mapping[str, _Reader] = {
     **{f"Int{bits}": _integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"Uint{bits}": _integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64)},
@@ -178,7 +181,7 @@ _READERS: Mapping[str, _Reader] = {
     **dict.fromkeys(("Datetime", "Timestamp"), _instants),
     "Datetime64": _each(lambda text: moment_text(whole(text) * _SECOND), CellKind.NUMBER),
     "Timestamp64": _each(lambda text: moment_text(whole(text)), CellKind.NUMBER),
-    **dict.fromkeys(("Json", "JsonDocument", "Yson"), _json),
+    **dict.fromkeys(_DOCUMENTS, _json),
 }
 """Type -> what reads its values; every other one is a text."""
 NUMBERS = frozenset(
