@@ -15,7 +15,7 @@ import pytest
 
 from cdc_assets.formats import OP, UNCHANGED, Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import Kind, position_text
-from cdc_assets.formats.values.ydb import NULL_OR_JSON
+from cdc_assets.formats.values.ydb import NULL_OR_JSON, TEN_DIGITS
 from cdc_assets.formats.ydb_json import classify, decode, schemas
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.sources.topics.schema_events import tables_by_text
@@ -238,6 +238,14 @@ def test_a_null_of_a_document_may_be_json_s(kind: str) -> None:
     assert found.rejects == ()
     assert found.changes.column("a").to_pylist() == [None, None, '"null"']
     assert found.notes == {("a", NULL_OR_JSON): 1}
+
+
+def test_a_double_of_ten_digits_may_be_rounded() -> None:
+    schema = schema_of("CREATE TABLE `shop/orders` (key Uint32 NOT NULL, value Double, PRIMARY KEY (key));")
+    texts = ["-0.001234567891", "1.234567891e-12", "1234567891", "0.12345678912", "100000000.5", "0.5", "1e100", "null"]
+    records = [f'{{"key":[{at}],"reset":{{"value":{text}}}}}' for at, text in enumerate(texts)]
+    assert decoded(*records, schema=schema).notes == {("value", TEN_DIGITS): 4}
+    assert decoded(*records[3:4], *records[5:], schema=schema).notes == {}
 
 
 def test_a_key_alone_is_a_row_whose_other_columns_were_not_written() -> None:

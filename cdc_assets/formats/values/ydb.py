@@ -28,10 +28,11 @@ from cdc_assets.formats.values import (
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions.moments import DAY_MICROS
 
-__all__ = ["NOT_FINITE", "NULL_OR_JSON", "NUMBERS", "OUT_OF_RANGE", "cells_of"]
+__all__ = ["NOT_FINITE", "NULL_OR_JSON", "NUMBERS", "OUT_OF_RANGE", "TEN_DIGITS", "cells_of"]
 
 NOT_FINITE = "infinity or not a number in a Decimal: NULL"
 NULL_OR_JSON = "NULL, as which JSON's null is sent too"
+TEN_DIGITS = "a Double of ten digits, to which older versions of YDB round"
 OUT_OF_RANGE = "a year outside 0000 to 9999: NULL"
 
 _Reader = Callable[[RecordColumn, Column], ColumnValues]
@@ -47,6 +48,8 @@ _NOT_FINITE_TEXTS = pa.array(["nan", "inf", "-inf"])
 def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
     """Return the cells of a column, of which patches leave out what did not change."""
     notes = {NULL_OR_JSON: cells.are(CellKind.NULL)} if column.type in _DOCUMENTS else {}
+    if column.type == "Double":
+        notes[TEN_DIGITS] = _have_ten_digits(cells)
     found = _READERS.get(column.type, _each(as_it_is, CellKind.TEXT))(cells, column)
     wrong = cells.given & ~found.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
@@ -112,6 +115,16 @@ def _reals(most: float) -> _Reader:
         return ColumnValues(array, sound | named)
 
     return read_all
+
+
+def _have_ten_digits(cells: RecordColumn) -> Marks:
+    """Mark the numbers with ten digits from the first that is not zero on; those of ten are no longer than 17."""
+    lengths = pc.binary_length(cells.texts)
+    found = cells.are(CellKind.NUMBER) & bits(pc.and_(pc.greater_equal(lengths, 10), pc.less_equal(lengths, 17)))
+    if found.any():
+        digits = pc.replace_substring_regex(cells.texts.filter(pa.array(found)), r"^-?[0.]*|\.|[eE].*$", "")
+        found[found] = bits(pc.equal(pc.binary_length(digits), 10))
+    return found
 
 
 def _decimal(text: str) -> str:
