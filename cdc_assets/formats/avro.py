@@ -199,6 +199,14 @@ def _stamps_of_deletes(values: pa.Array) -> Places:
     return np.array([_NONE if ts is None else ts if ts <= _MOST_TSO else _NONE - 1 for ts in raw], np.int64)
 
 
+_FRAMES = (b"\0", b"\3")
+"""What records of a registry by number begin with, and no marker does."""
+_NO_KEY = (
+    "it has no key, as of a table without primary key by TiCDC's new architecture, so that nothing says which row is "
+    "deleted. Leave such tables to another changefeed, of another protocol"
+)
+
+
 def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> Iterator[Classification]:
     """Yield the lines of messages without key, which TiCDC writes with `avro-enable-watermark`; of others why not."""
     first = pc.binary_slice(values.take(pa.array(places)), 0, 1)
@@ -206,7 +214,9 @@ def _markers(values: pa.Array, places: Places, bad: list[tuple[int, str]]) -> It
         value = values[message].as_py() or b""
         mark = int.from_bytes(value[1:], "big")
         if value[:1] != b"\2" or len(value) != _MARK_BYTES:
-            bad.append((message, "it has no key, and its value is not a marker"))
+            bad.append(
+                (message, _NO_KEY if value[:1] in (b"", *_FRAMES) else "it has no key, and its value is no marker")
+            )
         elif mark > _MOST_TSO:
             bad.append((message, f"its commit-ts {mark} is not a TSO"))
         else:
@@ -248,7 +258,8 @@ def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, i
     """Return the ids of schemas that messages name, each with the first message that does."""
     keys, values = messages.column("key"), unpacked_array(messages.column("value"), options)
     found = dict[str, int]()
-    for named in (keys, pc.if_else(pc.is_null(keys), pa.scalar(None, pa.binary()), values)):  # a marker names none
+    is_marker = pc.and_(pc.is_null(keys), pc.invert(pc.is_in(pc.binary_slice(values, 0, 1), pa.array(_FRAMES))))
+    for named in (keys, pc.if_else(is_marker, pa.scalar(None, pa.binary()), values)):
         ids = ids_of_schemas(named).dictionary_encode()
         codes = ids.indices.fill_null(-1).to_numpy()
         for code, message in zip(*(column.tolist() for column in np.unique(codes, return_index=True)), strict=True):

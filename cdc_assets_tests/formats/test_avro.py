@@ -122,8 +122,16 @@ def test_many_rows_that_glue_frames_are_read_as_any_others() -> None:
     assert [str(one) for one in found.column("id").to_pylist()] == [str(number) for number in range(40)]
 
 
-def test_the_value_of_a_message_without_key_names_no_schema() -> None:
-    assert schema_ids(messages_of([(None, b"\0\0\0\0\1x"), (KEY, b"\3" + bytes(8)), (KEY, None)]), OPTIONS) == {"1": 1}
+def test_markers_name_no_schema_and_a_record_without_key_does() -> None:
+    markers = [(None, b"\1" + bytes(16)), (None, b"\2" + bytes(8)), (KEY, b"\3" + bytes(8)), (KEY, None), (None, None)]
+    assert schema_ids(messages_of(markers), OPTIONS) == {"1": 2}
+    assert schema_ids(messages_of([(None, b"\0\0\0\0\2x")]), OPTIONS) == {"2": 0}
+
+
+def test_a_row_without_key_is_bad_and_names_its_table() -> None:
+    row_, delete = classify(messages_of([(None, encoded("2", row(1))), (None, None)]), OPTIONS).to_pylist()
+    assert [(one["kind"], one["table"]) for one in (row_, delete)] == [(Kind.BAD.value, "_1_t"), (Kind.BAD.value, None)]
+    assert "without primary key" in row_["reason"]
 
 
 def test_markers_are_ddl_and_marks() -> None:
