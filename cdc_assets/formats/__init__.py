@@ -58,6 +58,7 @@ __all__ = [
     "MOVED",
     "NOT_WRITTEN",
     "OP",
+    "OTHER_NAMES",
     "POSITION",
     "PROTOCOLS",
     "UNCHANGED",
@@ -417,6 +418,9 @@ class MessageProtocol:
     binary: bool = False
     old_values: tuple[tuple[str, ...], str, bool] | None = None
 
+
+OTHER_NAMES: Mapping[str, str] = {"default": "open-protocol", "flat-avro": "avro"}
+"""What TiCDC calls protocols of topics in older sink URIs, too."""
 
 _KEYS_OF_DELETES = ("delete-only-output-handle-key-columns",)
 _CHANGED_COLUMNS = ("only-output-updated-columns",)

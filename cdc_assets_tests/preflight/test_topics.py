@@ -111,6 +111,13 @@ def test_a_parameter_that_is_nearly_one_is_told_where_ticdc_writes() -> None:
     assert of_settings("protocol=ydb-json&enable-tidb-extention=true") == []
 
 
+@pytest.mark.parametrize(
+    ("name", "protocol"), [("default", "open-protocol"), ("Flat-Avro", "avro"), ("craft", "craft")]
+)
+def test_a_protocol_has_the_names_that_ticdc_takes(name: str, protocol: str) -> None:
+    assert topic_options(f"kafka://b:9/cdc?protocol={name}", None, "UTC", FeedInputs()).protocol == protocol
+
+
 def of_settings(parameters: str, toml: str = "") -> list[Finding]:
     """What is found of a topic without messages."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import PROTOCOLS, MessageOptions, MessageProtocol
+from cdc_assets.formats import OTHER_NAMES, PROTOCOLS, MessageOptions, MessageProtocol
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, event_filters, known_protocol, misspelt, rules, table
 from cdc_assets.sources.given import FeedInputs
@@ -47,7 +47,9 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
     config = ticdc_document(sink_uri, changefeed_config)
     found = _found(config, sink_uri)
-    protocol = known_protocol(found.get("protocol"), PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
+    given_name = str(found.get("protocol") or "").lower()
+    name = OTHER_NAMES.get(given_name, given_name)
+    protocol = known_protocol(name, PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
     connector = connector_configuration(sink_uri, changefeed_config) if PROTOCOLS[protocol].by_connector else None
     brokers, topic = _address(sink_uri, connector, given.topics)
     compatible = found.get("content-compatible", False)
