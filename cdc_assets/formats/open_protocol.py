@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
+from cdc_assets.formats import Decoded, MessageOptions, Op
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, row_images
 from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, infer, type_name
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, refuse_twice
 from cdc_assets.formats.messages import (
@@ -256,7 +256,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     for line in np.flatnonzero(~mine).tolist():
         reason = heads.refused.get(line, f"it is not a row of {table}")
         faults.add(line + 1, f"it cannot be read: {reason}" if found[line].is_valid else "it is not in its message")
-    parts = list(json_records(pc.if_else(pa.array(mine), raw, pa.scalar(None, pa.binary()))))
+    parts = list(json_records(pc.if_else(pa.array(mine), raw, pa.scalar(None, pa.binary())), twice=_no_cell))
     sides = _read_rows(parts, heads.commit_ts, schema, faults)
     for records in parts:
         for _, line, reason in records.refused():
@@ -273,8 +273,14 @@ _NUMBERS = frozenset((*INTEGER, *FLOATING, "YEAR", "BIT", "ENUM", "SET"))
 _OF_CELL = ("t", "h", "f", "v")
 _NAMELESS = (
     "its image before has a value without the name of its column, as TiCDC's new architecture writes one that has "
-    "become NULL. Set only-output-updated-columns = false in the changefeed, and let it send the row again"
+    "become NULL, so it does not say which row it is of. Set only-output-updated-columns = false in the changefeed, "
+    "and let it send the row again"
 )
+
+
+def _no_cell(name: str, first: object, second: object) -> Any:
+    """Return what is no part of a cell for one that comes twice: several values without the names of their columns."""
+    return [] if name in _OF_CELL else refuse_twice(name, first, second)
 
 
 def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults) -> RowSides:
@@ -286,22 +292,42 @@ def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema,
     for records in parts:
         u, p, d = (records.kinds(side) > CellKind.NULL for side in ("u", "p", "d"))
         records.require(u & ~d | d & ~u & ~p, "it has neither u, nor u and p, nor d alone")
+        nameless = _nameless(records, schema, faults)
         for side, there in (("u", u), ("p", p), ("d", d)):
             records.require(~there | records.are_objects(side), f"its {side} is no row")
-            _require_columns(records, side, schema, faults)
-        for mine, before in ((u, "p"), (d, "d")):
+            _require_columns(records, side, schema, faults, there & ~(nameless & (side == "p")))
+        for mine, before in ((u & ~nameless, "p"), (d, "d")):
             rows = records.among(records.sound & mine)
             sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
+        rows = records.among(records.sound & u & nameless)
+        whole, none = np.ones(len(rows), bool), np.zeros(len(rows), bool)
+        images = row_images(rows.messages + 1, commit_ts[rows.messages], whole, none)
+        images.ops[:] = Op.UPDATE
+        sides.take(images, (rows, ("u",)))
     return sides
 
 
-def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults) -> None:
-    """Refuse rows with columns that the table lacks, or with values that no column of their type has."""
+def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
+    """Mark the rows whose image before has values without the names of their columns, as the new architecture has them.
+
+    These have become NULL. The image before is passed over where no column of the key is in it: then that is as it was.
+    """
+    found = np.zeros(len(records), bool)
+    for name in _OF_CELL:
+        given = records.kinds("p", name) != CellKind.ABSENT
+        found |= given & ~records.are_objects("p", name)
+    moved = np.full(len(records), not schema.key)
+    for name in schema.key if found.any() else ():
+        moved |= records.kinds("p", name) != CellKind.ABSENT
+    faults.refuse(records, found & moved, "p", _NAMELESS)
+    return found
+
+
+def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults, some: Marks) -> None:
+    """Refuse of some rows those with columns that the table lacks, or with values that no column of their type has."""
     columns = {column.name: column for column in schema.stored}
     for name in records.members(side):
-        there, column = records.kinds(side, name) != CellKind.ABSENT, columns.get(name)
-        if side == "p" and name in _OF_CELL:
-            faults.refuse(records, there & ~records.are_objects(side, name), name, _NAMELESS)
+        there, column = some & (records.kinds(side, name) != CellKind.ABSENT), columns.get(name)
         if column is None:
             faults.refuse(records, there, name, f'column "{name}" is not in the table\'s schema at this commit-ts')
             continue

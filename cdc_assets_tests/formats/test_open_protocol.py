@@ -170,14 +170,39 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     assert found.rejects[2].raw == b"nonsense"
 
 
-def test_a_value_without_its_column_s_name_is_told_from_an_unknown_column() -> None:
-    """As the new architecture writes what has become NULL, where only changed columns are sent."""
-    bare = b'{"u":{"id":{"t":8,"f":139,"v":1},"name":{"t":15,"f":64,"v":null}},"p":{"t":15,"f":64,"v":"a"}}'
-    whole = event({"u": {"id": 2}})
+NAMELESS = '{"t":15,"f":64,"v":"a"}'
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        (NAMELESS, ""),
+        ('{"t":15,"f":64,"v":"a","t":252,"f":64,"v":"YQ=="}', ""),
+        ('{"d":{"t":5,"f":65,"v":1.5},"t":15,"f":64,"v":"a"}', ""),
+        ('{"id":{"t":8,"f":139,"v":2},"t":15,"f":64,"v":"a"}', "only-output-updated-columns = false"),
+        ('{"x":{"t":15,"f":64,"v":"a"}}', 'column "x" is not in the table'),
+        ('{"id":{"t":8,"f":139,"v":2,"v":3}}', "is not of its type"),
+    ],
+)
+def test_values_before_without_the_names_of_their_columns_are_those_that_became_null(before: str, says: str) -> None:
+    """As the new architecture writes them where only changed columns are sent."""
+    after = event({"u": {"id": 1, "name": None, "raw": None, "long": None, "d": 2.5}})
     options = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
-    found = decoded(message(({"ts": 5}, bare), ({"ts": 6}, whole)), options=options)
-    (reject,) = found.rejects
-    assert "only-output-updated-columns = false" in reject.reason
+    found = decoded(message(({"ts": 5}, after[:-1] + b',"p":' + before.encode() + b"}")), options=options)
+    if says:
+        (reject,) = found.rejects
+        assert says in reject.reason
+    else:
+        assert rows(found) == [(Op.UPDATE, 5, 1, 1, None, None, None, 2.5)]
+
+
+def test_a_table_without_key_needs_all_names_of_the_row_before() -> None:
+    after = event({"u": {"id": 1, "name": None, "raw": None, "long": None, "d": 2.5}})
+    options = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
+    sent = messages_of([message(({"ts": 5}, after[:-1] + b',"p":' + NAMELESS.encode() + b"}"))])
+    keyless = TableSchema(SCHEMA.columns)
+    (reject,) = decode(rows_of(sent, classify(sent, options), T), "landed", T, keyless, options).rejects
+    assert "which row it is of" in reject.reason
 
 
 def test_numbers_beyond_all_types_are_refused() -> None:
