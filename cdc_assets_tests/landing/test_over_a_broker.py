@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -210,5 +211,7 @@ def test_a_transactional_writer_loses_nothing(play: Callable[[Topic], BrokerFeed
                 write(producer, held.name, one["partition"], one["key"], one["value"], one["timestamp_ms"])
             producer.flush(30)
             (producer.commit_transaction if last else producer.abort_transaction)(30)
+    while any(end.high < end.written for end in held.feed.landing.ends().values()):
+        time.sleep(0.02)  # the end of a transaction is shown in one partition after the other
     assert stopped(held.feed) == []
     assert held.feed.differences() == []
