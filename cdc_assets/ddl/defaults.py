@@ -38,6 +38,11 @@ def survives_json(column: Column) -> bool:
     return column.default is None or (column.type != "BIT" and _REPLACED not in str(column.default))
 
 
+def computed_default(text: Default | None) -> str:
+    """Return the expression by which the source computes a default row by row, "" where it is a value."""
+    return text.text if text is not None and text.kind == "expression" else ""
+
+
 def known_default(column: Column, text: Default | None, timezone: str | None) -> object:
     """Return the default of a column that has its `ColumnDefault`, members and collation, and a text beside it.
 

@@ -36,7 +36,7 @@ from cdc_assets.ddl.alter import (
     specs,
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
-from cdc_assets.ddl.defaults import NoDefault, added_default, known_default, survives_json
+from cdc_assets.ddl.defaults import NoDefault, added_default, computed_default, known_default, survives_json
 from cdc_assets.ddl.missing_ddl import refuse_swapped, refuse_taken_names, refuse_unknown_columns
 from cdc_assets.ddl.partitions import partition_predicate, repartition
 from cdc_assets.ddl.retype import retyped, same_definition
@@ -441,7 +441,7 @@ def schema_after(
         else:
             found = _carried(column, old, table_collation, states_defaults)
         if name in text.defaults:
-            found = replace(found, default=column.default)
+            found = replace(found, default=column.default, computed=computed_default(text.defaults[name]))
             found = replace(found, default=known_default(found, text.defaults[name], timezone))
         columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
     moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
@@ -493,6 +493,7 @@ def _carried(column: Column, old: Column | None, table_collation: str | None, st
         virtual=old.virtual,
         comment=old.comment,
         generated=old.generated,
+        computed=old.computed,
         zerofill=old.zerofill,
         default=column.default if stated or column.type != old.type else old.default,
     )

@@ -10,7 +10,7 @@ from functools import lru_cache
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableBody, charset_of, table
 from cdc_assets.ddl.columns import column_of
-from cdc_assets.ddl.defaults import known_default, survives_json
+from cdc_assets.ddl.defaults import computed_default, known_default, survives_json
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTableStatement, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
@@ -199,6 +199,7 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
             virtual=same.virtual,
             comment=same.comment,
             generated=same.generated,
+            computed=same.computed,
             zerofill=same.zerofill,
             default=same.default if column.default is None or not survives_json(column) else column.default,
         )
@@ -237,9 +238,11 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
     """Return the column with what its definition has: members, collation, virtual, a default that its file has not."""
     elems = column.elems if column.elems is not None else text.elems
     collation, virtual = _collation(column, text, table_collation), text.generated == "VIRTUAL"
-    said = (elems, collation, virtual, text.comment, text.expression, text.zerofill)
+    computed = computed_default(text.default)
+    said = (elems, collation, virtual, text.comment, text.expression, computed, text.zerofill)
     known = column
-    if said != (column.elems, column.collation, column.virtual, column.comment, column.generated, column.zerofill):
+    had = (column.elems, column.collation, column.virtual, column.comment, column.generated, column.computed)
+    if said != (*had, column.zerofill):
         known = replace(
             column,
             elems=elems,
@@ -247,6 +250,7 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
             virtual=virtual,
             comment=text.comment,
             generated=text.expression,
+            computed=computed,
             zerofill=text.zerofill,
         )
     default = known_default(known, text.default, timezone)

@@ -152,7 +152,7 @@ def _types(
                 origin = names[column.name]
                 if origin not in origins or newest.get(origin) == column:
                     continue
-                bare = replace(column, default=None, comment="", generated="", mask=None)
+                bare = replace(column, default=None, comment="", generated="", computed="", mask=None)
                 types, last = found.setdefault(origin, [[bare]]), newest.get(origin, bare)
                 newest[origin] = column
                 try:
@@ -288,6 +288,12 @@ def _refused(schema: TableSchema) -> str:
                 return (
                     f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the stored '
                     f'column "{column.name}" is generated from it and is not: mask both, or neither'
+                )
+        for name in () if column.mask is not None or not column.computed else _read(column.computed, schema):
+            if name in masked:
+                return (
+                    f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the default '
+                    f'of "{column.name}" is made of it, and that is not: mask both, or neither'
                 )
     return ""
 

@@ -53,8 +53,9 @@ class Column:
     `bytewise` says that its texts compare by their bytes whatever the collation, as without new collations.
     `origin` is its name in the source where the lake has another column of that name, else "".
     `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
-    generated column, virtual or stored, "" for any other and where no text has it. `mask` is what becomes of its values
-    before anything else sees them: the column stays that of the source, `in_lake` is what the lake has of it.
+    generated column, virtual or stored, "" for any other and where no text has it; `computed` is that of a default that
+    the source computes row by row. `mask` is what becomes of its values before anything else sees them: the column
+    stays that of the source, `in_lake` is what the lake has of it.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Column:
     origin: str = ""
     comment: str = field(default="", compare=False)
     generated: str = field(default="", compare=False)
+    computed: str = field(default="", compare=False)
     zerofill: bool = field(default=False, compare=False)
     mask: Mask | None = None
 
@@ -101,7 +103,7 @@ class Column:
         """
         if self.mask is None:
             return self
-        bare = replace(self, default=None, elems=None, generated="", mask=None)
+        bare = replace(self, default=None, elems=None, generated="", computed="", mask=None)
         if self.virtual:
             return bare
         text = replace(bare, type="VARCHAR", unsigned=False, precision=None, scale=None, zerofill=False)

@@ -266,6 +266,32 @@ def test_a_column_of_any_name_by_which_partitions_are_made_is_not_masked(tmp_pat
     assert (held.state, "the partitions of the table are made by it" in held.reason) == (State.HELD, True), held.reason
 
 
+COMPUTED = "`id` INT PRIMARY KEY, `a` VARCHAR(40), `g` VARCHAR(40) DEFAULT (lower(`a`))"
+
+
+@pytest.mark.parametrize("made_by", ["CREATE TABLE", "MODIFY COLUMN", "SET DEFAULT", "RENAME COLUMN"])
+def test_a_column_of_which_a_default_is_made_is_not_masked_alone(tmp_path: Path, made_by: str) -> None:
+    site, name = Site(tmp_path), "mail" if made_by == "RENAME COLUMN" else "a"
+    plain = COMPUTED.partition(" DEFAULT")[0]
+    partitioned(site, FIRST, f"CREATE TABLE `p` ({plain if made_by in DEFAULTS else COMPUTED})", generated="g")
+    if made_by in DEFAULTS:
+        partitioned(site, FIRST + 10, f"ALTER TABLE `p` {DEFAULTS[made_by]}", kind=12, generated="g")
+    if made_by == "RENAME COLUMN":
+        site.feed.table("shop.p", [("mail", "VARCHAR"), ("g", "VARCHAR")], FIRST + 10,
+                        "ALTER TABLE `p` CHANGE COLUMN `a` `mail` VARCHAR(40)", 5)  # fmt: skip
+    (held,) = site.apply(FIRST + 19, privacy={"shop.p.a": None}).tables
+    assert (held.state, 'the default of "g" is made of it' in held.reason) == (State.HELD, True), held.reason
+    site.lake = MemoryLake()
+    (fine,) = site.apply(FIRST + 19, privacy={f"shop.p.{name}": None, "shop.p.g": None}).tables
+    assert fine.state is State.APPLIED, fine.reason
+
+
+DEFAULTS = {
+    "MODIFY COLUMN": "MODIFY COLUMN `g` VARCHAR(40) DEFAULT (lower(`a`))",
+    "SET DEFAULT": "ALTER COLUMN `g` SET DEFAULT (lower(`a`))",
+}
+
+
 def test_a_ddl_that_makes_partitions_of_a_masked_column_holds_its_table(tmp_path: Path) -> None:
     site = Site(tmp_path)
     partitioned(site, FIRST, "CREATE TABLE `p` (`id` INT PRIMARY KEY, `a` VARCHAR(40))")
