@@ -154,7 +154,8 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 
     if given["initial"] and not given["sink_uri"]:
         return _inspect_initial(given, as_json)
-    found = map(inspect_changefeed, target_of(given).changefeeds)
+    target = target_of(given)
+    found = (inspect_changefeed(settings, target.lake) for settings in target.changefeeds)
     return _show_inspected(((one, one.sound, inspection_lines(one)) for one in found), as_json)
 
 

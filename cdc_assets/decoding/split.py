@@ -19,7 +19,7 @@ import math
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
-from cdc_assets.errors import CdcError, MalformedData
+from cdc_assets.errors import MalformedData
 from cdc_assets.formats import (
     COMMIT_TS,
     LINE,
@@ -45,6 +45,7 @@ from cdc_assets.formats import (
     commit_stamps,
     decode_among,
     dumped_rows,
+    foreseen,
     position_column,
     shape_of,
     without_quotes,
@@ -108,7 +109,7 @@ class Split:
         if self.refused is not None or self.foreign:
             return self
         try:
-            with concerning_file(self.file):
+            with concerning_file(self.file, quoted=not self.masked):
                 return stage(self)
         except MalformedData as error:
             return self.refusing(error)
@@ -119,19 +120,24 @@ class Split:
         return replace(self, refused=Reject(self.file.name, line, error.message, column=column))
 
 
-@contextmanager
-def concerning_file(file: DataFile) -> Iterator[None]:
+def concerning_file(file: DataFile, *, quoted: bool) -> AbstractContextManager[None]:
     """Raise an unforeseen error in the bytes of a file as MalformedData of that file: damage has many forms."""
-    try:
-        yield
-    except (CdcError, ImportError, MemoryError):
-        raise
-    except Exception as error:
-        raise MalformedData(
-            f"{file.name} cannot be decoded ({type(error).__name__}: {error}). If it is as it was written, report this "
-            "with the file; else restore it.",
+
+    def meaning(said: str) -> MalformedData:
+        return MalformedData(
+            f"{file.name} cannot be decoded ({said}). If it is as it was written, report this with the file; else "
+            "restore it.",
             path=file.name,
-        ) from error
+        )
+
+    return foreseen(meaning, quoted)
+
+
+def may_quote(step: ApplyRows) -> bool:
+    """Return whether errors may repeat what rows of a step have: none is masked, and none is kept out."""
+    siblings = (schema for tables in step.siblings.values() for _, schema in tables)
+    own = (schema for _, schema in step.schemas.values())
+    return not step.kept_out and not any(schema.masked for schema in (step.schema, *own, *siblings))
 
 
 # --- read and decode --------------------------------------------------------------------------------------------------
@@ -143,6 +149,7 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
     A file that is refused behind rows that were yielded is yielded once more, as refused. Raises InputError for a file
     that is gone.
     """
+    quoted = may_quote(step)
     for position in positions:
         file = step.files[position]
         table, schema = step.schemas[file.root, file.version]
@@ -151,7 +158,7 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
         wire = wire.having(step.former) if step.former else wire
         split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
         try:
-            with concerning_file(file):
+            with concerning_file(file, quoted=quoted):
                 blocks = _brought(split, reader) if file.piece else _decoded(split, step)
                 for owner, block in blocks:
                     yield _with_block(split, owner, block)

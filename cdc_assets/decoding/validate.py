@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE, OP, position_column
+from cdc_assets.formats import LINE, NOT_SHOWN, OP, position_column
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
@@ -258,7 +258,7 @@ def check(
         found += [(error, frame) for error in broken if error.check == "not_nullable"]
     reasons: dict[int, tuple[str, str]] = {}
     for error, where in found:
-        _collect(reasons, error, where, by_place, path)
+        _collect(reasons, error, where, by_place, path, quoted=not schema.masked)
     if not reasons:
         return CheckedRows(changes, (), 0)
     return _sorted_out(changes, reasons, path, limit)
@@ -284,8 +284,13 @@ def _collect(
     frame: pl.DataFrame,
     places: Mapping[str, Column],
     path: str,
+    *,
+    quoted: bool,
 ) -> None:
-    """Note the rows that one rule found, by position in the file's changes; the first rule counts."""
+    """Note the rows that one rule found, by position in the file's changes; the first rule counts.
+
+    A value is `quoted` where none of its table is masked: damage may have moved one from its column into another.
+    """
     place = str(error.column_name)
     column = places[place]
     passed = error.check_output
@@ -299,14 +304,17 @@ def _collect(
     failed = frame.select(_ROW, place).filter(~passed.to_series().fill_null(value=True))
     for row, value in failed.iter_rows():
         if row not in reasons:
-            reasons[row] = (column.name, _reason(value, column, error))
+            reasons[row] = (column.name, _reason(value, column, error, quoted=quoted))
 
 
-def _reason(value: Any, column: Column, error: SchemaError) -> str:
+def _reason(value: Any, column: Column, error: SchemaError, *, quoted: bool) -> str:
     if value is None:
         return f"NULL in a column that is {type_text(column)} NOT NULL"
+    rule = getattr(error.check, "name", error.check)
+    if not quoted:
+        return f"a value is not {type_text(column)}: it is {rule}; {NOT_SHOWN}"
     shown = value.hex() if isinstance(value, bytes) else str(value)
-    return f"{misfit(shown, column)}: it is {getattr(error.check, 'name', error.check)}"
+    return f"{misfit(shown, column)}: it is {rule}"
 
 
 def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path: str, limit: int | None) -> CheckedRows:
@@ -360,7 +368,7 @@ def _sound_together(splits: list[Split], leaving_too: bool) -> bool:
     if any(table.schema != tables[0].schema for table in tables):
         return False
     try:
-        with concerning_file(splits[0].file):
+        with concerning_file(splits[0].file, quoted=not splits[0].masked):
             together = pa.concat_tables(tables)
             return not check(together, splits[0].schema, "", notes={}, limit=1, leaving_too=leaving_too).total
     except MalformedData:

@@ -14,8 +14,8 @@ The same functions serve the lake's tasks, which give them a share of the files,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -32,6 +32,7 @@ from cdc_assets.decoding.split import (
     due,
     file_stats,
     in_shape,
+    may_quote,
     no_changes,
     read_splits,
     without_forgotten,
@@ -39,7 +40,7 @@ from cdc_assets.decoding.split import (
 )
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
-from cdc_assets.errors import CdcError, MalformedData, StepFailed
+from cdc_assets.errors import MalformedData, StepFailed
 from cdc_assets.formats import (
     COMMIT_TS,
     INNER_FORMATS,
@@ -50,6 +51,7 @@ from cdc_assets.formats import (
     Op,
     SplitReader,
     dump_rows,
+    foreseen,
     raw_records,
     record_places,
 )
@@ -100,6 +102,13 @@ def decode_windows(
     quarantine: bool = False,
 ) -> list[Window]:
     """Decode the window of several tables of one source table, which is read and checked once; a window for each."""
+    with concerning_table(steps[0]):
+        return _decoded_windows(steps, reader, share, quarantine)
+
+
+def _decoded_windows(
+    steps: Sequence[ApplyRows], reader: SplitReader, share: Iterable[int] | None, quarantine: bool
+) -> list[Window]:
     started, first = time.monotonic(), steps[0]
     numbering = None if first.schema.key else Deliveries(first)
     # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
@@ -263,23 +272,17 @@ def _together(changes: pa.Table, windows: Sequence[Window], more: Report, second
     return Window(changes, report, tuple(reject for window in windows for reject in window.rejects))
 
 
-@contextmanager
-def concerning_table(step: ApplyRows) -> Iterator[None]:
-    """Raise an unforeseen error in the rows of one table as StepFailed, which stops that table only.
+def concerning_table(step: ApplyRows) -> AbstractContextManager[None]:
+    """Raise an unforeseen error in the rows of one table as StepFailed, which stops that table only."""
 
-    An installation that lacks something concerns all tables.
-    """
-    try:
-        yield
-    except (CdcError, ImportError, MemoryError):
-        raise
-    except Exception as error:
-        raise StepFailed(
-            f"{step.life}: its rows from {step.lo} to {step.hi} cannot be prepared ({type(error).__name__}: {error}). "
-            "Nothing of them was written, and other tables go on. Try again; if it fails again, report it with this "
-            "text.",
+    def meaning(said: str) -> StepFailed:
+        return StepFailed(
+            f"{step.life}: its rows from {step.lo} to {step.hi} cannot be prepared ({said}). Nothing of them was "
+            "written, and other tables go on. Try again; if it fails again, report it with this text.",
             table=str(step.life),
-        ) from error
+        )
+
+    return foreseen(meaning, may_quote(step))
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

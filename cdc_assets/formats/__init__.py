@@ -31,10 +31,12 @@ Plugs stand in the tables below. What several of them have in common:
 from __future__ import annotations
 
 import enum
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from cdc_assets.errors import BadSettings, CdcError, MalformedData
@@ -56,6 +58,7 @@ __all__ = [
     "INNER_FORMATS",
     "LINE",
     "MOVED",
+    "NOT_SHOWN",
     "NOT_WRITTEN",
     "OP",
     "OTHER_NAMES",
@@ -82,6 +85,7 @@ __all__ = [
     "dumped_rows",
     "extension",
     "file_expansion",
+    "foreseen",
     "has_patches",
     "has_text",
     "masked_blocks",
@@ -663,7 +667,8 @@ class MessageOptions:
 
 # --- masks ------------------------------------------------------------------------------------------------------------
 
-_NOT_SHOWN = "what was found is not shown, because values of its table are masked (setting privacy)"
+NOT_SHOWN = "what was found is not shown, because values of its table are masked (setting privacy)"
+"""Why the sentence on what does not fit says no value."""
 
 
 def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
@@ -707,7 +712,7 @@ def _without(changes: pa.Table, name: str) -> pa.Table:
     return changes.set_column(place, kind, pa.array([row or None for row in lists], kind.type))
 
 
-def without_values(reject: Reject, schema: TableSchema, not_shown: str = _NOT_SHOWN) -> Reject:
+def without_values(reject: Reject, schema: TableSchema, not_shown: str = NOT_SHOWN) -> Reject:
     """Return a refused record without its bytes, and without what is said of its values; `not_shown` says why."""
     name = reject.column if reject.column in _names([schema]) else ""
     column = f' of column "{name}"' if name else ""
@@ -720,6 +725,35 @@ def without_quotes(place: str, not_shown: str) -> str:
         f"{place} cannot be decoded; {not_shown}. Check that the settings are those with which it was written (the "
         "sink URI, the changefeed TOML, schemas), and that it is as it was written."
     )
+
+
+@contextmanager
+def foreseen(meaning: Callable[[str], CdcError], quoted: bool = True) -> Iterator[None]:
+    """Raise an error that nobody foresaw as the one that `meaning` makes of what can be said of it.
+
+    That is its type and text; where the text may have a value that is to be shown nowhere (not `quoted`), its type,
+    what the system says of it, and the place in this package, and no error that led to it is chained. An installation
+    that lacks something is raised as it is.
+    """
+    try:
+        yield
+    except (CdcError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if quoted:
+            raise meaning(f"{type(error).__name__}: {error}") from error
+        said = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+        raise meaning(f"{type(error).__name__}{said}{_place_of(error)}") from None
+
+
+def _place_of(error: BaseException) -> str:
+    """Return where in this package an error was raised, or what it called raised it."""
+    package = Path(__file__).parents[1]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if package in file.parents:
+            return f" in {file.relative_to(package.parent).as_posix()}, line {frame.lineno}"
+    return ""
 
 
 @contextmanager
@@ -742,7 +776,7 @@ def _concealing(path: str, schemas: Sequence[TableSchema]) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, its text may have a value
         where, shown = {}, f" ({type(error).__name__})"
-    raise MalformedData(without_quotes(f"{path}{shown}", _NOT_SHOWN), path=path, **where) from None
+    raise MalformedData(without_quotes(f"{path}{shown}", NOT_SHOWN), path=path, **where) from None
 
 
 # --- questions to a format --------------------------------------------------------------------------------------------

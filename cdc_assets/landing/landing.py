@@ -30,6 +30,7 @@ from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, S
 from cdc_assets.landing.partition_reader import (
     PartitionReader,
     Registered,
+    concerning_messages,
     created_anew,
     first_messages,
     ranges_to_read,
@@ -158,7 +159,8 @@ class Landing:
 
     def _has_more_than_marks(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
         batch, log = self._batch(landed), self.log()
-        return any(batch.adds_more_than_marks(some, span.partition) for span in wanted for some in log.read(span))
+        with concerning_messages(self.options):
+            return any(batch.adds_more_than_marks(some, span.partition) for span in wanted for some in log.read(span))
 
     def decide(self, decided: Callable[[LandingBatch], object]) -> None:
         """Land what a person decided: `decided` adds it to an empty batch, and may be asked again."""
@@ -176,7 +178,8 @@ class Landing:
 
     def advance(self) -> LandingCounts:
         """Land all that is there. Another run that lands at the same time only makes this one begin again."""
-        return self._undisturbed(self._advance_in_order if self.options.by_offset else self._advance_by_commit_ts)
+        with concerning_messages(self.options):
+            return self._undisturbed(self._advance_in_order if self.options.by_offset else self._advance_by_commit_ts)
 
     def _undisturbed(self, attempt: Callable[[], _T]) -> _T:
         """Return the result of an attempt, repeated where others have landed meanwhile."""

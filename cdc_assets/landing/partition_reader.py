@@ -29,7 +29,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -41,8 +41,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError
-from cdc_assets.formats import MessageOptions
+from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError, StepFailed
+from cdc_assets.formats import MessageOptions, foreseen
 from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
 from cdc_assets.landing.files import LANDED, PART, codes_of, in_runs, open_deliveries
 from cdc_assets.model.landed import (
@@ -178,6 +178,18 @@ def _lost(lost: OffsetRange) -> InputError:
 
 Take = Callable[[pa.RecordBatch, OffsetRange], bool]
 """Who gets some messages of a range, and what is left of it behind them; returns whether that is enough."""
+
+
+def concerning_messages(options: MessageOptions) -> AbstractContextManager[None]:
+    """Of a feed with masks, raise an unforeseen error as StepFailed that says nothing of what stands in a message."""
+
+    def meaning(said: str) -> StepFailed:
+        return StepFailed(
+            f"messages cannot be landed ({said}). Nothing of them was kept. Try again; if it fails again, report it "
+            "with this text."
+        )
+
+    return foreseen(meaning, quoted=False) if options.masked else nullcontext()
 
 
 def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str], take: Take) -> OffsetRange:

@@ -26,6 +26,7 @@ from cdc_assets.landing.partition_reader import (
     PartitionReader,
     PartitionState,
     bounds_of,
+    concerning_messages,
     first_columns,
     read_range,
 )
@@ -162,7 +163,8 @@ class Shares:
         """Read a share; what stops it is in the result, so that the files of the others can be removed."""
         spool = Spool(self.files, self.group_bytes)
         try:
-            return self._read(spool, self.shares[number])
+            with concerning_messages(self.reader.options):
+                return self._read(spool, self.shares[number])
         except CdcError as error:
             return TaskResult(error=error)
         finally:

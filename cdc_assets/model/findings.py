@@ -18,13 +18,14 @@ INCOMPLETE = "incomplete"
 """The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
 
 RULES = (
-    "older-copy", "commit-ts", "decoding", "soft-delete", "mask", "unmatched-mask", "members", "files-vanished",
-    "files-missing", "missing-files", "removed-files", "empty-files", "partition-separator", "listing", "required-acks",
-    "connector-settings", "sink-parameters", "zone", "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE,
-    "unmatched-complete", "expired-unread", "empty-in-snapshot", "unsent-cascades", "undecided-rows", "rows-run-again",
-    "joint-files", "doubled-rows", "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "history-off",
-    "history-unmatched", "history-since", "keys", "approximate-key", "changed-values", "inferred-columns",
-    "table-id-paths", "expiry", "unknown-table", "files-changed", "cut",
+    "older-copy", "commit-ts", "decoding", "soft-delete", "mask", "unmatched-mask", "short-key", "members",
+    "files-vanished", "files-missing", "missing-files", "removed-files", "empty-files", "partition-separator",
+    "listing", "required-acks", "connector-settings", "sink-parameters", "zone", "date-level", "event-filters",
+    "raw-updates", "no-ddl", INCOMPLETE, "unmatched-complete", "expired-unread", "empty-in-snapshot",
+    "unsent-cascades", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over",
+    "alike-keys", "timestamp-key", "text-key", "history-off", "history-unmatched", "history-since", "keys",
+    "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "unknown-table",
+    "files-changed", "cut",
 )  # fmt: skip
 """All rules, the most important first: what stops a feed, lost rows, wrong rows, approximations, the rest."""
 

@@ -215,7 +215,7 @@ class TableSchema:
         if not self.masked:
             return self
         columns = (column.in_lake for column in self.columns)
-        return replace(self, columns=tuple(column for column in columns if column is not None))
+        return replace(self, columns=tuple(column for column in columns if column is not None), private=True)
 
     @property
     def stored(self) -> tuple[Column, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from cdc_assets.report.tables import Inspection, TableText, describe_tables
 if TYPE_CHECKING:
     from cdc_assets.formats import Content
     from cdc_assets.model.findings import Finding
+    from cdc_assets.model.forgetting import ForgottenKeys
     from cdc_assets.model.landed import Landed
     from cdc_assets.model.table_history import History
     from cdc_assets.settings.config import ChangefeedSettings
@@ -31,9 +33,12 @@ _WORKERS = 8
 """The number of tables whose first rows are read in parallel."""
 
 
-def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
-    """List a changefeed and describe it: reads `metadata`, schema files and a little of data files, or topics."""
-    tables, listing, findings, landed = _looked_at(settings)
+def inspect_changefeed(settings: ChangefeedSettings, lake: LakeSettings | None = None) -> Inspection:
+    """List a changefeed and describe it: reads `metadata`, schema files and a little of data files, or topics.
+
+    Of a `lake` it reads which keys are kept out, so that nothing is shown of their rows.
+    """
+    tables, listing, findings, landed = _looked_at(settings, None, _kept_out(settings, lake))
     return Inspection(
         settings.name,
         settings.uri,
@@ -68,21 +73,36 @@ def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None =
 
     Reads `metadata`, schema files and the heads of a few data files. What stops or holds is severity STOP or HOLD.
     """
-    return _looked_at(settings, lake)[2]
+    return _looked_at(settings, lake, _kept_out(settings, lake))[2]
+
+
+def _kept_out(settings: ChangefeedSettings, lake: LakeSettings | None) -> tuple[ForgottenKeys, ...] | None:
+    """Return which keys are kept out, None where nobody can tell; without `privacy_key` none can be."""
+    if settings.privacy_key is None:
+        return ()
+    if lake is None:
+        return None
+    if lake.local_directory is not None and not lake.local_directory.exists():
+        return ()
+    from cdc_assets.operations.opening import open_state
+
+    with suppress(CdcError), open_state(lake, settings.name, settings.namespace) as state:
+        return state.decisions.forgotten_keys()
+    return None
 
 
 def _looked_at(
-    settings: ChangefeedSettings, lake: LakeSettings | None = None
+    settings: ChangefeedSettings, lake: LakeSettings | None, kept_out: Sequence[ForgottenKeys] | None
 ) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...], Landed | None]:
     from cdc_assets.landing.opening import open_feed
 
     with open_feed(settings, lake) as feed:
-        found = _described(settings, feed.source)
+        found = _described(settings, feed.source, kept_out)
         return *found, None if feed.landing is None else feed.landing.landed()
 
 
 def _described(
-    settings: ChangefeedSettings, source: Source
+    settings: ChangefeedSettings, source: Source, kept_out: Sequence[ForgottenKeys] | None
 ) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...]]:
     from cdc_assets.pipeline.imports import earliest_row, is_doubted
     from cdc_assets.planning.imports import earliest
@@ -107,6 +127,7 @@ def _described(
         sample,
         accept_unordered=settings.accept_unordered,
         collations_known=settings.new_collations is not None,
+        kept_out=kept_out,
     )
     tables = describe_tables(listing, history)
     if settings.masks:

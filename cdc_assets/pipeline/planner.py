@@ -298,6 +298,7 @@ class Planner:
             self.settings.rules,
             sample,
             collations_known=self.settings.new_collations is not None,
+            kept_out=self.forgotten,
         )
         lives = planned.history.lives  # a kind that is switched off stands still
         applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}

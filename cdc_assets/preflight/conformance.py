@@ -14,10 +14,11 @@ from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import Content, Decoded, Wire, decode_among
+from cdc_assets.formats import Content, Decoded, Wire, decode_among, without_quotes
 from cdc_assets.history.masks import mask_holds
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
+from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import gap_cause, is_complete
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.names import fold_name
@@ -31,10 +32,14 @@ from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 from cdc_assets.types.zones import zone_of
 
+KEY_BYTES = 16
+"""A key of fewer bytes can be found by trying."""
+
 SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
 """At most this much is read of a file, and of this many files."""
 
+_NOT_SHOWN = "what was found is not shown, because it may be of a forgotten row"
 _WITHOUT_TABLE = "Exclude the table from the changefeed."
 SOFT_DELETE = ("_tidb_softdelete_time", "_tidb_origin_ts")
 """Columns of TiDB's soft-delete and active-active tables (`ticdc:pkg/common/event/active_active.go`)."""
@@ -49,10 +54,12 @@ def conformance(
     *,
     accept_unordered: bool = True,
     collations_known: bool = False,
+    kept_out: Sequence[ForgottenKeys] | None = (),
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
     `rules` are those of the settings; `collations_known` says that these tell whether the source has new collations.
+    `kept_out` are decisions to keep rows of some keys out, None where it is not known which there are.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
@@ -63,8 +70,10 @@ def conformance(
     found.extend(_without_table(history, rules.keys))
     if rules.masks:
         found.extend(_masks(history, rules.masks))
+    if rules.masks is not None:
+        found.extend(_short_keys(rules.masks))
     found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
-    heads, undecodable = _decoded(listing, history, options.wire, sample or {})
+    heads, undecodable = _decoded(listing, history, options.wire, sample or {}, kept_out)
     found.extend(undecodable)
     if options.kind in RULES_OF:
         found.extend(import_module(RULES_OF[options.kind]).findings(listing, history, options, heads))
@@ -239,6 +248,21 @@ def _masks(history: History, masks: MaskPolicy) -> Iterator[Finding]:
         yield Finding("mask", Severity.HOLD, str(name), hold.reason)
 
 
+def _short_keys(masks: MaskPolicy) -> Iterator[Finding]:
+    """Yield the keys of hashes and seals that may be found by trying."""
+    keys = {f'privacy."{line.pattern}"': line.mask.key for line in masks.lines if line.mask.key}
+    keys |= {} if masks.seal is None else {"privacy_key": masks.seal.key}
+    short = [name for name, key in keys.items() if len(key) < KEY_BYTES]
+    if short:
+        yield warning(
+            "short-key",
+            f"a key has fewer than {KEY_BYTES} bytes: who has hashes or sealed records can find it by trying, and with "
+            "it the values. Give one of 32 random bytes, such as openssl rand -hex 32 prints; tables that are hashed "
+            "by another key are rebuilt.",
+            detail=", ".join(short),
+        )
+
+
 def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
     for table in live(history):
         if table.gap is not None:
@@ -354,9 +378,22 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _decoded(
-    listing: Listing, history: History, wire: Wire, sample: Mapping[str, Content]
+    listing: Listing,
+    history: History,
+    wire: Wire,
+    sample: Mapping[str, Content],
+    kept_out: Sequence[ForgottenKeys] | None,
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
-    """Decode the heads by the options, so that a contradiction is reported before it holds a table."""
+    """Decode the heads by the options, so that a contradiction is reported before it holds a table.
+
+    Nothing is repeated of a table that has rows that are kept out, or may have: what does not fit may be of one.
+    """
+    private = {
+        name.folded
+        for table in history.lives.values()
+        for name, _, _ in table.names
+        if kept_out is None or any(one.concerns(table.life, [name for name, _, _ in table.names]) for one in kept_out)
+    }
     heads, undecodable = [], []
     for file in listing.data_files:
         tables = history.decoding.get((file.root, file.version))
@@ -364,8 +401,15 @@ def _decoded(
             try:
                 heads.append((file, decode_among(wire, sample[file.path], file.path, tables)[1]))
             except MalformedData as error:
+                if private.intersection(name.folded for name, _ in tables):
+                    error = _unquoted(error, file)
                 undecodable.append(_undecodable(str(tables[0][0]), file, error))
     return heads, undecodable
+
+
+def _unquoted(error: MalformedData, file: DataFile) -> MalformedData:
+    line = f" line {error.where['line']}" if error.where.get("line") else ""
+    return MalformedData(without_quotes(f"{file.path}{line}", _NOT_SHOWN), path=file.path)
 
 
 def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:

@@ -28,7 +28,11 @@ def _resolve(value: Any, where: str) -> Any:
         return value
     if set(value) != {"env"}:
         return resolved(value, where)
-    variable = str(value["env"])
+    return from_environment(str(value["env"]), where)
+
+
+def from_environment(variable: str, where: str) -> str:
+    """Return the value of a variable for the setting `where`; raises BadSettings if it is not set."""
     if variable not in os.environ:
         raise BadSettings(f"{where} is to come from the environment variable {variable}, which is not set. Set it.")
     return os.environ[variable]

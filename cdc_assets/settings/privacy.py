@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.masks import PARTS, Mask, MaskLine
-from cdc_assets.settings.env import resolved
+from cdc_assets.settings.env import from_environment
 from cdc_assets.settings.model import Model
 
 _EXPECTED = (
@@ -31,12 +31,12 @@ class MaskSettings(Model):
         """Return the mask with its key; raises BadSettings where the variable is not set, or empty."""
         if self.way != "hash":
             return Mask(self.way, self.detail, pattern=pattern)
-        return Mask(self.way, key=key_of(self.variable, f'privacy."{pattern}".hash'), pattern=pattern)
+        return Mask(self.way, key=key_of(self.variable, f'privacy."{pattern}".hash.key'), pattern=pattern)
 
 
 def key_of(variable: str, where: str) -> bytes:
     """Return the key in an environment variable; raises BadSettings where it is not set, blank, or no text."""
-    key = str(resolved({"key": {"env": variable}}, where)["key"])
+    key = from_environment(variable, where)
     if not key.strip():
         raise BadSettings(f"{where}: the environment variable {variable} is empty. Set it to a key.")
     try:

@@ -28,6 +28,7 @@ from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import FOREVER
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.forget import forget
+from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.keep_out import let_in
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
@@ -169,11 +170,32 @@ def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(sho
 def test_a_file_that_is_refused_as_a_whole_is_named_without_what_it_has(shop: Shop) -> None:
     shop.forget("1")
     path = shop.feed.rows("shop.t", FIRST, [("U", FIRST + 11, 1, "uno")])
-    path.write_text(path.read_text().replace('"t","shop"', '"a lost word","uno"'))
+    path.write_bytes(path.read_bytes().replace(b'"t","shop"', b'"a lost word","uno"'))
     held = of(shop.apply(FIRST + 19))
     assert held.state is State.HELD
     assert f"{path.name} line 1 cannot be decoded; what was found is not shown" in held.reason
     assert not [word for word in ("a lost word", "uno") if word in held.reason]
+
+
+def test_a_finding_about_the_first_rows_of_a_table_shows_nothing_of_them_where_its_keys_are_kept_out(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.forget("1")
+    shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
+    shop.feed.create("shop.t", FIRST + 30)
+    path = shop.feed.rows("shop.t", FIRST + 30, [("U", FIRST + 31, 1, "uno")])
+    path.write_bytes(path.read_bytes().replace(b'"t","shop"', b'"a lost word","shop"'))
+    outcome = shop.apply(FIRST + 39)
+    settings, lake = shop.feed.settings(**shop.more), LakeSettings.from_warehouse(tmp_path / "lake")
+    found = {"run": outcome.findings, "unknown": inspect_changefeed(settings).findings}
+    with closing(LakeState(lake, "little")) as state:
+        found["nothing kept out"] = inspect_changefeed(settings, lake).findings
+        state.catalog.create_namespace_if_not_exists(state.places.own.main)
+        state.decisions.keep(*shop.lake.forgotten_keys())
+        found["kept out"] = inspect_changefeed(settings, lake).findings
+    said = {name: repr(findings) for name, findings in found.items()}
+    assert all("rule='decoding'" in text for text in said.values())
+    assert {name for name, text in said.items() if "a lost word" in text} == {"nothing kept out"}
 
 
 def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_assets.ddl import created, quote
-from cdc_assets.errors import BadSettings
+from cdc_assets.decoding.window import decode_windows
+from cdc_assets.errors import BadSettings, StepFailed
 from cdc_assets.io.sealing import unseal
+from cdc_assets.landing.partition_reader import PartitionReader
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
 from cdc_assets.operations.replay import replay as replay_records
@@ -138,9 +143,21 @@ def test_a_key_that_is_missing_or_blank_is_told_before_anything_is_read(
 ) -> None:
     for name in ("MASK_KEY", "SEAL_KEY"):
         monkeypatch.delenv(name) if key is None else monkeypatch.setenv(name, key)
-    with pytest.raises(BadSettings, match=r"the environment variable (MASK|SEAL)_KEY"):
+    setting = "privacy_key" if "privacy_key" in given else 'privacy."shop.t.a".hash.key'
+    with pytest.raises(BadSettings, match=rf"^{re.escape(setting)}(:| is) .*the environment variable (MASK|SEAL)_KEY"):
         site.apply(FIRST + 9, **given)
     assert site.lake.tables == {}
+
+
+def test_keys_that_can_be_found_by_trying_are_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASK_KEY", "0123456789abcdef")
+    for seal, detail in (("x", ["privacy_key"]), ("0123456789abcdef", [])):
+        monkeypatch.setenv("SEAL_KEY", seal)
+        findings = site.apply(FIRST + 9, privacy={"shop.t.a": KEY}, **SEALED).findings
+        assert [one.detail for one in findings if one.rule == "short-key"] == detail
+    monkeypatch.setenv("MASK_KEY", "y")
+    found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.b": None}))
+    assert [one.subjects[0].detail for one in found.findings if one.rule == "short-key"] == ['privacy."shop.t.a"']
 
 
 _PARTS = st.text("ab*?", min_size=1, max_size=3)
@@ -628,6 +645,55 @@ def test_a_record_that_does_not_fit_stops_its_table_without_a_word_of_what_it_ho
     table = table_of(site, FIRST + 9, privacy={"shop.t.a": None})
     assert (table.state, "telltale" in table.reason) == (State.HELD, False)
     assert 'line 1, column "id"' in table.reason
+
+
+@pytest.mark.parametrize("pattern", ["shop.t.a", "shop.t.not_known"])
+def test_a_value_that_a_check_refuses_is_not_shown_where_a_column_of_its_table_is_masked(
+    site: Site, pattern: str
+) -> None:
+    site.feed.lines("shop.t", [("I", FIRST + 6, ["2", '"x"', '"' + "telltale" * 6 + '"'])])
+    table = table_of(site, FIRST + 9, privacy={pattern: None})
+    assert (table.state, "telltale" in repr(table)) == (State.HELD, False)
+    assert 'line 1, column "b": a value is not VARCHAR(40): it is longer than 40 characters' in table.reason
+
+
+@pytest.mark.parametrize(("privacy", "is_shown"), [({}, True), ({"shop.t.a": None}, False)], ids=["plain", "masked"])
+@pytest.mark.parametrize("stage", ["due", "validated"])
+def test_an_error_that_nobody_foresaw_says_its_type_and_place_alone_where_values_are_masked(
+    site: Site, monkeypatch: pytest.MonkeyPatch, stage: str, privacy: dict[str, Any], is_shown: bool
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("telltale")
+
+    monkeypatch.setattr(f"cdc_assets.decoding.window.{stage}", fail)
+    site.feed.publish(FIRST + 9)
+    pipeline = site.pipeline(privacy=privacy)
+    table = next(one for one in pipeline.apply().tables if one.life.born_as == T)
+    assert (table.state in (State.HELD, State.FAILED), "telltale" in repr(table)) == (True, is_shown)
+    assert ("ValueError: telltale" if is_shown else "ValueError in cdc_assets/decoding/") in table.reason
+    (step,) = (one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    try:
+        said = repr(decode_windows([step], pipeline.source.reader))
+    except StepFailed:
+        said = traceback.format_exc()  # what an executor's log and Dagster's events have
+    assert ("telltale" in said) is is_shown
+
+
+@pytest.mark.parametrize("given", [{"plain_landing": True}, SEALED], ids=["plain", "sealed"])
+def test_messages_whose_landing_fails_for_a_reason_that_nobody_foresaw_are_not_shown(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("telltale")
+
+    monkeypatch.setattr(PartitionReader, "classify", fail)
+    log, source = MemoryLog(), Source(1)
+    source.columns, source.rows = {"mail": "int32"}, {1: {"mail": 76543}}
+    source._say("u", 1, source.rows[1], read_again=("mail",))
+    source.send(log)
+    with pytest.raises(StepFailed, match=r"messages cannot be landed \(KeyError in cdc_assets/") as failed:
+        TopicFeed.of(log, sink_uri=URI, privacy={"public.t.mail": None}, **given).apply()
+    assert "telltale" not in "".join(traceback.format_exception(failed.value))
 
 
 def test_equal_values_of_one_family_have_one_hash_however_wide_their_column_is(tmp_path: Path) -> None:
