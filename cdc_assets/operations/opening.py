@@ -41,9 +41,9 @@ def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
 
 
 def begun(lake: LakeSettings | None) -> LakeSettings | None:
-    """Return the lake if it exists: a local directory without a catalog counts as none."""
-    directory = lake.local_directory if lake is not None else None
-    return lake if directory is None or (directory / "catalog.db").exists() else None
+    """Return the lake if it exists: one whose catalog is a file that is not there counts as none."""
+    catalog = lake.catalog_file if lake is not None else None
+    return lake if catalog is None or catalog.exists() else None
 
 
 @contextmanager

@@ -137,6 +137,12 @@ class LakeSettings(Model):
         return str(self.local_directory or self.warehouse).rstrip("/")
 
     @property
+    def catalog_file(self) -> Path | None:
+        """The file of a catalog on SQLite, wherever it is; None for a catalog that is a server."""
+        _, is_file, path = sqlalchemy_uri(self._resolved().get("uri", "")).partition("sqlite:///")
+        return Path(path) if is_file else None
+
+    @property
     def kind(self) -> CatalogKind:
         """The catalog's type."""
         return KINDS[self.catalog["type"]]

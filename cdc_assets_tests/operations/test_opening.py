@@ -1,4 +1,4 @@
-"""When Java starts while modules are still imported: where it is sure to be needed."""
+"""Which lakes have begun, and when Java starts while modules are still imported: where it is sure to be needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.operations.opening import begun, open_pipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -30,3 +30,22 @@ def test_java_starts_at_once_where_a_feed_is_applied_to_a_new_lake(
         (tmp_path / "lake" / "catalog.db").touch()
     with open_pipeline(feed.settings(), lake, applies=applies):
         assert len(started) == starts
+
+
+@pytest.mark.parametrize("spelling", ["jdbc:sqlite:{}", "sqlite:///{}"])
+def test_a_lake_whose_catalog_is_a_file_has_begun_once_that_is_there(spelling: str, tmp_path: Path) -> None:
+    file = tmp_path / "elsewhere.db"
+    lake = LakeSettings(catalog={"type": "jdbc", "uri": spelling.format(file)}, warehouse=str(tmp_path / "lake"))
+    assert begun(lake) is None
+    file.touch()
+    assert begun(lake) is lake
+
+
+@pytest.mark.parametrize(
+    "catalog", [{"type": "rest", "uri": "http://c:1"}, {"type": "jdbc", "uri": "postgresql://c/d"}]
+)
+def test_a_lake_in_a_directory_whose_catalog_is_a_server_may_have_begun(
+    catalog: dict[str, str], tmp_path: Path
+) -> None:
+    lake = LakeSettings(catalog=catalog, warehouse=str(tmp_path))
+    assert begun(lake) is lake
