@@ -41,6 +41,7 @@ from cdc_assets.cli.options import (
     lake_of,
     lake_options,
     named_lake,
+    opened,
     pairs,
     run_name,
     show_grid,
@@ -446,15 +447,11 @@ def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
 
 def _complete(as_json: bool, given: dict[str, Any]) -> int:
     from cdc_assets.operations.complete import say_complete, unsay_complete
-    from cdc_assets.operations.opening import open_pipeline
 
     patterns = given["complete"]
     if given["table"] or given["skip"] or given["rebuild"] or given["new_settings"] or given["text"] is not None:
         raise BadSettings("--complete is given alone or with --undo: it is about whole tables, not about one DDL.")
-    target = target_of({**given, "complete": ()})
-    lake = lake_of(target)
-    settings = target.only("A release concerns")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A release concerns", {**given, "complete": ()}) as pipeline:
         decide = unsay_complete if given["undo"] else say_complete
         left = decide(pipeline, patterns, given["who"], run_name())
     if as_json:
@@ -467,15 +464,11 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _decide(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.operations.release import decide
     from cdc_assets.report.plan_text import describe_plan
     from cdc_assets.report.text import step_lines
 
-    target = target_of(given)
-    lake = lake_of(target)
-    settings = target.only("A release concerns")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A release concerns", given) as pipeline:
         ways = [way for way in ("skip", "rebuild", "new-settings", "undo") if given[way.replace("-", "_")]]
         life, planned = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
     steps = describe_plan(dataclasses.replace(planned, steps=planned.of(life)))

@@ -15,13 +15,12 @@ from cdc_assets.cli.options import (
     feed_options,
     feed_options_beside_name,
     lake_and_names,
-    lake_of,
     lake_options,
+    opened,
     pairs,
     run_name,
     show_grid,
     show_json,
-    target_of,
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.tso import tso_time
@@ -55,14 +54,10 @@ def cut(
     Tables are applied as far as there first. `cdc-assets status --cuts` lists the cuts.
     """
     from cdc_assets.operations.cuts import make_cut, remove_cut
-    from cdc_assets.operations.opening import open_pipeline
 
-    target = target_of(given)
-    lake = lake_of(target)
-    settings = target.only("A cut concerns")
     if remove and (cut_name or without):
         raise BadSettings("--remove is given alone: --name and --without are about a cut that is made.")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A cut concerns", given) as pipeline:
         if remove:
             request = remove_cut(pipeline, remove)
             if as_json:
@@ -72,7 +67,7 @@ def cut(
             return DONE
         made = make_cut(pipeline, cut_name, without, who, run_name())
     if as_json:
-        show_json(_as_json(settings.name, made))
+        show_json(_as_json(pipeline.settings.name, made))
         return DONE
     heads = ("table", "snapshot", "applied through")
     show_grid(heads, [(one.name, one.snapshot_id, one.applied_ts) for one in made.taken])
@@ -166,12 +161,8 @@ def extract(
     from cdc_assets.operations.change_files import write_extract
     from cdc_assets.operations.extract import extract as run
     from cdc_assets.operations.moments import position_of
-    from cdc_assets.operations.opening import open_pipeline
 
-    target = target_of(given)
-    lake = lake_of(target)
-    settings = target.only("An extract concerns")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("An extract concerns", given) as pipeline:
         moments = position_of(pipeline, since), position_of(pipeline, until)
         options = pairs(out_option, "--out-option")
         found, count = write_extract(lambda: run(pipeline, table, *moments, net=net), out, kind, options)

@@ -12,11 +12,10 @@ from cdc_assets.cli.options import (
     HELD,
     common_options,
     feed_options,
-    lake_of,
     lake_options,
+    opened,
     run_name,
     show_json,
-    target_of,
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
@@ -68,13 +67,8 @@ def forget(
     from cdc_assets.operations.forget import forget as run
     from cdc_assets.operations.keep_out import let_in, parse_until
     from cdc_assets.operations.keys import parse_keys
-    from cdc_assets.operations.opening import open_pipeline, refuse_missing
     from cdc_assets.report.forgetting import forget_json, forget_lines
 
-    target = target_of(given)
-    lake = lake_of(target)
-    refuse_missing(lake)
-    settings = target.only("A row is of")
     alone = abandon + (undo is not None)
     if bool(key) + (file is not None) + alone != 1 or (alone and (until is not None or decision)):
         raise BadSettings(
@@ -85,7 +79,7 @@ def forget(
         raise BadSettings("--decision names what keeps keys out. Give --until with it.")
     keys = [list(key)] if file is None else parse_keys(file.read_bytes(), str(file))
     me = run_name()
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A row is of", given, is_there=True) as pipeline:
         if undo is not None:
             ended = let_in(pipeline, table, undo, me)
             if as_json:

@@ -16,14 +16,12 @@ from cdc_assets.cli.options import (
     common_options,
     feed_options,
     lake_and_names,
-    lake_of,
     lake_options,
+    opened,
     run_name,
     show_grid,
     show_json,
-    target_of,
 )
-from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
@@ -144,14 +142,7 @@ def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given
 @contextmanager
 def _opened(given: dict[str, Any]) -> Iterator[tuple[Pipeline, str]]:
     """Open the one changefeed that a decision concerns, with the name of this run."""
-    from cdc_assets.operations.opening import begun, open_pipeline
-
-    target = target_of(given)
-    lake = lake_of(target)
-    if begun(lake) is None:
-        raise BadSettings(f"there is no lake in {lake.warehouse}. Give the --warehouse of an apply.")
-    settings = target.only("A decision concerns")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A decision concerns", given, is_there=True) as pipeline:
         yield pipeline, run_name()
 
 

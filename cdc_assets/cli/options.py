@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from click.core import ParameterSource
 from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.settings.config import ChangefeedSettings, Settings
     from cdc_assets.settings.lake import LakeSettings
@@ -30,12 +32,6 @@ class CommandTarget:
 
     changefeeds: tuple[ChangefeedSettings, ...]
     lake: LakeSettings | None
-
-    def only(self, what: str) -> ChangefeedSettings:
-        """Return the one changefeed that `what` ("A rebuild concerns") is about; raises BadSettings for several."""
-        if len(self.changefeeds) != 1:
-            raise BadSettings(f"{what} one changefeed. Name it with --changefeed NAME.")
-        return self.changefeeds[0]
 
 
 _NAME: Callable[[Any], Any] = click.option(
@@ -184,27 +180,7 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
 
     _refuse_unread()
     if given.get("sink_uri"):
-        settings = config.from_flags(
-            sink_uri=given["sink_uri"],
-            config=given["config"],
-            tz=given["tz"],
-            name=given["name"],
-            accept_unordered=given["accept_unordered"],
-            new_collations=given["new_collations"],
-            warehouse=given.get("warehouse"),
-            quarantine=bool(given.get("quarantine")),
-            keys=dict(_key(text) for text in given["keys"]),
-            history={name: kinds.split(",") for name, kinds in pairs(given["history"], "--history").items()},
-            storage_options=pairs(given["storage"], "--storage-option"),
-            complete=given["complete"],
-            archive=(given["archive"], given["archive_layout"]) if given["archive"] else None,
-            kafka=dict(_client_option(text) for text in given["kafka"]),
-            topics=given["topics"],
-            schema_registry=given["schema_registry"],
-            schemas=given["schemas"],
-            decode=given["decode"],
-            initial=initial_of(given),
-        )
+        settings = config.from_flags(given.get("warehouse"), **_described(given))
         return CommandTarget(settings.changefeeds, settings.lake)
     settings = config.load(given.get("settings"))
     chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
@@ -215,6 +191,24 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
     if given.get("complete"):
         chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
     return CommandTarget(chosen, settings.lake_of(given.get("warehouse")))
+
+
+def _described(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the changefeed that the options describe, by their names in a file."""
+    same = ("name", "sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry",
+            "decode")  # fmt: skip
+    described = {
+        **{name: given[name] for name in same},
+        "changefeed_config": given["config"],
+        "quarantine": bool(given.get("quarantine")),
+        "keys": {table: columns.split(",") for table, columns in pairs(given["keys"], "--key").items()},
+        "history": {name: kinds.split(",") for name, kinds in pairs(given["history"], "--history").items()},
+        "storage_options": pairs(given["storage"], "--storage-option"),
+        "archive": {"uri": given["archive"], "layout": given["archive_layout"]} if given["archive"] else None,
+        "kafka": {name: _client_value(text) for name, text in pairs(given["kafka"], "--kafka").items()},
+        "initial": {**initial_of(given), "complete": given["complete"]},
+    }
+    return {name: value for name, value in described.items() if value not in (None, "")}
 
 
 _OF_FILES = ("settings", "changefeed")
@@ -261,14 +255,8 @@ def initial_of(given: dict[str, Any]) -> dict[str, Any]:
     return initial_from_flags(given.get("initial") or (), options)
 
 
-def _client_option(text: str) -> tuple[str, Any]:
-    name, value = _pair(text, "--kafka")
-    return name, {"env": value[1:]} if value.startswith("@") else value
-
-
-def _key(text: str) -> tuple[str, tuple[str, ...]]:
-    table, columns = _pair(text, "--key")
-    return table, tuple(columns.split(","))
+def _client_value(text: str) -> Any:
+    return {"env": text[1:]} if text.startswith("@") else text
 
 
 def lake_of(target: CommandTarget) -> LakeSettings:
@@ -276,6 +264,26 @@ def lake_of(target: CommandTarget) -> LakeSettings:
     if target.lake is None:
         raise BadSettings("No lake is given. Name a directory with --warehouse DIR, or a lake in the settings file.")
     return target.lake
+
+
+@contextmanager
+def opened(what: str, given: dict[str, Any], *, is_there: bool = False) -> Iterator[LakePipeline]:
+    """Open the one changefeed that a command ("A rebuild concerns") is about; with `is_there` no lake is made.
+
+    Raises BadSettings.
+    """
+    from cdc_assets.operations.opening import begun, open_pipeline, refuse_missing
+
+    target = target_of(given)
+    lake = lake_of(target)
+    if is_there:
+        refuse_missing(lake)
+        if begun(lake) is None:
+            raise BadSettings(f"there is no lake in {lake.warehouse}. Give the --warehouse of an apply.")
+    if len(target.changefeeds) != 1:
+        raise BadSettings(f"{what} one changefeed. Name it with --changefeed NAME.")
+    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        yield pipeline
 
 
 def named_lake(warehouse: str | None, settings: str | None) -> tuple[LakeSettings, Settings | None]:

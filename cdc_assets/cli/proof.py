@@ -16,6 +16,7 @@ from cdc_assets.cli.options import (
     feed_options,
     lake_of,
     lake_options,
+    opened,
     pairs,
     run_name,
     show_json,
@@ -142,19 +143,14 @@ def explain(
     """
     from cdc_assets.operations.explain import explain as run
     from cdc_assets.operations.moments import parse_moment
-    from cdc_assets.operations.opening import open_pipeline, refuse_missing
     from cdc_assets.report.explanation import explanation_json, explanation_lines
 
-    target = target_of(given)
-    lake = lake_of(target)
-    refuse_missing(lake)
-    settings = target.only("A row is of")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A row is of", given, is_there=True) as pipeline:
         cuts = {cut.name: cut.at for cut in pipeline.lake.cuts()}
         moments = (parse_moment(text, cuts) for text in (since, until) if text is not None)
         found = run(pipeline, pipeline.lake, table, key, *moments)
     if as_json:
-        show_json(explanation_json(settings.name, found))
+        show_json(explanation_json(pipeline.settings.name, found))
     else:
         for line in explanation_lines(found):
             click.echo(line)

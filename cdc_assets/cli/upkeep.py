@@ -15,6 +15,7 @@ from cdc_assets.cli.options import (
     feed_options,
     lake_of,
     lake_options,
+    opened,
     run_name,
     show_grid,
     show_json,
@@ -41,16 +42,12 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
     rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records do not fit.
     """
     from cdc_assets.lake.swap import Rebuilds
-    from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.operations.rebuild import incomplete_in_dumps
     from cdc_assets.operations.rebuild import rebuild as run
 
-    target = target_of(given)
-    lake = lake_of(target)
     if bool(tables) + every + incomplete != 1:
         raise BadSettings("Name the tables to rebuild, or give --all, or --incomplete: one of the three.")
-    settings = target.only("A rebuild concerns")
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A rebuild concerns", given) as pipeline:
         asked = incomplete_in_dumps(pipeline) if incomplete else tables
         if incomplete and not asked:
             return _nothing_to_import(as_json)
@@ -129,16 +126,12 @@ def purge(
     TABLE is a former name or an identity. A table that a planned step still needs is kept.
     """
     from cdc_assets.model.tso import tso_time
-    from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.operations.purge import purge as run
 
-    target = target_of(given)
-    lake = lake_of(target)
     if bool(tables) == every:
         raise BadSettings("Name the dropped tables to remove, or give --all.")
-    settings = target.only("A purge concerns")
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
-    with open_pipeline(settings, lake) as pipeline:
+    with opened("A purge concerns", given) as pipeline:
         found = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry_run)
     heads = ("table", "name", "dropped", "kept because")
     rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]

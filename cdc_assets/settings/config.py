@@ -438,57 +438,13 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
         raise BadSettings(f"{file}: {error.message}", file=str(file), **error.where) from None
 
 
-def from_flags(
-    *,
-    sink_uri: str,
-    config: str | os.PathLike[str] | None = None,
-    tz: str | None = None,
-    name: str = "default",
-    accept_unordered: bool = False,
-    new_collations: bool | None = None,
-    warehouse: str | os.PathLike[str] | None = None,
-    keys: Mapping[str, tuple[str, ...]] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    namespace: str = "{schema}",
-    policies: Mapping[str, str] | None = None,
-    history: Mapping[str, Sequence[str]] | None = None,
-    quarantine: bool = False,
-    complete: Sequence[str] = (),
-    initial: Mapping[str, Any] | None = None,
-    archive: tuple[str, str] | None = None,
-    kafka: Mapping[str, Any] | None = None,
-    topics: Sequence[str] = (),
-    schemas: str | os.PathLike[str] | None = None,
-    schema_registry: str = "",
-    decode: str | None = None,
-) -> Settings:
-    """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake.
-
-    `initial` is the value of the setting of that name, such as `{"dump": [URI]}`.
-    """
-    given: dict[str, Any] = {
-        "name": name,
-        "sink_uri": sink_uri,
-        "changefeed_config": Path(config).expanduser().resolve() if config else None,
-        "accept_unordered": accept_unordered,
-        "new_collations": new_collations,
-        "keys": dict(keys or {}),
-        "storage_options": dict(storage_options or {}),
-        "namespace": namespace,
-        "policies": dict(policies or {}),
-        "history": {pattern: list(kinds) for pattern, kinds in (history or {}).items()},
-        "quarantine": quarantine,
-        "initial": {**(initial or {}), "complete": tuple(complete)},
-        "kafka": dict(kafka or {}),
-        "topics": tuple(topics),
-        "schemas": Path(schemas).expanduser().resolve() if schemas else None,
-        **({"archive": {"uri": archive[0], "layout": archive[1]}} if archive else {}),
-        **({"schema_registry": schema_registry} if schema_registry else {}),
-        **({"tz": tz} if tz else {}),
-        **({"decode": decode} if decode else {}),
-    }
+def from_flags(warehouse: str | os.PathLike[str] | None = None, **changefeed: Any) -> Settings:
+    """Return the settings of one changefeed, by their names in a file, and with `warehouse` its lake."""
+    for name in ("changefeed_config", "schemas"):
+        if changefeed.get(name):
+            changefeed[name] = Path(changefeed[name]).expanduser().resolve()
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
-    return Settings(lake=lake, changefeeds=(ChangefeedSettings(**given),))
+    return Settings(lake=lake, changefeeds=(ChangefeedSettings(**changefeed),))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ class Feed:
     @property
     def settings(self) -> ChangefeedSettings:
         """The settings of this changefeed."""
-        return from_flags(sink_uri=self.uri, config=self.directory / "changefeed.toml").changefeeds[0]
+        return from_flags(sink_uri=self.uri, changefeed_config=self.directory / "changefeed.toml").changefeeds[0]
 
     @property
     def schema(self) -> tuple[Column, ...]:

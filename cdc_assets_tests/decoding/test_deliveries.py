@@ -31,7 +31,7 @@ class Feed:
         toml = place / "changefeed.toml"
         toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\noutput-old-value = true\n')
         uri = f"{self.place}?protocol=csv&date-separator=none"
-        self.settings: ChangefeedSettings = from_flags(sink_uri=uri, config=toml).changefeeds[0]
+        self.settings: ChangefeedSettings = from_flags(sink_uri=uri, changefeed_config=toml).changefeeds[0]
         self.schema("CREATE TABLE `t` (`v` INT)")
 
     def schema(self, query: str, checksum: int = 1, version: int = 1) -> None:

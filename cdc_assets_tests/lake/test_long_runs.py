@@ -54,7 +54,7 @@ class Feed:
     @property
     def settings(self) -> ChangefeedSettings:
         uri = f"{self.directory / 'feed'}?protocol=csv&date-separator=none"
-        (settings,) = from_flags(sink_uri=uri, config=self.directory / "changefeed.toml").changefeeds
+        (settings,) = from_flags(sink_uri=uri, changefeed_config=self.directory / "changefeed.toml").changefeeds
         return settings
 
     def advance(self) -> None:

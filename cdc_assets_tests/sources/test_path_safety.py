@@ -132,7 +132,7 @@ def settled(settings: ChangefeedSettings, tmp_path: Path) -> ChangefeedSettings:
     toml = tmp_path / "changefeed.toml"
     toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\n')
     uri = settings.sink_uri.get_secret_value()
-    return from_flags(sink_uri=uri, config=toml).changefeeds[0]
+    return from_flags(sink_uri=uri, changefeed_config=toml).changefeeds[0]
 
 
 def apply(settings: ChangefeedSettings, lake: Any, ledger: Ledger | None = None) -> Outcome:
