@@ -403,113 +403,99 @@ class _TablePair:
     def compared(self, bare: TableComparison) -> TableComparison:
         """Compare columns, then rows."""
         proof, own = self.proof, self.history.schema_at(bare.through) if bare.cut else self.history.schema
-        feed = own
-        settings = proof.pipeline.settings
-        for one in proof.pipeline.ledger.fidelity(settings.name, self.history.life):
-            self.notes.setdefault(one.column, set()).update(one.notes)
-        if settings.source_options.protocol == "debezium":
-            for column in feed.stored:
-                self.notes.setdefault(column.name, set()).add(OTHER_CENTURY)
-        for name, reason in self.history.made_null.items():
-            self.notes.setdefault(name, set()).add(f"{MADE_NULL}{reason}")
+        feed = own.in_lake
+        self._note_losses(own)
+        never_written = self._never_written(bare.table)
         generators = proof.source.generators(self.theirs)
-        hidden = {
-            column.name: "the changefeed's column selectors leave it out"
-            for column in self.theirs.schema.columns
-            if not proof.filters.has_column(bare.table, column.name)
-        }
-        self.theirs = _with_masks(self.theirs, feed)
-        never_written = {name: "the changefeed's rows do not have it" for name, rules in self.notes.items()
-                         if NOT_WRITTEN in rules} | hidden  # fmt: skip
-        unread = {name: value for name, value in generators.items() if isinstance(value, str)}
-        unread = {**never_written, **unread, **self._changed_before_masks(feed)}
-        exact_types = settings.source_options.wire.has_commit_ts
-        of_other_types = _masked_of_other_types(feed, self.theirs.schema)
-        feed, their_schema = feed.in_lake, self.theirs.schema.in_lake
+        unread = {**never_written, **{name: value for name, value in generators.items() if isinstance(value, str)}}
+        unread |= self._changed_before_masks(own)
+        self.theirs = _with_masks(self.theirs, own)
         otherwise = masked_otherwise(self.history, bare.through, self.scan.settings)
         if found := sorted(otherwise & {*feed.key, *own.key}):
             return replace(bare, reason=f'its rows have a key that is masked otherwise now ("{found[0]}"). Rebuild it.')
-        columns = _Columns(feed, their_schema, self.scan.columns, unread, exact_types, otherwise, of_other_types)
-        pairs = columns.pairs
-        names = tuple(mine.name for mine, _ in pairs)
+        exact_types = proof.pipeline.settings.source_options.wire.has_commit_ts
+        of_other_types = _masked_of_other_types(own, self.theirs.schema)
+        theirs = self.theirs.schema.in_lake
+        columns = _Columns(feed, theirs, self.scan.columns, unread, exact_types, otherwise, of_other_types)
+        pairs, names = columns.pairs, [mine.name for mine, _ in columns.pairs]
         if not names:
             return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
         key = feed.key if set(feed.key) <= set(names) else ()
-        lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
         try:
             forgotten = self._forgotten(key)
         except UnknownKeys as problem:
             return replace(bare, reason=str(problem))
         through = bare.at or bare.through
         later = [replace(one, until={key: at for key, at in one.until.items() if at < through}) for one in forgotten]
+        lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
         lake.forgotten = [(one, feed) for one in later if one.until]
         choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
-        by_name, their_names = {mine.name: mine for mine, _ in pairs}, {mine.name: their.name for mine, their in pairs}
         compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
         masks = ", ".join(f"{name} {mask}" for name, mask in masks_of(own).items())
         bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
         before = known_equal(proof.pipeline, bare) if proof.options.resume and not columns.differences else None
         if before is not None:
             return before
-        borders = lake.borders(key)
+        how, borders = self._comparison(own, pairs, key), lake.borders(key)
+        how = replace(how, chosen=choice.chosen) if choice else how
         plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
             equal = list(self._equal_before(bare))
-            plan = plan_ranges(borders, by_name[key[0]], self.theirs, their_names[key[0]], equal, self.scan.rows or 0)
+            mine, their = next(pair for pair in pairs if pair[0].name == key[0])
+            plan = plan_ranges(borders, mine, self.theirs, their.name, equal, self.scan.rows or 0)
         source = _SourceSide(self, pairs, RowRate(proof.options.rows_per_second), choice.conditions, plan)
         source.forgotten = [(one, feed) for one in forgotten]
         executors = self._executors(bare.table)
         lake.threads = lake.threads if executors is None else executors.cores
-        doubtful = guesses(self.history.changes)
+        earlier: Mapping[Tso, int] = {}
+        if plan is not None:
+            how = replace(how, borders=plan.borders, known=plan.known)
+            rows, earlier = self._in_ranges(how, lake, source, plan, bare, executors), plan.earlier
+        else:
+            rows = replace(how, borders=borders).run(lake, source, executors=executors)
+        unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
+        self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
+        kept_out = sum(source.kept_out.values()) + sum(one.kept_out for one in equal)
+        return _result(bare, columns, rows, earlier, kept_out)
 
+    def _note_losses(self, own: TableSchema) -> None:
+        """Note by column which losses the feed may have made."""
+        settings = self.proof.pipeline.settings
+        for one in self.proof.pipeline.ledger.fidelity(settings.name, self.history.life):
+            self.notes.setdefault(one.column, set()).update(one.notes)
+        if settings.source_options.protocol == "debezium":
+            for column in own.stored:
+                self.notes.setdefault(column.name, set()).add(OTHER_CENTURY)
+        for name, reason in self.history.made_null.items():
+            self.notes.setdefault(name, set()).add(f"{MADE_NULL}{reason}")
+
+    def _never_written(self, table: TableId) -> dict[str, str]:
+        """Return the columns that are not in the changefeed, and why."""
+        absent = {name for name, rules in self.notes.items() if NOT_WRITTEN in rules}
+        has = self.proof.filters.has_column
+        hidden = [one.name for one in self.theirs.schema.columns if not has(table, one.name)]
+        return {
+            **dict.fromkeys(absent, "the changefeed's rows do not have it"),
+            **dict.fromkeys(hidden, "the changefeed's column selectors leave it out"),
+        }
+
+    def _comparison(self, own: TableSchema, pairs: Sequence[tuple[Column, Column]], key: tuple[str, ...]) -> Comparison:
+        """Return how rows are compared: which loss makes up for values that are not the same."""
+        columns, doubtful = {mine.name: mine for mine, _ in pairs}, guesses(self.history.changes)
         masked = {column.name for column in own.columns if column.mask is not None}
+        zone = self.proof.pipeline.settings.source_options.wire.timezone
 
         def loss_of(name: str, mine: Any, their: Any) -> str:
             if name in masked:
                 return "values that were masked after a loss of theirs" if self.notes.get(name) else ""
-            zone = settings.source_options.wire.timezone
-            loss = loss_between(by_name[name], self.notes.get(name, ()), zone, mine, their)
+            loss = loss_between(columns[name], self.notes.get(name, ()), zone, mine, their)
             return loss or (doubtful[name].text if is_guess(doubtful.get(name), mine) else "")
 
-        # The notes of the source's rows come with them, so any column may have a loss.
-        how = Comparison(names, key, frozenset(names), loss_of, borders, proof.options.shown)
-        if plan is not None:
-            how = replace(how, borders=plan.borders, known=plan.known)
+        lossy = set(columns)  # the notes of the source's rows come with them, so any column may have a loss
         if not key:
-            lossy = {
-                *self.notes,
-                *doubtful,
-                *(one.name for one in by_name.values() if one.type in ("JSON", "TIMESTAMP")),
-            }
-            how = replace(how, lossy=frozenset(lossy & set(names)))
-        if choice:
-            how = replace(how, chosen=choice.chosen)
-
-        earlier: Mapping[Tso, int] = {}
-        if plan is not None:
-            rows, earlier = self._in_ranges(how, lake, source, plan, bare, executors), plan.earlier
-        else:
-            rows = how.run(lake, source, executors=executors)
-        unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
-        self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
-        differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
-        return replace(
-            bare,
-            state=DIFFERENT if differ or rows.partly else EQUAL,
-            lake_rows=rows.lake + sum(earlier.values()),
-            source_rows=rows.source + sum(earlier.values()),
-            earlier=earlier,
-            missing=rows.missing,
-            extra=rows.extra,
-            differing=rows.differing,
-            rows=rows.rows,
-            columns=tuple(columns.differences),
-            definitions=tuple(columns.definitions),
-            left_out=columns.left_out,
-            losses=rows.losses,
-            partly=rows.partly,
-            kept_out=sum(source.kept_out.values()) + sum(one.kept_out for one in equal if plan is not None),
-        )
+            own_losses = (one.name for one in columns.values() if one.type in ("JSON", "TIMESTAMP"))
+            lossy &= {*self.notes, *doubtful, *own_losses}
+        return Comparison(tuple(columns), key, frozenset(lossy), loss_of, shown=self.proof.options.shown)
 
     def _in_ranges(
         self,
@@ -568,6 +554,30 @@ class _TablePair:
             if column.mask is not None and column.mask.way not in ("null", "constant")
             if column.name in doubtful or column.type in ("JSON", "TIMESTAMP")
         }
+
+
+def _result(
+    bare: TableComparison, columns: _Columns, rows: ComparedRows, earlier: Mapping[Tso, int], kept_out: int
+) -> TableComparison:
+    """Return what came of a comparison; rows of ranges that were equal `earlier` are counted with the others."""
+    differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
+    return replace(
+        bare,
+        state=DIFFERENT if differ or rows.partly else EQUAL,
+        lake_rows=rows.lake + sum(earlier.values()),
+        source_rows=rows.source + sum(earlier.values()),
+        earlier=earlier,
+        missing=rows.missing,
+        extra=rows.extra,
+        differing=rows.differing,
+        rows=rows.rows,
+        columns=tuple(columns.differences),
+        definitions=tuple(columns.definitions),
+        left_out=columns.left_out,
+        losses=rows.losses,
+        partly=rows.partly,
+        kept_out=kept_out,
+    )
 
 
 def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
