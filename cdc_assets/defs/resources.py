@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
@@ -16,20 +16,18 @@ from dagster_spark.utils import flatten_dict
 
 from cdc_assets.defs.names import feed_name
 from cdc_assets.lake import spark_configuration
+from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.spark.cluster import refuse_dead, watch_executors
 from cdc_assets.lake.spark.gateway import open_gateway
 from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_pipeline, open_state
+from cdc_assets.pipeline.pipeline import Watch
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings
 from cdc_assets.settings.env import merged
 from cdc_assets.settings.lake import LakeSettings
-
-if TYPE_CHECKING:
-    from cdc_assets.lake.lake_table import LakeTable
-    from cdc_assets.pipeline.pipeline import Watch
 
 
 class S3Credentials(S3Resource):

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
@@ -68,10 +69,6 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.steps import ChangeTable, CreateTable
 from cdc_assets.types.conversions import convert_past, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 TABLE_PROPERTIES = {
     "format-version": "3",

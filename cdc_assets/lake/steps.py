@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.kinds import keeps_states
@@ -52,9 +52,6 @@ from cdc_assets.model.steps import (
     TagTable,
 )
 from cdc_assets.planning.value_settings import has_masks
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def carry_out(bench: Workbench, step: Step) -> StepResult:

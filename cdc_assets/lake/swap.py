@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.kinds import partition_column
@@ -42,21 +43,17 @@ from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, LakeTickets, hold_back
 from cdc_assets.lake.tickets import REBUILD as REBUILDING
+from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.forgetting import ForgottenKeys
+from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import CreateTable
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from cdc_assets.model.cuts import CutRequest
-    from cdc_assets.model.forgetting import ForgottenKeys
-    from cdc_assets.model.gaps import CompletePattern
-    from cdc_assets.model.releases import Releases
-    from cdc_assets.model.settings_changes import SettingsChange
 
 REBUILD = "cdc.rebuild"
 """Snapshot property: the token of the rebuild that a commit swapped in."""

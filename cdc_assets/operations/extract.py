@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -31,19 +30,17 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Rekey
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.feed_changes import FeedChanges
 from cdc_assets.operations.log_rows import LOG, all_leave, in_order, in_source_names, no_log_rows, of_source
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.net_changes import NetChanges
 from cdc_assets.operations.position_sort import PositionSort
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.value_settings import masked_since
 from cdc_assets.types.mysql_types import arrow_type
-
-if TYPE_CHECKING:
-    from cdc_assets.model.table_history import TableHistory
-    from cdc_assets.pipeline.pipeline import Pipeline
-    from cdc_assets.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -32,7 +31,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate
-from cdc_assets.model.splits import in_shares
+from cdc_assets.model.splits import Listing, in_shares
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -50,11 +49,8 @@ from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
 from cdc_assets.operations.position_sort import PositionSort
 from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.pipeline.missing_files import entries_of
-
-if TYPE_CHECKING:
-    from cdc_assets.model.splits import Listing
-    from cdc_assets.pipeline.pipeline import Pipeline
-    from cdc_assets.planning.plan import Plan
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import Plan
 
 _SHARE_FILES, _SHARE_BYTES = 200, 16 << 20
 """Files of a window that are decoded at once."""

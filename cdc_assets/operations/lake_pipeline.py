@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cdc_assets.lake import Lake
 from cdc_assets.pipeline.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from cdc_assets.lake import Lake
 
 
 class LakePipeline(Pipeline):

@@ -20,11 +20,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.landed import Landed
 from cdc_assets.model.progress import AppliedState, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
@@ -39,16 +40,13 @@ from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
+from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
-
-if TYPE_CHECKING:
-    from cdc_assets.model.landed import Landed
-    from cdc_assets.pipeline.outcome import Outcome
 
 _SWAPS = 6
 """How often the rebuild follows a table that a writer keeps moving, before it gives up."""

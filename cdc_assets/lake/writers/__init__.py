@@ -8,21 +8,18 @@ scd2        MERGE by key: a change ends one state and begins another
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
+
+from pyspark.sql import DataFrame
 
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
+from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.writers import keyed, log, multiset, scd2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
-
-    from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
-    from cdc_assets.lake.staging.stage import Batch
-    from cdc_assets.model.reports import AlikeKeys
-    from cdc_assets.model.schema import TableSchema
-    from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.reports import AlikeKeys
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ApplyRows
 
 __all__ = ["WRITERS", "HistoryWriter", "Writer", "history_writer", "writer_of"]
 

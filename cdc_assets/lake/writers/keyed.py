@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.moved import BASE
@@ -17,9 +17,6 @@ from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _FOUND, _LEAVES = "_cdc_found", "_cdc_leaves"
 _MAKE_ROWS = f"({int(Op.INSERT)}, {int(Op.UPDATE)})"

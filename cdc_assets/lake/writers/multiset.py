@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from cdc_assets.decoding import COUNT
 from cdc_assets.errors import TableHeld
@@ -14,9 +15,6 @@ from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
