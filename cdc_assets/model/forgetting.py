@@ -67,12 +67,14 @@ class ForgottenKeys:
         )
 
     def concerns(self, life: Life, names: Collection[TableId]) -> bool:
-        """Return whether it is about a table of the source with these names."""
-        return life in self.lives or any(name.folded == self.table.folded for name in names)
+        """Return whether it is about a table of the source with these names; others that stood keep their rows."""
+        has_name = any(name.folded == self.table.folded for name in names)
+        return life in self.lives or (has_name and life not in self.others)
 
     def is_of(self, life: str, name: TableId) -> bool:
         """Return whether it is about a table of the lake, by the text of its life and its name; history tables, too."""
-        return name.folded == self.table.folded or any(f"{life}.".startswith(f"{one}.") for one in self.lives)
+        mine, other = (any(f"{life}.".startswith(f"{one}.") for one in some) for some in (self.lives, self.others))
+        return mine or (name.folded == self.table.folded and not other)
 
     @property
     def text(self) -> str:

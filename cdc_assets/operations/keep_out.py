@@ -20,7 +20,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_tables import MeantTable, is_purged, standing_others
 from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.named import is_called
-from cdc_assets.planning.forgotten import by_name, forgotten_of, form_at
+from cdc_assets.planning.forgotten import by_name, form_at
 from cdc_assets.types.key_digests import key_digests
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
     None of their keys is let in by that, and none that is let in meanwhile comes back by it. Digests of another form
     are not known of the same keys: as many have to come. Raises BadSettings.
     """
-    if known and not forgotten_of(known, table):
+    names = {name.folded for name, _, _ in table.names}
+    if known and not any(one.table.folded in names or table.life in one.lives for one in known):
         raise BadSettings(f"{known[0].name} is a decision about {known[0].table}. Give this one another --decision.")
     for one in known:
         if decision.until < one.until:

@@ -74,7 +74,7 @@ def keeping_out(
                 other = lives.get(step.other.source)
                 _refuse_exchange(step, decisions or (() if other is None else forgotten_of(decided, other)))
             elif isinstance(step, (RenameTable, RecoverTable)) and stands:
-                _refuse_name(step, decisions, table)
+                _refuse_name(step, decided, table)
         except UnknownKeys as problem:
             position = min(step.lo + 1, step.hi) if isinstance(step, ApplyRows) else step.at
             step = hold = HoldTable(step.life, position, str(problem), problem.ways)

@@ -369,6 +369,27 @@ def test_a_table_that_was_not_looked_through_is_held_before_it_comes_back_under_
     assert parse_decisions(format_decision("little", decision), "little", ForgottenKeys) == [decision]
 
 
+def test_another_table_of_the_name_keeps_its_rows_where_one_is_named_by_its_identity(shop: Shop) -> None:
+    former, present = (Life(TableId("shop", "t"), at) for at in (FIRST, FIRST + 30))
+    shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
+    shop.feed.create("shop.t", FIRST + 30)
+    shop.write(("I", FIRST + 31, 1, "another person"), version=FIRST + 30)
+    shop.apply(FIRST + 35)
+    assert [one.life for one in shop.forget("1", table=str(former), name="asked").removed] == [former]
+    shop.write(("U", FIRST + 41, 1, "moved"), version=FIRST + 30)
+    shop.apply(FIRST + 45)
+    for lake in (shop.lake, shop.rebuilt()):
+        assert [rows_of(lake.tables[one].rows.to_pylist()) for one in (former, present)] == [
+            [(2, "two")],
+            [(1, "moved")],
+        ]
+    shop.feed.ddl("shop.t", FIRST + 50, "DROP TABLE `t`", 4, columns=False)
+    shop.feed.create("shop.t", FIRST + 60)
+    shop.write(("I", FIRST + 61, 1, "anew"), ("I", FIRST + 62, 2, "anew"), version=FIRST + 60)
+    shop.apply(FIRST + 69)
+    assert rows_of(shop.lake.tables[Life(TableId("shop", "t"), FIRST + 60)].rows.to_pylist()) == [(2, "anew")]
+
+
 def test_a_table_that_is_made_anew_without_a_key_is_held_with_a_way_that_can_be_gone(shop: Shop) -> None:
     shop.forget("1")
     shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
