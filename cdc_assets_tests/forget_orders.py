@@ -31,6 +31,8 @@ from cdc_assets.errors import (
 from cdc_assets.lake import Lake
 from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.swap import Rebuilds
+from cdc_assets.landing.files import LandingStore
+from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.dumps import DumpOptions
@@ -315,9 +317,9 @@ class LakeOrders:
             quarantine=True,
         )
 
-    def pipeline(self) -> Any:
+    def pipeline(self, lake: Any = None) -> Any:
         """Return the changefeed on its way into the lake."""
-        return LakePipeline(self.settings(), self.settings().open_source(), self.lake, self.ledger)
+        return LakePipeline(self.settings(), self.settings().open_source(), lake or self.lake, self.ledger)
 
     def forgetting(self) -> Any:
         """Return what forgets rows of the lake."""
@@ -370,6 +372,7 @@ class LakeOrders:
             "were forgotten after these records",
             "Rebuild the table",
             "not landed any more",
+            *(["files with their changes are missing"] if self.lands else []),  # they expired
         )
         reasons = [one.reason for one in results if one.reason and not any(text in one.reason for text in known)]
         assert self.inside or reasons == [], reasons
@@ -400,7 +403,8 @@ class LakeOrders:
             rebuild(self.pipeline(), Rebuilds(self.lake), (), "rebuild")
             for one in self.changes if not self.inside else ():
                 if one.version == self.version:
-                    one.gone, one.aside = one.at <= self._kept_out(one.key), set()
+                    one.gone = one.at <= self._kept_out(one.key) or (self.lands and one.emptied)
+                    one.aside = set(ALL if self.lands and one.misfit and not one.gone else ())
             self.applied = self.applied if self.inside else self.published
 
     def verify(self) -> None:
@@ -694,20 +698,23 @@ class MemoryOrders(LakeOrders):
         assert left == [], left
 
 
-class TopicOrders(MemoryOrders):
+class _Landed(LakeOrders):
     """Messages of a topic that are landed, some with several rows; what is forgotten is there no more."""
 
     keys = ("several", "whole")
     lands = True
-    seams = (
-        *MemoryOrders.seams,
-        "cdc_assets.landing.landing:Landing._commit",
-        *(f"cdc_assets_tests.memory_landing:MemoryStore.{name}" for name in ("write_rows", "replace", "drop_past")),
-    )
 
     def __init__(self, seed: int, directory: Path, open_lake: Callable[..., Lake]) -> None:
-        self.broker, self.store = Broker(), MemoryStore()
+        self.broker = Broker()
         super().__init__(seed, directory, open_lake)
+
+    def _store(self) -> LandingStore:
+        """Return where messages are landed."""
+        raise NotImplementedError
+
+    def _into(self, lake: Any, source: TopicsSource, landing: Landing) -> Any:
+        """Return the changefeed on its way into a lake."""
+        raise NotImplementedError
 
     def settings(self) -> ChangefeedSettings:
         return ChangefeedSettings(
@@ -723,14 +730,14 @@ class TopicOrders(MemoryOrders):
     def pipeline(self, lake: Any = None) -> Any:
         source = cast("TopicsSource", self.settings().open_source())
         source.passes_bad = True
-        registry: dict[str, str] = {}
-        landing = Landing(lambda: self.broker, source.options.messages, self.store, source.routing.concerns,
+        registry, store = dict[str, str](), self._store()
+        landing = Landing(lambda: self.broker, source.options.messages, store, source.routing.concerns,
                           lambda _: b"", registry=registry.get)  # fmt: skip
-        source.read_from(landing.landed, self.store.fetch)
-        return Pipeline(self.settings(), source, lake or self.lake, self.ledger, landing=landing)
+        source.read_from(landing.landed, store.fetch)
+        return self._into(lake or self.lake, source, landing)
 
     def _declare(self, at: Tso, query: str, kind: int) -> None:
-        table = query.split("`")[1]
+        table = query.split("`")[3 if kind == 14 else 1]  # that of a RENAME is the new name
         said = {3: "CREATE", 4: "ERASE", 5: "ALTER", 14: "RENAME"}[kind]
         nothing = {"pkNames": None, "sqlType": None, "mysqlType": None}
         self.broker.send(0, canal(said, at, table=table, isDdl=True, sql=query, **nothing))
@@ -778,13 +785,73 @@ class TopicOrders(MemoryOrders):
     def mend(self) -> None:
         self._publish()
 
+    def _emptied(self) -> set[str]:
+        """Return what is in no message: that is not what came later of keys that stay out."""
+        return {one.token for one in self.changes if one.emptied} - self._kept()
+
+
+class TopicOrders(_Landed, MemoryOrders):
+    """A topic whose landing and lake are in memory."""
+
+    seams = (
+        *MemoryOrders.seams,
+        "cdc_assets.landing.landing:Landing._commit",
+        *(f"cdc_assets_tests.memory_landing:MemoryStore.{name}" for name in ("write_rows", "replace", "drop_past")),
+    )
+
+    def __init__(self, seed: int, directory: Path, open_lake: Callable[..., Lake]) -> None:
+        self.store = MemoryStore()
+        super().__init__(seed, directory, open_lake)
+
+    def _store(self) -> LandingStore:
+        return self.store
+
+    def _into(self, lake: Any, source: TopicsSource, landing: Landing) -> Any:
+        return Pipeline(self.settings(), source, lake, self.ledger, landing=landing)
+
     def _check_rebuilt(self) -> None:
         if not self.lost:
             super()._check_rebuilt()
 
     def _check_bytes(self) -> None:
-        """Look into the landing, too, which keeps what came later of keys that stay out."""
         super()._check_bytes()
         landed = repr([[group.to_pylist() for group in some] for some in self.store.files.values()])
-        left = {one.token for one in self.changes if one.emptied and one.token in landed} - self._kept()
-        assert left == set(), left
+        assert {token for token in self._emptied() if token in landed} == set()
+
+
+class LakeTopicOrders(_Landed):
+    """A topic whose landing and lake are on Iceberg."""
+
+    seams = (
+        *SEAMS,
+        "cdc_assets.landing.landing:Landing._commit",
+        "cdc_assets.lake.growing:GrowingTable.write",
+        "cdc_assets.lake.growing:GrowingTable.replace",
+        "cdc_assets.lake.growing:GrowingTable.drop_past",
+    )
+
+    def __init__(self, seed: int, directory: Path, open_lake: Callable[..., Lake]) -> None:
+        self.stores: dict[Lake, LandingTable] = {}
+        super().__init__(seed, directory, open_lake)
+
+    def _store(self) -> LandingStore:
+        """Return the landing as this process has it open."""
+        if self.lake not in self.stores:
+            self.stores[self.lake] = LandingTable(self.lake.settings, "default")
+        return self.stores[self.lake]
+
+    def _into(self, lake: Any, source: TopicsSource, landing: Landing) -> Any:
+        return LakePipeline(self.settings(), source, lake, self.ledger, landing=landing)
+
+    def _check_bytes(self) -> None:
+        kept, landed = self._kept(), "default~landing/"
+        gone = {one.token.encode() for one in self.changes if one.gone and one.token not in kept}
+        emptied = {token.encode() for token in self._emptied()}
+        left = [one for one in leaks(self.directory / "lake", gone) if landed not in one]
+        left += [one for one in leaks(self.directory / "lake", emptied) if landed in one]
+        assert left + leaks(self.directory / "ledger", gone) == []
+
+    def close(self) -> None:
+        """Close the catalogs of the landing."""
+        for store in self.stores.values():
+            store.close()
