@@ -276,7 +276,10 @@ class Lake:
             def refuse(life: Life) -> None:
                 refuse_forgotten(self.state.find(life), staged.forgotten)
 
-            Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, refuse)
+            try:
+                Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, refuse)
+            except FileNotFoundError as gone:  # who forgets rows removes stages that have them
+                raise TableMoved(f"{step.life}: its stage was removed meanwhile ({gone}). Plan again.") from gone
 
     def quarantined(self, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""

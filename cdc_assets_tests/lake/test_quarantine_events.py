@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,6 +28,7 @@ from cdc_assets.lake.quarantine import EVENTS, Quarantine
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Report, StagedWindow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.settings.lake import LakeSettings
@@ -62,6 +64,13 @@ def staged(directory: Path, lines: Mapping[int, str], life: Life = ORDERS) -> li
 
 def kept(quarantine: Quarantine, *, closed: bool = False) -> list[tuple[str, int, str, str]]:
     return [(row.table.table, row.line, row.reason, row.state) for row in quarantine.read(closed=closed)]
+
+
+def test_a_window_whose_stage_is_removed_with_rows_that_are_forgotten_is_planned_again(tmp_path: Path) -> None:
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "feed")
+    gone = StagedWindow(f"{tmp_path}/lake/stage/gone", 1, Report(reject_count=1, quarantined=1))
+    with closing(lake), pytest.raises(TableMoved, match="its stage was removed meanwhile"):
+        lake.quarantine(step(), gone, "run-1")
 
 
 def test_records_are_read_by_another_process_with_their_bytes(tmp_path: Path, state: LakeState) -> None:
