@@ -41,7 +41,7 @@ from cdc_assets.settings.history import history_rules
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
-from cdc_assets.settings.model import Model, known_zone
+from cdc_assets.settings.model import Model, Zone
 from cdc_assets.settings.paths import is_path, with_paths
 from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
 from cdc_assets.settings.verify import VerifySettings
@@ -121,7 +121,7 @@ class ChangefeedSettings(Model):
     name: str = "default"
     sink_uri: SecretStr = Field(repr=False)
     changefeed_config: Path | None = None
-    tz: str = "UTC"
+    tz: Zone = "UTC"
     storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     accept_unordered: bool = False
@@ -177,11 +177,6 @@ class ChangefeedSettings(Model):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
             raise ValueError("a changefeed's name consists of letters, digits, '_', '.' and '-'")
         return name
-
-    @field_validator("tz")
-    @classmethod
-    def _known_zone(cls, tz: str) -> str:
-        return known_zone(tz)
 
     @field_validator("namespace")
     @classmethod

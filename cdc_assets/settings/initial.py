@@ -12,7 +12,7 @@ from cdc_assets.io import storage_uri
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.env import merged, resolved
-from cdc_assets.settings.model import Model, known_zone
+from cdc_assets.settings.model import Model, Zone
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 
 _DUMP = "URI of the dump"
@@ -46,13 +46,8 @@ class DumpSettings(Model):
 
     uri: SecretStr = Field(repr=False)
     at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
-    tz: str | None = None
+    tz: Zone | None = None
     csv: CsvSettings | None = None
-
-    @field_validator("tz")
-    @classmethod
-    def _known_zone(cls, tz: str | None) -> str | None:
-        return tz if tz is None else known_zone(tz)
 
 
 _COMPARED_BYTES = 4 << 20
@@ -118,7 +113,7 @@ class InitialSettings(Model):
     dump: tuple[DumpSettings, ...] = ()
     source: ServerSettings | None = None
     csv: CsvSettings = Field(default_factory=CsvSettings)
-    tz: str = "UTC"
+    tz: Zone = "UTC"
     at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
     start_ts: Tso | None = Field(default=None, ge=1, lt=1 << 63, validation_alias=AliasChoices("start_ts", "start-ts"))
 
@@ -127,11 +122,6 @@ class InitialSettings(Model):
     def _several(cls, dump: Any) -> Any:
         dumps = dump if isinstance(dump, (list, tuple)) else (dump,)
         return tuple({"uri": one} if isinstance(one, str) else one for one in dumps)
-
-    @field_validator("tz")
-    @classmethod
-    def _known_zone(cls, tz: str) -> str:
-        return known_zone(tz)
 
     @model_validator(mode="after")
     def _one_time_for_one_dump(self) -> InitialSettings:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zoneinfo
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.types.zones import zone_of
@@ -77,10 +77,13 @@ def _is_plain(given: Any) -> bool:
     return isinstance(given, (str, int, float, bool, type(None))) and "://" not in str(given)
 
 
-def known_zone(tz: str) -> str:
-    """Return the name of a time zone; raises ValueError for one that is not known."""
+def _known_zone(tz: str) -> str:
     try:
         zone_of(tz)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError("no time zone of that name; expected one like UTC, Asia/Shanghai or +08:00") from None
     return tz
+
+
+Zone = Annotated[str, AfterValidator(_known_zone)]
+"""The name of a time zone that is known."""
