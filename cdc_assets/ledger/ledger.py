@@ -38,46 +38,33 @@ if TYPE_CHECKING:
 
 
 METADATA = sa.MetaData()
+TEXT, INT, FLOAT = sa.Text, sa.BigInteger, sa.Float
 
 
-def _columns() -> tuple[sa.Column[Any], ...]:
-    return (
-        sa.Column("changefeed", sa.Text, primary_key=True),
-        sa.Column("path", sa.Text, primary_key=True),
-        sa.Column("size", sa.BigInteger, nullable=False),
-        sa.Column("etag", sa.Text, nullable=False),
-        sa.Column("life", sa.Text, nullable=False),
-        sa.Column("rows", sa.BigInteger, nullable=False),
-        sa.Column("min_commit_ts", sa.BigInteger),
-        sa.Column("max_commit_ts", sa.BigInteger),
-        sa.Column("run", sa.Text, nullable=False),
-        sa.Column("snapshot", sa.BigInteger),
-        sa.Column("read_at", sa.Float, nullable=False),
-        sa.Column("key_ranges", sa.Text, nullable=False),
+def _table(
+    name: str, key: Mapping[str, Any], columns: Mapping[str, Any], optional: Mapping[str, Any] | None = None
+) -> sa.Table:
+    """Return a table whose key is a changefeed and what else tells its rows apart; `optional` columns may be NULL."""
+    return sa.Table(
+        name,
+        METADATA,
+        sa.Column("changefeed", TEXT, primary_key=True),
+        *(sa.Column(column, kind, primary_key=True) for column, kind in key.items()),
+        *(sa.Column(column, kind, nullable=False) for column, kind in columns.items()),
+        *(sa.Column(column, kind) for column, kind in (optional or {}).items()),
     )
 
 
-FILES = sa.Table("files", METADATA, *_columns())
-_SETTLED_FILES = sa.Table("settled_files", METADATA, *_columns(), sa.Column("directory", sa.Text, nullable=False))
+_OF_FILE = {"size": INT, "etag": TEXT, "life": TEXT, "rows": INT, "run": TEXT, "read_at": FLOAT, "key_ranges": TEXT}
+_KNOWN_OF_FILE = {"min_commit_ts": INT, "max_commit_ts": INT, "snapshot": INT}
+FILES = _table("files", {"path": TEXT}, _OF_FILE, _KNOWN_OF_FILE)
+_SETTLED_FILES = _table("settled_files", {"path": TEXT}, {**_OF_FILE, "directory": TEXT}, _KNOWN_OF_FILE)
 _ = sa.Index("settled_files_by_directory", _SETTLED_FILES.c.changefeed, _SETTLED_FILES.c.directory)
 
-_SETTLED = sa.Table(
-    "settled",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("directory", sa.Text, primary_key=True),
-    sa.Column("root", sa.Text, nullable=False),
-    sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("date", sa.Text, nullable=False),
-    sa.Column("last", sa.Text, nullable=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("files", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.BigInteger, nullable=False),
-    sa.Column("since", sa.BigInteger, nullable=False),
-    sa.Column("through", sa.BigInteger, nullable=False),
-    sa.Column("checkpoint", sa.BigInteger, nullable=False),
-    sa.Column("seen_at", sa.Float, nullable=False),
-)
+_SETTLED = _table("settled", {"directory": TEXT}, {
+    "root": TEXT, "version": INT, "date": TEXT, "last": TEXT, "number": INT, "files": INT, "digest": INT, "since": INT,
+    "through": INT, "checkpoint": INT, "seen_at": FLOAT,
+})  # fmt: skip
 _KEPT = tuple(field.name for field in fields(SettledFiles) if field.name != "passed_over")
 _DIALECTS: Mapping[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
 """Dialect of the ledger's database -> how it is spoken, with an INSERT that knows ON CONFLICT."""
@@ -176,128 +163,25 @@ def settled_rows(
     return found
 
 
-_SCHEMA_FILES = sa.Table(
-    "schema_files",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("path", sa.Text, primary_key=True),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("etag", sa.Text, nullable=False),
-    sa.Column("contents", sa.LargeBinary, nullable=False),
-)
-
-_JOURNAL = sa.Table(
-    "journal",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, primary_key=True),
-    sa.Column("tso", sa.BigInteger, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("query", sa.Text, nullable=False),
-    sa.Column("statements", sa.Text, nullable=False),
-    sa.Column("snapshot_before", sa.BigInteger),
-    sa.Column("snapshot_after", sa.BigInteger),
-    sa.Column("seconds", sa.Float, nullable=False),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("done_at", sa.Float, nullable=False),
-)
-
-_TABLES = sa.Table(
-    "tables",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, primary_key=True),
-    sa.Column("schema", sa.Text, nullable=False),
-    sa.Column("table", sa.Text, nullable=False),
-    sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("through", sa.BigInteger, nullable=False),
-    sa.Column("checkpoint", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("ways", sa.Text, nullable=False),
-    sa.Column("complete_by", sa.Text, nullable=False),
-    sa.Column("points", sa.Text, nullable=False),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("changed_at", sa.Float, nullable=False),
-)
-
-
-_FIDELITY = sa.Table(
-    "fidelity",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("path", sa.Text, primary_key=True),
-    sa.Column("column", sa.Text, primary_key=True),
-    sa.Column("rule", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, nullable=False),
-    sa.Column("count", sa.BigInteger, nullable=False),
-)
-
-_COLUMNS = sa.Table(
-    "columns",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("column", sa.Text, nullable=False),
-    sa.Column("source", sa.Text, nullable=False),
-    sa.Column("lake", sa.Text, nullable=False),
-    sa.Column("grade", sa.Text, nullable=False),
-    sa.Column("rule", sa.Text, nullable=False),
-)
-
-
-_WINDOWS = sa.Table(
-    "windows",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, primary_key=True),
-    sa.Column("hi", sa.BigInteger, primary_key=True),
-    sa.Column("adds_up", sa.Boolean, nullable=False),
-    sa.Column("account", sa.Text, nullable=False),
-)
-
-_FINDINGS = sa.Table(
-    "findings",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("severity", sa.Text, nullable=False),
-    sa.Column("table", sa.Text, nullable=False),
-    sa.Column("sentence", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-    sa.Column("run", sa.Text, nullable=False),
-)
-
-_COMPARISONS = sa.Table(
-    "comparisons",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("table", sa.Text, primary_key=True),
-    sa.Column("comparison", sa.Text, nullable=False),
-    sa.Column("compared_at", sa.Float, nullable=False),
-)
-
-
-_EQUAL_RANGES = sa.Table(
-    "equal_ranges",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, primary_key=True),
-    sa.Column("number", sa.BigInteger, primary_key=True),
-    sa.Column("equal_range", sa.Text, nullable=False),
-)
-
-
-_FORGOTTEN = sa.Table(
-    "forgotten",
-    METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, primary_key=True),
-    sa.Column("run", sa.Text, nullable=False),
-)
+_SCHEMA_FILES = _table("schema_files", {"path": TEXT}, {"size": INT, "etag": TEXT, "contents": sa.LargeBinary})
+_JOURNAL = _table("journal", {"life": TEXT, "tso": INT}, {
+    "name": TEXT, "action": TEXT, "query": TEXT, "statements": TEXT, "seconds": FLOAT, "run": TEXT, "done_at": FLOAT,
+}, {"snapshot_before": INT, "snapshot_after": INT})  # fmt: skip
+_TABLES = _table("tables", {"life": TEXT}, {
+    "schema": TEXT, "table": TEXT, "version": INT, "through": INT, "checkpoint": INT, "state": TEXT, "reason": TEXT,
+    "ways": TEXT, "complete_by": TEXT, "points": TEXT, "run": TEXT, "changed_at": FLOAT,
+})  # fmt: skip
+_FIDELITY = _table("fidelity", {"path": TEXT, "column": TEXT, "rule": TEXT}, {"life": TEXT, "count": INT})
+_COLUMNS = _table("columns", {"life": TEXT, "position": sa.Integer}, {
+    "column": TEXT, "source": TEXT, "lake": TEXT, "grade": TEXT, "rule": TEXT,
+})  # fmt: skip
+_WINDOWS = _table("windows", {"life": TEXT, "hi": INT}, {"adds_up": sa.Boolean, "account": TEXT})
+_FINDINGS = _table("findings", {"position": sa.Integer}, {
+    "rule": TEXT, "severity": TEXT, "table": TEXT, "sentence": TEXT, "detail": TEXT, "run": TEXT,
+})  # fmt: skip
+_COMPARISONS = _table("comparisons", {"table": TEXT}, {"comparison": TEXT, "compared_at": FLOAT})
+_EQUAL_RANGES = _table("equal_ranges", {"life": TEXT, "number": INT}, {"equal_range": TEXT})
+_FORGOTTEN = _table("forgotten", {"life": TEXT}, {"run": TEXT})
 """The run that took rows out of a table last: who read them before that records no values of them any more."""
 
 
