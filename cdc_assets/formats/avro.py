@@ -42,6 +42,7 @@ from cdc_assets.formats.column_codes import shown_schema
 from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
+    CORRUPTED,
     Classification,
     Kind,
     MessageCodec,
@@ -302,6 +303,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         ops = records.column(OP_FIELD)
         known = ~ops.given | ops.are_among(CellKind.TEXT, ("c", "u", "d"))
         records.require(known, lambda place, ops=ops: f'its {OP_FIELD} is "{ops.shown(place)}"')  # type: ignore[misc]
+        records.require(~bits(pc.equal(records.column(_CORRUPTED_FIELD).texts, "true")), CORRUPTED)
         gone = ops.equal("d")
         before = records.are_objects(BEFORE) & ~gone
         _require_row(records, registered, table)
@@ -440,10 +442,11 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
 
 OP_FIELD, COMMIT_TS_FIELD, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
+_CORRUPTED_FIELD = "_tidb_corrupted"
 EXTENSION = frozenset(
     (
         *(OP_FIELD, COMMIT_TS_FIELD, "_tidb_commit_physical_time", BEFORE),
-        *("_tidb_row_level_checksum", "_tidb_corrupted", "_tidb_checksum_version"),
+        *("_tidb_row_level_checksum", _CORRUPTED_FIELD, "_tidb_checksum_version"),
     )
 )
 """Fields that are not columns."""

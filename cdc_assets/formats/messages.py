@@ -35,6 +35,7 @@ from cdc_assets.types.zones import Zone
 __all__ = [
     "ACTIONS",
     "CLASSIFIED",
+    "CORRUPTED",
     "HANDLE_KEY_ONLY",
     "SNAPSHOT_DDL",
     "Classification",
@@ -75,6 +76,11 @@ HANDLE_KEY_ONLY = (
     "it holds the key of its row only, because the row is larger than a message may be. Set "
     "large-message-handle-option = claim-check with a claim-check-storage-uri in the changefeed, or a larger "
     "max-message-bytes in its sink URI, and let it send the row again; handle-key-only leaves the rest to the source"
+)
+
+CORRUPTED = (
+    "TiCDC says that it is corrupted: its values do not fit the checksum with which TiDB wrote them. Look for the "
+    "cause, and let the changefeed send the row again; corruption-handle-level = error stops it at the next one"
 )
 
 _PART_BYTES = 8 << 20

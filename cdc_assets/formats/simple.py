@@ -4,7 +4,7 @@
      "data":{column: text, null, or {"location":…,"value":…} for TIMESTAMP},"old":{…}}
 
 A DDL names its table in `tableSchema` only, and a DDL of a database nowhere but in its text: then `schema` and `table`
-of its line are null. BOOTSTRAP states a schema. A row's `checksum` is passed over: TiCDC checks it as it reads TiKV.
+of its line are null. BOOTSTRAP states a schema. TiCDC checks a row's `checksum` as it reads TiKV, and says the result.
 
 TIMESTAMP has its zone beside it, binary types are base64 in JSON and bytes in Avro, ENUM is the member's number, SET
 the sum of 2^position. A `tableSchema` of the old architecture lists columns by their id, not in table order. Which
@@ -28,6 +28,7 @@ from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
 from cdc_assets.formats.json_records import json_records, json_value, parsed_records, print_json
 from cdc_assets.formats.messages import (
     ACTIONS,
+    CORRUPTED,
     HANDLE_KEY_ONLY,
     Classification,
     Kind,
@@ -217,6 +218,7 @@ def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
         records.require(~there | records.are_objects(side), f"its {side} is no row")
     commit_ts, stamped = records.tsos("commitTs")
     records.require(stamped, lambda place: f"its commitTs {records.shown(place, 'commitTs')} is not a TSO")
+    records.require(~bits(pc.equal(records.column("checksum", "corrupted").texts, "true")), CORRUPTED)
     return commit_ts
 
 

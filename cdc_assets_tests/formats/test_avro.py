@@ -58,6 +58,7 @@ BY_ID = {
     "3": record([*FIELDS, BEFORE, *EXTENSION]),
     "00000000-0000-0000-0000-0000000000ff": record([*FIELDS, *EXTENSION]),
     "5": record(FIELDS),
+    "6": record([*FIELDS, *EXTENSION, {"name": "_tidb_corrupted", "type": "boolean"}]),
 }
 OPTIONS = MessageOptions(protocol="avro", registry={name: json.dumps(one) for name, one in BY_ID.items()})
 
@@ -95,6 +96,13 @@ def test_images_before_make_updates_and_deletes_whole() -> None:
     changes = decoded((KEY, update), (KEY, delete)).changes
     assert changes.column(OP).to_pylist() == [Op.DELETE, Op.INSERT, Op.DELETE]
     assert changes.column("e").to_pylist() == ["a", None, None]
+
+
+def test_a_row_whose_checksum_does_not_fit_is_rejected_as_ticdc_says_so() -> None:
+    found = decoded(*((KEY, encoded("6", row(at, _tidb_corrupted=at == 1))) for at in range(2)))
+    (reject,) = found.rejects
+    assert ([int(one) for one in found.changes.column("id").to_pylist()], reject.line) == ([0], 2)
+    assert "corruption-handle-level" in reject.reason
 
 
 def test_a_delete_marker_has_its_commit_ts() -> None:

@@ -156,6 +156,14 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     assert found.rejects[1].raw == message("UPDATE", 9, row(3, "c"))
 
 
+def test_a_row_whose_checksum_does_not_fit_is_rejected_as_ticdc_says_so() -> None:
+    sums = [{"version": 0, "corrupted": corrupted, "current": 1, "previous": 0} for corrupted in (False, True)]
+    found = decoded(*(message("INSERT", 7 + at, row(at, "a"), checksum=one) for at, one in enumerate(sums)))
+    (reject,) = found.rejects
+    assert (found.changes.column("id").to_pylist(), reject.line) == ([0], 2)
+    assert "corruption-handle-level" in reject.reason
+
+
 def test_a_row_that_is_damaged_behind_its_head_is_one_of_its_table() -> None:
     whole = message("INSERT", 7, row(1, "a"))
     spoken = said(whole[:-9], whole.replace(b'"a"', b'"\xff"'), whole.replace(b'"table":"t"', b'"table":"\xff"'))
