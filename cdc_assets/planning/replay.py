@@ -48,7 +48,8 @@ def plan_replay(
     through = applied.progress.tso
     start = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
     past = replace(listing, schema_files=known, checkpoint=through)
-    planned = plan(past, {life: start}, replace(rules, cuts=(), fuse=False), FeedFacts(positions))
+    values = None if rules.values is None else replace(rules.values, compared=False)  # the present label is, below
+    planned = plan(past, {life: start}, replace(rules, values=values, cuts=(), fuse=False), FeedFacts(positions))
     table = _living(planned, life, lo)
     if rules.values is not None:
         for hold in rules.values.holds(planned.history, {life: applied}):

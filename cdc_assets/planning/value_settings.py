@@ -51,12 +51,16 @@ Differences = Mapping[str, tuple[str, str, tuple[str, ...]]]
 class ValueSettings:
     """How a changefeed is read now, what people said of former settings, in the order of their TSO, and which keys'
     rows are kept out.
+
+    With `compared` tables are held whose labels have other settings; a label of the past, of which nobody kept these,
+    cannot be compared.
     """
 
     wire: Wire
     changes: tuple[SettingsChange, ...] = ()
     masks: MaskPolicy | None = None
     forgotten: tuple[ForgottenKeys, ...] = ()
+    compared: bool = True
 
     def at(self, life: Life, position: Tso) -> Wire:
         """Return how rows at a position are read."""
@@ -165,7 +169,7 @@ class ValueSettings:
             if hold.releasable and state is not None and hold.at <= state.ddl:
                 continue  # its rows were masked without a doubt of then
             yield hold if state is None else replace(hold, at=max(hold.at, _first_due(state)))
-        for life, state in applied.items():
+        for life, state in applied.items() if self.compared else ():
             table = history.lives.get(life)
             found = self.differing(table, state) if table is not None and state.name is not None else {}
             if table is not None and found:

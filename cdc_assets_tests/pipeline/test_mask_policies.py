@@ -628,8 +628,11 @@ def test_a_record_with_a_masked_column_that_its_table_is_not_known_to_have_is_ke
     assert (kept.line, bool(kept.raw), "telltale" in repr((outcome.tables, kept))) == (2, sealed, False)
 
 
-def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(site: Site) -> None:
+@pytest.mark.parametrize("windows", [1, 2])
+def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(site: Site, windows: int) -> None:
     privacy: dict[str, Any] = {"shop.t.a": KEY, "shop.t.b": {"redact": "last4"}}
+    if windows == 2:
+        site.apply(FIRST + 5, privacy=privacy, quarantine=True, **SEALED)
     site.feed.lines("shop.t", [("I", FIRST + 6, ["no number", '"bob@example.org"', '"4000123412345678"'])])
     assert table_of(site, FIRST + 9, privacy=privacy, quarantine=True, **SEALED).quarantined == 1
     (path,) = site.feed.bucket.glob("shop/t/*/CDC00000000000000000002.csv")
