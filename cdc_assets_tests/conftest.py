@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """PySpark leaves the sockets of `collect` to the garbage collector; a busy machine is not a failed property."""
     gc.disable()  # until all is collected
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-    is_soak = not config.option.markexpr
+    is_soak = _is_soak(config)
     settings.register_profile(
         "busy",
         deadline=None,
@@ -58,6 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[PLACE])
     if not spark_conf("spark-defaults.conf").exists():
         os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
+
+
+def _is_soak(config: pytest.Config) -> bool:
+    return not config.option.markexpr
 
 
 @pytest.hookimpl(wrapper=True)
@@ -173,7 +177,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Spark with Iceberg. Every step names its own catalog, so one session serves all lakes.
 
     Its JVM cannot load more jars once it runs, so those that some test needs are there before. It knows the addresses
-    of this machine only: whoever looks up another name gets an error.
+    of this machine only: whoever looks up another name gets an error. In `make test` it interprets its plans: to
+    generate and compile Java for each costs more than to carry it out on a few rows. The soak has what users have.
     """
     from cdc_assets.jvm.jars import needed_jars
     from cdc_assets.lake import spark_session
@@ -184,12 +189,14 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     lake_settings, hosts = LakeSettings.from_warehouse(directory), directory / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n")
     options = spark_configuration(lake_settings)["spark.driver.extraJavaOptions"]
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     session = spark_session(
         lake_settings,
         **{
             "spark.driver.extraJavaOptions": f"{options} -Djdk.net.hosts.file={hosts}",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(directory / "unused"),
+            **({} if _is_soak(request.config) else interpreted),
         },
     )
     yield session
