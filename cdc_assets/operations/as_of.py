@@ -167,8 +167,8 @@ def as_of(
         first = min(begins or (life.version for life in known))
         raise BadSettings(
             f"{nothing}: {'they begin' if begins else 'its first table begins'} at {first} ({tso_time(first)}). Older "
-            "snapshots expired, or the tables did not exist yet; cuts keep states for longer, and history tables of the "
-            "kind scd2 keep every one."
+            "snapshots expired, or the tables did not exist yet; cuts keep states for longer, and tables of all states "
+            "(scd2) keep every one."
         )
     return PastState(changefeed, at, tso_time(at), tuple(found))
 
