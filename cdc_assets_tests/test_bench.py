@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -122,8 +122,9 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
         )
         yield Pipeline(settings, settings.open_source(), held, ledger)
 
-    def applied(feed: Feed, lake: Path, kinds: str = "mirror") -> Cost:
+    def applied(feed: Feed, lake: Path, kinds: str = "mirror", privacy: Mapping[str, Any] | None = None) -> Cost:
         given = feed.settings.with_history(contenders.KINDS[kinds])
+        given = ChangefeedSettings.model_validate({**given.model_dump(), "privacy": privacy or {}})
         with opened(given, LakeSettings.from_warehouse(lake)) as work:
             assert work.apply().complete
         return Cost(1.0, 1.0, 1, 1)

@@ -74,7 +74,7 @@ def landings(tables: int, count: int, directory: str) -> dict[str, Any]:
     archive, lake = root / "archive", root / "lake"
     archive.mkdir()
     landed, before, offsets = 0, set[Path](), dict[int, int]()
-    with _landing(str(lake), SINK, archive=(str(archive), "records")) as landing:
+    with _landing(str(lake), SINK, archive={"uri": str(archive), "layout": "records"}) as landing:
         for number in range(count + 1):  # the first makes the table
             archive_changes(archive, tables, number, offsets)
             found = landing.advance()
