@@ -455,7 +455,8 @@ class _TablePair:
             rows = replace(how, borders=borders).run(lake, source, executors=executors)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
-        kept_out = sum(source.kept_out.values()) + sum(one.kept_out for one in equal)
+        passed_over = equal if plan is not None else ()
+        kept_out = sum(source.kept_out.values()) + sum(one.kept_out for one in passed_over)
         return _result(bare, columns, rows, earlier, kept_out)
 
     def _note_losses(self, own: TableSchema) -> None:

@@ -285,17 +285,23 @@ def interrupt(applied: Applied, source: Callable[[Tso], InitialSource], monkeypa
             applied.compared(source, str(TYPES), threads=1)
 
 
+def without_its_first_row(monkeypatch: pytest.MonkeyPatch) -> Applied:
+    """Return what is applied where the first row of the table of all types is forgotten, and kept out."""
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    applied = Applied(CONFIGS["A_all_types/csv-ts"], privacy_key={"env": "PRIVACY_KEY"})
+    least = str(min(applied.rows_of(TYPES).column("id").to_pylist()))
+    forget(applied.pipeline, MemoryForgetting(applied.lake), str(TYPES), [[least]], until=FOREVER)
+    return applied
+
+
 @pytest.mark.usefixtures("ranges")
 @pytest.mark.parametrize("by", ["driver", "executors"])
 def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     by: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PRIVACY_KEY", "one key")
-    applied = Applied(CONFIGS["A_all_types/csv-ts"], privacy_key={"env": "PRIVACY_KEY"})
+    applied = without_its_first_row(monkeypatch)
     if by == "executors":
         applied.lake.tasks = Tasks()
-    least = str(min(applied.rows_of(TYPES).column("id").to_pylist()))
-    forget(applied.pipeline, MemoryForgetting(applied.lake), str(TYPES), [[least]], until=FOREVER)
     standing = tidb(applied)
     source, count = read_by(mariadb, *standing.databases), applied.rows_of(TYPES).num_rows
     interrupt(applied, source, monkeypatch)
@@ -314,6 +320,22 @@ def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     assert (present.state, present.earlier, present.source_rows) == (EQUAL, {}, count)
     (anew,) = applied.compared(source, str(TYPES)).values()
     assert (anew.state, anew.earlier, anew.source_rows, anew.kept_out) == (EQUAL, {}, count, 1)
+
+
+@pytest.mark.usefixtures("ranges")
+def test_rows_that_are_kept_out_count_once_where_a_table_is_compared_as_a_whole_when_resumed(
+    tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = without_its_first_row(monkeypatch)
+    tidb(applied)
+    source, count = read_by(mariadb, "types"), applied.rows_of(TYPES).num_rows
+    interrupt(applied, source, monkeypatch)
+    (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
+    before = applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, life)
+    monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 1 << 20)
+    (found,) = applied.compared(source, str(TYPES), resume=True).values()
+    assert (sum(one.kept_out for one in before), found.kept_out) == (1, 1)
+    assert (found.state, found.lake_rows, found.earlier) == (EQUAL, count, {})
 
 
 @pytest.mark.usefixtures("ranges")
