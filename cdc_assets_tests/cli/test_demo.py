@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
+
+import pytest
 
 from cdc_assets.cli.demo import Demo, TopicDemo
 from cdc_assets.operations.opening import open_pipeline
@@ -18,6 +21,12 @@ def test_each_play_is_a_bucket_in_which_nothing_is_missing(tmp_path: Path) -> No
         for index in indexes:
             assert (index.parents[1] / index.read_text().strip()).exists()
     assert demo.is_played()
+
+
+def test_the_feed_is_unpacked_by_a_python_that_takes_no_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = tarfile.TarFile.extractall
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda archive, path: extract(archive, path))
+    assert Demo(tmp_path / "demo").prepare()
 
 
 def test_each_play_brings_the_landing_to_its_checkpoint(tmp_path: Path) -> None:
