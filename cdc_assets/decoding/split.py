@@ -35,6 +35,7 @@ from cdc_assets.formats import (
     COMMIT_TS,
     LINE,
     MOVED,
+    OF_FORGOTTEN,
     OP,
     POSITION,
     UNCHANGED,
@@ -63,8 +64,6 @@ from cdc_assets.types.mysql_types import arrow_type
 
 MAX_REJECTS = 20
 """Rejects that a report carries in full; all are counted."""
-
-_NOT_SHOWN = "what was found is not shown, because it may be of a forgotten row"
 
 _NOTHING = Decoded(pa.table({}))
 
@@ -227,11 +226,11 @@ def without_forgotten(step: ApplyRows, split: Split) -> Split:
     rows.
     """
     changes, decoded = split.changes, split.decoded
-    shown = {id(reject): without_values(reject, split.schema, _NOT_SHOWN) for reject in decoded.rejects}
+    shown = {id(reject): without_values(reject, split.schema, OF_FORGOTTEN) for reject in decoded.rejects}
     tail = (
         None
         if decoded.tail is None
-        else replace(without_values(decoded.tail, split.schema, _NOT_SHOWN), raw=decoded.tail.raw)
+        else replace(without_values(decoded.tail, split.schema, OF_FORGOTTEN), raw=decoded.tail.raw)
     )
     decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
     rejects = tuple(shown[id(reject)] for reject in split.rejects)
@@ -249,9 +248,9 @@ def without_reason(split: Split) -> Split:
     """Return a file that was refused as a whole with its place alone: what is wrong may be with a forgotten row."""
     if split.refused is None:
         return split
-    bare = without_values(split.refused, split.schema, _NOT_SHOWN)
+    bare = without_values(split.refused, split.schema, OF_FORGOTTEN)
     place = f"{bare.path} line {bare.line}" if bare.line else bare.path
-    return replace(split, refused=replace(bare, reason=without_quotes(place, _NOT_SHOWN)))
+    return replace(split, refused=replace(bare, reason=without_quotes(place, OF_FORGOTTEN)))
 
 
 def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:

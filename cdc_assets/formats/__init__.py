@@ -60,6 +60,7 @@ __all__ = [
     "MOVED",
     "NOT_SHOWN",
     "NOT_WRITTEN",
+    "OF_FORGOTTEN",
     "OP",
     "OTHER_NAMES",
     "POSITION",
@@ -668,7 +669,8 @@ class MessageOptions:
 # --- masks ------------------------------------------------------------------------------------------------------------
 
 NOT_SHOWN = "what was found is not shown, because values of its table are masked (setting privacy)"
-"""Why the sentence on what does not fit says no value."""
+OF_FORGOTTEN = "what was found is not shown, because it may be of a forgotten row"
+"""Why the sentence on what does not fit says no value: of a masked table, and of one with keys that are kept out."""
 
 
 def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import Content, Decoded, Wire, decode_among, without_quotes
+from cdc_assets.formats import OF_FORGOTTEN, Content, Decoded, Wire, decode_among, without_quotes
 from cdc_assets.history.masks import mask_holds
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
@@ -39,7 +39,6 @@ SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
 """At most this much is read of a file, and of this many files."""
 
-_NOT_SHOWN = "what was found is not shown, because it may be of a forgotten row"
 _WITHOUT_TABLE = "Exclude the table from the changefeed."
 SOFT_DELETE = ("_tidb_softdelete_time", "_tidb_origin_ts")
 """Columns of TiDB's soft-delete and active-active tables (`ticdc:pkg/common/event/active_active.go`)."""
@@ -409,7 +408,7 @@ def _decoded(
 
 def _unquoted(error: MalformedData, file: DataFile) -> MalformedData:
     line = f" line {error.where['line']}" if error.where.get("line") else ""
-    return MalformedData(without_quotes(f"{file.path}{line}", _NOT_SHOWN), path=file.path)
+    return MalformedData(without_quotes(f"{file.path}{line}", OF_FORGOTTEN), path=file.path)
 
 
 def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:
