@@ -75,13 +75,13 @@ class Demo:
         shutil.rmtree(self.directory, ignore_errors=True)
         for place in (self.bucket, self.lake, self.home):
             place.mkdir(parents=True)
+        self.settings_file.write_text(_SETTINGS.format(name=NAME, feed=self.feed.format(bucket=self.bucket)))
         with tarfile.open(str(files("cdc_assets.cli") / self.recorded)) as archive:
             archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.3 and older have none
             archive.extractall(self.directory / "recorded")  # noqa: S202  # it is the package's own
         for config in (self.directory / "recorded").glob("*.toml"):
             shutil.copy(config, self.directory)
         (self.home / "dagster.yaml").write_text(_instance_text())
-        self.settings_file.write_text(_SETTINGS.format(name=NAME, feed=self.feed.format(bucket=self.bucket)))
         plays: list[dict[str, Any]] = json.loads((self.directory / "recorded" / "plays.json").read_text())
         return plays
 

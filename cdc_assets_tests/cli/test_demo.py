@@ -29,6 +29,19 @@ def test_the_feed_is_unpacked_by_a_python_that_takes_no_filter(tmp_path: Path, m
     assert Demo(tmp_path / "demo").prepare()
 
 
+def test_a_demo_that_was_broken_off_begins_anew_in_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tarfile.TarFile, "extractall", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            Demo(tmp_path / "demo").prepare()
+    assert Demo(tmp_path / "demo").prepare()
+
+
 def test_each_play_brings_the_landing_to_its_checkpoint(tmp_path: Path) -> None:
     demo = TopicDemo(tmp_path / "demo")
     plays = demo.prepare()
