@@ -18,6 +18,7 @@ from cdc_assets.landing import batch, landing
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
+from cdc_assets.model.progress import State
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
@@ -135,11 +136,13 @@ def test_rows_above_the_mark_wait_for_the_next(feed: TopicFeed) -> None:
     assert rows_of(feed) == [(1, 7), (2, 8)]
 
 
-def test_columns_that_rows_show_are_those_of_older_rows_in_other_partitions_too(feed: TopicFeed) -> None:
+def test_an_older_row_in_another_partition_is_not_read_by_columns_that_a_newer_one_shows(feed: TopicFeed) -> None:
+    older = canal("INSERT", 110, mysqlType={"id": "int", "v": "text"}, data=[{"id": "2", "v": "8"}])
     broker(feed).send(0, row(120, 1, 7))
-    broker(feed).send(1, row(110, 2, 8), mark(150))
-    feed.apply()
-    assert rows_of(feed) == [(1, 7), (2, 8)]
+    broker(feed).send(1, older, mark(150))
+    (held,) = feed.apply().tables
+    assert held.state is State.HELD
+    assert "its columns are not known before 119" in held.reason
 
 
 def test_what_arrives_after_the_mark_was_seen_is_landed_before_it_counts(feed: TopicFeed) -> None:

@@ -83,10 +83,9 @@ def _placed(file: SchemaFile, event: LandedEvent | None, fillings: Fillings) -> 
 def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
     """Yield the schemas that messages carry, then those taken from rows. One without version holds from its rows on.
 
-    So do the columns that the first rows of a table show: those of other partitions may be older, and deletes with
-    their key only show none. Rows without names (YDB's) say nothing of a table whose schema was carried before them.
+    Rows without names (YDB's) say nothing of a table whose schema was carried before them.
     """
-    began, stated, first = ByName[Tso](landed.began), ByName[Tso](), set[TableId]()
+    began, stated = ByName[Tso](landed.began), ByName[Tso]()
     events = [event for event in landed.events if event.kind is EventKind.SCHEMA]
     carried = [event for event in events if not event.query]
     stating = _carried(carried, options)
@@ -103,11 +102,8 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
             schema, approximate = parse_schema(event.query)
             if schema.key == _NAMELESS and stated.get(event.table, event.position) < event.position:
                 continue
-            grows, lags, since = bool(event.shape), bool(event.reason), event.position
-            if not options.by_offset and event.table not in first:
-                first.add(event.table)
-                since = _begun(event, event.table, began.get(event.table, since), landed)
-            yield SchemaEvent(0, event.table, since, schema, approximate, grows=grows, lags=lags)
+            grows, lags = bool(event.shape), bool(event.reason)
+            yield SchemaEvent(0, event.table, event.position, schema, approximate, grows=grows, lags=lags)
 
 
 def _hidden(
@@ -138,21 +134,6 @@ def _reads_alike(one: TableSchema, other: TableSchema) -> bool:
     """Return whether rows of both are read alike, in whatever order their columns are."""
     mine, theirs = ({column.name: column.elems for column in schema.columns} for schema in (one, other))
     return one.decodes_like(other) and mine == theirs
-
-
-def _begun(shown: LandedEvent, table: TableId, began: Tso, landed: Landed) -> Tso:
-    """Return from where columns hold that rows of a table show, of which the first is at `began`.
-
-    A DDL in between may have changed them.
-    """
-    between = (e for e in landed.events if e.kind is EventKind.DDL and began <= e.position <= shown.position)
-    altered = any(event.table is None or event.table.folded in (table.folded, _database_of(table)) for event in between)
-    return shown.position if altered else min(shown.position, began)
-
-
-def _database_of(table: TableId) -> TableId:
-    """Return what a DDL of the table's database names."""
-    return TableId(table.schema, "").folded
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:
