@@ -310,15 +310,18 @@ def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema,
 def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
     """Mark the rows whose image before has values without the names of their columns, as the new architecture has them.
 
-    These have become NULL. The image before is passed over where no column of the key is in it: then that is as it was.
+    These have become NULL. The image before is passed over where no column of the key is in it, nor is one NULL after
+    it: then the key is as it was.
     """
     found = np.zeros(len(records), bool)
     for name in _OF_CELL:
         given = records.kinds("p", name) != CellKind.ABSENT
         found |= given & ~records.are_objects("p", name)
     moved = np.full(len(records), not schema.key)
+    for part in ("t", "v") if found.any() else ():
+        moved |= records.kinds("p", part) == CellKind.ABSENT
     for name in schema.key if found.any() else ():
-        moved |= records.kinds("p", name) != CellKind.ABSENT
+        moved |= (records.kinds("p", name) != CellKind.ABSENT) | (records.kinds("u", name, "v") <= CellKind.NULL)
     faults.refuse(records, found & moved, "p", _NAMELESS)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -180,6 +181,8 @@ NAMELESS = '{"t":15,"f":64,"v":"a"}'
         ('{"t":15,"f":64,"v":"a","t":252,"f":64,"v":"YQ=="}', ""),
         ('{"d":{"t":5,"f":65,"v":1.5},"t":15,"f":64,"v":"a"}', ""),
         ('{"id":{"t":8,"f":139,"v":2},"t":15,"f":64,"v":"a"}', "only-output-updated-columns = false"),
+        ('{"v":"a"}', "only-output-updated-columns = false"),
+        ('{"t":15,"t":16}', "only-output-updated-columns = false"),
         ('{"x":{"t":15,"f":64,"v":"a"}}', 'column "x" is not in the table'),
         ('{"id":{"t":8,"f":139,"v":2,"v":3}}', "is not of its type"),
     ],
@@ -194,6 +197,15 @@ def test_values_before_without_the_names_of_their_columns_are_those_that_became_
         assert says in reject.reason
     else:
         assert rows(found) == [(Op.UPDATE, 5, 1, 1, None, None, None, 2.5)]
+
+
+def test_a_key_that_became_null_needs_all_names_of_the_row_before() -> None:
+    after = event({"u": {"id": 1, "name": None, "raw": None, "long": None, "d": 2.5}})
+    options = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
+    sent = messages_of([message(({"ts": 5}, after[:-1] + b',"p":' + NAMELESS.encode() + b"}"))])
+    by_name = replace(SCHEMA, key=("name",))
+    (reject,) = decode(rows_of(sent, classify(sent, options), T), "landed", T, by_name, options).rejects
+    assert "which row it is of" in reject.reason
 
 
 def test_a_table_without_key_needs_all_names_of_the_row_before() -> None:
