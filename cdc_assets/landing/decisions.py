@@ -8,8 +8,9 @@ rebuilt        rows that came too late for tables: they are in them, since these
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,24 +87,33 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
     raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {known}.")
 
 
-def _landed_of(landing: Landing, landed: Landed, held: LandedEvent) -> frozenset[tuple[TableId, int]]:
-    """Return the row events of a message that are landed, though others of it could not be: table and ordinal."""
-    found = set[tuple[TableId, int]]()
+class _LandedEvents(NamedTuple):
+    """Which row events of a table are landed of a message, by ordinal, and whether their split is of it `alone`.
+
+    What is landed again of the message has the place of such a split.
+    """
+
+    ordinals: frozenset[int] = frozenset()
+    alone: bool = True
+
+
+def _landed_of(landing: Landing, landed: Landed, held: LandedEvent) -> dict[TableId, _LandedEvents]:
+    """Return by table the row events of a message that are landed, though others of it could not be."""
+    found = dict[TableId, _LandedEvents]()
     for split in landed.splits:
         if split.partition == held.partition and split.first <= held.offset <= split.last:
             rows = landing.store.fetch(split.file, split.group)
-            mine = rows.filter(pc.equal(rows.column("offset"), held.offset)).select(["schema", "table", "ordinals"])
-            found |= {
-                (TableId(*names), one) for *names, some in zip(*mine.to_pydict().values(), strict=True) for one in some
-            }
-    return frozenset(found)
+            lists = rows.filter(pc.equal(rows.column("offset"), held.offset)).column("ordinals").to_pylist()
+            known = found.get(split.table, _LandedEvents())
+            found[split.table] = _LandedEvents(known.ordinals.union(*lists), known.alone and split.first == split.last)
+    return found
 
 
 def _read_again(
     batch: LandingBatch,
     held: LandedEvent,
     applied: Callable[[TableId], Tso],
-    landed: Collection[tuple[TableId, int]],
+    landed: Mapping[TableId, _LandedEvents],
 ) -> list[TableId]:
     message = {"topic": held.partition.topic, "partition": held.partition.number, "offset": held.offset}
     row = {**dict.fromkeys(message_schema().names), **message, "key": held.key, "value": held.value, "headers": []}
@@ -116,15 +126,50 @@ def _read_again(
                 f"{held.place} still cannot be read: {event.reason} Nothing was decided. "
                 f"`{release_command(held.partition, held.offset)}` goes past it."
             )
+    lines = [_lines(rows, landed) for rows in batch.rows]
+    lacking = {line.table for mine in lines for line in mine if line.new}
+    batch.rows[:] = [_with_events(*pair, lacking, landed) for pair in zip(batch.rows, lines, strict=True)]
     late = []
-    for rows in batch.rows:
-        for one in rows.select(["schema", "table", "ordinals", "position"]).to_pylist():
-            table = TableId(one["schema"], one["table"])
-            is_new = any((table, ordinal) not in landed for ordinal in one["ordinals"])
-            if is_new and one["position"] <= applied(table) and table not in late:
-                late.append(table)
-                batch.events.extend(batch.reader.late.hold(held, table, one["position"]))
+    for line in (line for mine in lines for line in mine):
+        if line.new and line.position <= applied(line.table) and line.table not in late:
+            late.append(line.table)
+            batch.events.extend(batch.reader.late.hold(held, line.table, line.position))
     return late
+
+
+class _Line(NamedTuple):
+    """Row events of a table in a message, by ordinal, and which of them are not landed yet."""
+
+    table: TableId
+    position: Tso
+    ordinals: Sequence[int]
+    new: Sequence[int]
+
+
+def _lines(rows: pa.RecordBatch, landed: Mapping[TableId, _LandedEvents]) -> list[_Line]:
+    found = []
+    for one in rows.select(["schema", "table", "position", "ordinals"]).to_pylist():
+        table, ordinals = TableId(one["schema"], one["table"]), one["ordinals"]
+        known = landed.get(table, _LandedEvents()).ordinals
+        found.append(_Line(table, one["position"], ordinals, [at for at in ordinals if at not in known]))
+    return found
+
+
+def _with_events(
+    rows: pa.RecordBatch,
+    lines: Sequence[_Line],
+    lacking: Collection[TableId],
+    landed: Mapping[TableId, _LandedEvents],
+) -> pa.RecordBatch:
+    """Return of a message's row events those to land, of tables that lack some.
+
+    Those are the ones that are not landed, or all of them where they come in the place of a split.
+    """
+    again = {table for table in lacking if landed.get(table, _LandedEvents()).alone}
+    kept = [line.ordinals if line.table in again else line.new for line in lines]
+    place = rows.schema.get_field_index("ordinals")
+    kind = rows.schema.field(place)
+    return rows.set_column(place, kind, pa.array(kept, kind.type)).filter(pa.array(list(map(bool, kept))))
 
 
 def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()) -> None:

@@ -169,6 +169,31 @@ def test_rows_that_are_landed_hold_nothing_where_others_of_their_message_are_rea
     assert ids == {"test.t": [0, 2, 3], "test.u": [1]}
 
 
+def test_rows_without_key_are_landed_once_where_others_of_their_message_are_read_again() -> None:
+    feed, files = (
+        TopicFeed.of(Broker(), sink_uri="kafka://127.0.0.1:9092/cdc?protocol=open-protocol"),
+        dict[str, bytes](),
+    )
+    with_claims(feed, lambda location: files[location] if location in files else _gone(location))
+    heads: list[dict[str, object]] = [
+        {"ts": 120}, {"ts": 120, "tbl": "u"}, {"ts": 130, "ccl": "a"}, {"ts": 125, "tbl": "u"}
+    ]  # fmt: skip
+    keyless = b'{"u":{"id":{"t":8,"f":0,"v":1}}}'
+    whole = event({"u": {"id": 2, "d": 1.5}})
+    sent = message(
+        *zip(heads, (event({"u": {"id": 0, "d": 1.5}}), keyless, event({"u": {"id": 2}}), keyless), strict=True)
+    )
+    feed.log.lines = lines = [_line(0, *message(({"ts": 110, "t": 3}, b""))), _line(1, *sent)]
+    feed.apply()
+    alone = message(({"ts": 130}, whole))
+    files["a"] = json.dumps(dict(zip(("key", "value"), map(_coded, alone), strict=True))).encode()
+    assert release(feed.landing, CDC, 1, again=True, applied=lambda _: 110) == ()
+    feed.log.lines = [*lines, _line(2, *message(({"ts": 180, "t": 3}, b"")))]
+    assert {state for state, _ in states(feed).values()} == {"applied"}
+    ids = {str(name): sorted(feed.lake.read(name).column("id").to_pylist()) for name in feed.lake.names()}
+    assert ids == {"test.t": [0, 2], "test.u": [1, 1]}
+
+
 def _line(offset: int, key: bytes, value: bytes) -> dict[str, object]:
     place = {"topic": "cdc", "partition": 0, "offset": offset, "timestamp_ms": 1}
     return {**place, "key_b64": _coded(key), "value_b64": _coded(value)}

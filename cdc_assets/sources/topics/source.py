@@ -302,13 +302,14 @@ def _cut(
 ) -> tuple[list[tuple[str, SplitPart, DataFile]], dict[str, str]]:
     """Cut splits at the versions of their table: rows at a version's own TSO come before it.
 
-    Also returns rows of unknown columns: by a name, with the sentence for the user.
+    Of parts with one name the one that was landed last counts: it has the rows of the others, too. Also returns rows of
+    unknown columns: by a name, with the sentence for the user.
     """
     versions: ByName[list[SchemaFile]] = ByName()
     for file in files:
         if file.table.table and (file.table in versions or not _says_nothing(file)):
             versions.setdefault(file.table, []).append(file)
-    found, unknown = [], dict[str, str]()
+    found, unknown = dict[str, tuple[str, SplitPart, DataFile]](), dict[str, str]()
     for split in splits:
         known = sorted({(file.version, file.root) for file in versions.get(split.table, ())})
         if split.low <= min(fence, known[0][0] if known else FOREVER):
@@ -317,8 +318,9 @@ def _cut(
         ends = [*known, (FOREVER, "")]
         for (since, root), (until, _) in pairwise(ends):
             if split.high > since and split.low <= min(until, fence):
-                found.append(_part(split, root, since, until))
-    return found, unknown
+                part = _part(split, root, since, until)
+                found[part[0]] = part
+    return list(found.values()), unknown
 
 
 def _says_nothing(file: SchemaFile) -> bool:
