@@ -195,7 +195,7 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
 
 def _described(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the changefeed that the options describe, by their names in a file."""
-    same = ("name", "sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry",
+    same = ("sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry",
             "decode")  # fmt: skip
     described = {
         **{name: given[name] for name in same},
@@ -208,7 +208,7 @@ def _described(given: dict[str, Any]) -> dict[str, Any]:
         "kafka": {name: _client_value(text) for name, text in pairs(given["kafka"], "--kafka").items()},
         "initial": {**initial_of(given), "complete": given["complete"]},
     }
-    return {name: value for name, value in described.items() if value not in (None, "")}
+    return {"name": given["name"], **{name: one for name, one in described.items() if one not in (None, "")}}
 
 
 _OF_FILES = ("settings", "changefeed")

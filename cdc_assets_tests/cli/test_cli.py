@@ -127,6 +127,12 @@ def test_inspect_ends_with_1_where_something_stops_is_held_or_incomplete(words: 
     assert said.return_value == (1 if words else 0)
 
 
+def test_an_empty_name_of_a_changefeed_is_none(here: Commands) -> None:
+    """As of a variable that is not set: another changefeed would be meant."""
+    said = here("inspect", *feed(), "--name", "")
+    assert (said.returncode, "a changefeed's name consists of" in said.stderr) == (2, True)
+
+
 def test_inspect_has_json_for_programs(here: Commands) -> None:
     report = json.loads(here("inspect", *feed(), "--json").stdout)
     assert {table["table"] for table in report["tables"]} == {"cols.t", "cols.conv", "cols.gen", "cols.pkadd"}
