@@ -138,9 +138,10 @@ class LakeSettings(Model):
 
     @property
     def catalog_file(self) -> Path | None:
-        """The file of a catalog on SQLite, wherever it is; None for a catalog that is a server."""
-        _, is_file, path = sqlalchemy_uri(self._resolved().get("uri", "")).partition("sqlite:///")
-        return Path(path) if is_file else None
+        """The file of a catalog on SQLite, wherever it is; None for a server, and for a file that is named by a URI."""
+        _, is_file, rest = sqlalchemy_uri(self._resolved().get("uri", "")).partition("sqlite:///")
+        path = rest.partition("?")[0]
+        return Path(path) if is_file and not path.startswith("file:") else None
 
     @property
     def kind(self) -> CatalogKind:

@@ -32,7 +32,7 @@ def test_java_starts_at_once_where_a_feed_is_applied_to_a_new_lake(
         assert len(started) == starts
 
 
-@pytest.mark.parametrize("spelling", ["jdbc:sqlite:{}", "sqlite:///{}"])
+@pytest.mark.parametrize("spelling", ["jdbc:sqlite:{}", "sqlite:///{}", "sqlite:///{}?timeout=30"])
 def test_a_lake_whose_catalog_is_a_file_has_begun_once_that_is_there(spelling: str, tmp_path: Path) -> None:
     file = tmp_path / "elsewhere.db"
     lake = LakeSettings(catalog={"type": "jdbc", "uri": spelling.format(file)}, warehouse=str(tmp_path / "lake"))
@@ -42,9 +42,14 @@ def test_a_lake_whose_catalog_is_a_file_has_begun_once_that_is_there(spelling: s
 
 
 @pytest.mark.parametrize(
-    "catalog", [{"type": "rest", "uri": "http://c:1"}, {"type": "jdbc", "uri": "postgresql://c/d"}]
+    "catalog",
+    [
+        {"type": "rest", "uri": "http://c:1"},
+        {"type": "jdbc", "uri": "postgresql://c/d"},
+        {"type": "jdbc", "uri": "jdbc:sqlite:file:c.db"},
+    ],
 )
-def test_a_lake_in_a_directory_whose_catalog_is_a_server_may_have_begun(
+def test_a_lake_in_a_directory_whose_catalog_is_not_named_by_a_path_may_have_begun(
     catalog: dict[str, str], tmp_path: Path
 ) -> None:
     lake = LakeSettings(catalog=catalog, warehouse=str(tmp_path))
