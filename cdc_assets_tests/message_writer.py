@@ -10,7 +10,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -41,6 +41,8 @@ class MessageStyle:
     routed: bool = False
     partial: bool = False
     keys_of_deletes: bool = False
+    names_the_other: bool = False
+    """Whether EXCHANGE PARTITION names, beside its text, the unpartitioned table, as the new architecture does."""
 
     @property
     def uri(self) -> str:
@@ -251,7 +253,8 @@ class _Writer:
             query = note.earlier or note.query
             pairs = rename_pairs(query, note.table.schema)
             topic = self.style.topic(pairs[0][0] if pairs else note.table)
-            key, value = self._ddl(event.ts, query, note)
+            other = next((one for one in event.notes if not one.query), note) if self.style.names_the_other else note
+            key, value = self._ddl(event.ts, query, replace(note, table=other.table))
             everywhere = range(1 if self.style.protocol == "canal-json" else self.style.partitions)
             for partition in everywhere:
                 self.put((topic, partition), key, value)

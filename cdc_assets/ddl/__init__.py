@@ -63,6 +63,7 @@ from cdc_assets.ddl.statement import (
     database_of,
     rename_pairs,
     statement,
+    table_by_text,
 )
 from cdc_assets.ddl.text import Unreadable, concealed, first_words, is_statement, names_in, quote, statements
 from cdc_assets.model.schema_changes import Predicate
@@ -114,6 +115,7 @@ __all__ = [
     "spark_sql",
     "statement",
     "statements",
+    "table_by_text",
     "undated",
     "undated_rows",
 ]

@@ -305,6 +305,52 @@ def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:
     return tuple((TableId(old[0] or schema, old[1]), TableId(new[0] or schema, new[1])) for old, new in pairs)
 
 
+def table_by_text(sql: str, table: TableId | None) -> TableId | None:
+    """Return the table that a DDL concerns: the one that its text names with a database, else `table`.
+
+    `table` is the one that a message names beside the text, None for none. TiCDC's new architecture names the table
+    that EXCHANGE PARTITION takes rows from there, and the partitioned one in the text. A name that differs by the case
+    of letters is the same one, and of several tables in a text none is chosen.
+    """
+    try:
+        named = _tables_named(Cursor(tokens(sql)), sql)
+    except Unreadable:
+        return table
+    if len(named) != 1 or not named[0].schema or (table is not None and named[0].folded == table.folded):
+        return table
+    return named[0]
+
+
+def _tables_named(at: Cursor, sql: str) -> list[TableId]:
+    """Return the tables that a statement makes, changes or drops, after it; [] for another statement."""
+    if pairs := rename_pairs(sql, ""):
+        return [new for _, new in pairs]
+    if at.accept("DROP", "TABLE|TABLES|VIEW"):
+        at.accept("IF", "EXISTS")
+        named = [at.qualified()]
+        while at.accept(","):
+            named.append(at.qualified())
+        return [TableId(*name) for name in named]
+    if at.accept("TRUNCATE"):
+        at.accept("TABLE")
+    elif at.accept("RECOVER|FLASHBACK", "TABLE"):
+        if at.sees("BY", "JOB"):
+            return []
+        schema, name = at.qualified()
+        renamed = at.accept("TO") and not at.sees("TIMESTAMP|TSO")
+        return [TableId(schema, at.name() if renamed else name)]
+    elif at.sees("DROP", "INDEX") or _is_index(at):
+        while not at.accept("ON"):
+            at.take()
+    elif at.sees("ALTER", "TABLE|ONLINE|IGNORE"):
+        return [TableId(*alter_head(at))]
+    elif at.sees("CREATE") and not _is_view(at) and not at.sees("CREATE", "DATABASE|SCHEMA|SEQUENCE"):
+        return [TableId(*create_head(at))]
+    else:
+        return []
+    return [TableId(*at.qualified())]
+
+
 def alter_without_rename(sql: str) -> tuple[str, str] | None:
     """Return an ALTER TABLE without the clause that renames its table, and the RENAME TABLE for that.
 

@@ -32,6 +32,7 @@ from cdc_assets.ddl import (
     is_statement,
     quote,
     rename_pairs,
+    table_by_text,
 )
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind, dialect_of
@@ -117,7 +118,7 @@ class LandingBatch:
         self.take(registered)
         if self.by_offset:
             lines = self._dialects.parted(batch, lines)
-        return _by_tables_of_text(lines) if self.reader.options.in_source_order else lines
+        return _by_tables_of_text(lines) if self.reader.options.in_source_order else _by_table_of_text(lines)
 
     # --- what is new ---
 
@@ -143,6 +144,8 @@ class LandingBatch:
 
     def take_ddl(self, event: LandedEvent) -> bool:
         """Take a DDL once, however many partitions it is sent to; return whether it is new."""
+        if not self.reader.options.in_source_order:
+            event = replace(event, table=table_by_text(event.query, event.table))
         if event.table is None:
             try:
                 event = replace(event, table=TableId(database_of(event.query)[0], ""))
@@ -251,6 +254,20 @@ def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
             query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
             lines.append({**line, "schema": new.schema, "table": new.table, "query": query})
     return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
+
+
+def _by_table_of_text(lines: pa.RecordBatch) -> pa.RecordBatch:
+    """Return lines of TiCDC in which each DDL is that of the table which its text names with a database."""
+    is_ddl = pc.equal(lines.column("kind"), Kind.DDL.value)
+    if not pc.any(is_ddl).as_py():
+        return lines
+    named = list[dict[str, Any]]()
+    for line in lines.to_pylist():
+        told = None if line["schema"] is None else TableId(line["schema"], line["table"] or "")
+        if line["kind"] == Kind.DDL.value and (table := table_by_text(line["query"] or "", told)) is not None:
+            line = {**line, "schema": table.schema, "table": table.table}
+        named.append(line)
+    return pa.RecordBatch.from_pylist(named, schema=lines.schema)
 
 
 def _quoted(table: TableId) -> str:

@@ -20,6 +20,38 @@ def test_an_alter_that_renames_a_part_of_a_table_renames_no_table(part: str) -> 
     assert ddl.rename_pairs("ALTER TABLE t RENAME `key`", "s") == ((TableId("s", "t"), TableId("s", "key")),)
 
 
+TOLD = TableId("s", "t")
+BY_TEXT = [
+    ("ALTER TABLE `o`.`p` EXCHANGE PARTITION `p0` WITH TABLE `s`.`t`", TableId("o", "p")),
+    ("ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `s`.`t`", TOLD),
+    ("ALTER TABLE `S`.`T` ADD COLUMN `a` INT", TOLD),
+    ("alter table o.p add index (`a`)", TableId("o", "p")),
+    ("CREATE TABLE IF NOT EXISTS `o`.`p` (`a` INT)", TableId("o", "p")),
+    ("CREATE TABLE `o`.`p` LIKE `s`.`t`", TableId("o", "p")),
+    ("CREATE UNIQUE INDEX `i` ON `o`.`p` (`a`)", TableId("o", "p")),
+    ("DROP INDEX `i` ON `o`.`p`", TableId("o", "p")),
+    ("DROP TABLE IF EXISTS `o`.`p`", TableId("o", "p")),
+    ("DROP TABLE `o`.`p`, `o`.`q`", TOLD),
+    ("TRUNCATE TABLE `o`.`p`", TableId("o", "p")),
+    ("RENAME TABLE `s`.`a` TO `o`.`p`", TableId("o", "p")),
+    ("RENAME TABLE `s`.`a` TO `p`", TOLD),
+    ("RENAME TABLE `s`.`a` TO `s`.`t`, `s`.`b` TO `s`.`c`", TOLD),
+    ("ALTER TABLE `o`.`a` RENAME TO `o`.`p`", TableId("o", "p")),
+    ("RECOVER TABLE `o`.`p`", TableId("o", "p")),
+    ("RECOVER TABLE BY JOB 53", TOLD),
+    ("FLASHBACK TABLE `o`.`a` TO `p`", TableId("o", "p")),
+    ("CREATE VIEW `o`.`p` AS SELECT * FROM `s`.`t`", TOLD),
+    ("CREATE DATABASE `o`", TOLD),
+    ("ALTER TABLE `o`.`p", TOLD),
+    ("", TOLD),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), BY_TEXT, ids=[one[0] for one in BY_TEXT])
+def test_a_ddl_concerns_the_table_that_its_text_names_with_a_database(query: str, expected: TableId) -> None:
+    assert ddl.table_by_text(query, TOLD) == expected
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "expected"),
     [

@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.message_writer import MessageStyle, marks
-from cdc_assets_tests.source import Contents, Ddl, Source
+from cdc_assets_tests.source import Col, Contents, Ddl, Parts, Source, Table
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 _STEPS = ["rows"] * 12 + [*KINDS] + ["create", "rename tables", "exchange partition"] * 2
@@ -33,6 +34,7 @@ def any_style(random: Random) -> MessageStyle:
         routed=random.random() < 0.4,
         partial=protocol in ("canal-json", "open-protocol") and random.random() < 0.4,
         keys_of_deletes=random.random() < 0.3,
+        names_the_other=random.random() < 0.5,
     )
 
 
@@ -63,3 +65,28 @@ def test_a_generated_history_equals_its_source_at_every_mark(seed: int, tmp_path
             assert list(faults(often, *before, source.contents(mark))) == [], (style, mark)
             assert often.fence == mark
     assert list(faults(once, source.contents(mark))) == [], (style, "in one go")
+
+
+@pytest.mark.parametrize("names_the_other", [False, True], ids=["old architecture", "new architecture"])
+@pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "craft", "debezium", "simple"])
+def test_an_exchange_is_that_of_the_tables_in_its_text(protocol: str, names_the_other: bool) -> None:
+    source, ints = Source(), tuple(Col(name, "INT", 11, nullable=name != "id") for name in ("id", "v"))
+    parts = Parts("RANGE", "id", (("p0", 1, (10,)), ("p1", 2, (20,))))
+    for name in ("shop", "other"):
+        source.create_database(name)
+    whole, normal = (
+        Table(TableId(*name), source.number(), ints, ("id",), clustered=True, parts=own)
+        for name, own in ((("shop", "p"), parts), (("other", "n"), None))
+    )
+    for table, rows in ((whole, {1: 10, 11: 11}), (normal, {2: 20})):
+        source.create(table)
+        source.commit({table.name: {(key,): {"id": key, "v": v} for key, v in rows.items()}})
+    source.exchange(whole, 0, normal)
+    for table, key in ((whole, 3), (normal, 4)):
+        source.commit({table.name: {**table.rows, (key,): {"id": key, "v": key}}})
+    feed = TopicFeed.of(
+        log := MemoryLog([]), sink_uri=(style := MessageStyle(protocol, names_the_other=names_the_other)).uri
+    )
+    for _ in marks(source, style, Picks(b""), log):
+        pass
+    assert list(faults(feed, source.contents(source.log[-1].ts))) == []
