@@ -263,8 +263,8 @@ def _by_table_of_text(lines: pa.RecordBatch) -> pa.RecordBatch:
         return lines
     named = list[dict[str, Any]]()
     for line in lines.to_pylist():
-        told = None if line["schema"] is None else TableId(line["schema"], line["table"] or "")
-        if line["kind"] == Kind.DDL.value and (table := table_by_text(line["query"] or "", told)) is not None:
+        given = None if line["schema"] is None else TableId(line["schema"], line["table"] or "")
+        if line["kind"] == Kind.DDL.value and (table := table_by_text(line["query"] or "", given)) is not None:
             line = {**line, "schema": table.schema, "table": table.table}
         named.append(line)
     return pa.RecordBatch.from_pylist(named, schema=lines.schema)

@@ -48,16 +48,30 @@ _OF_ALTER_TABLE = (
 )  # fmt: skip
 _WIDER: Mapping[str, tuple[str, ...]] = {
     "all ddl": tuple({**TRACELESS, **TRACELESS_IN_TOPICS}),
+    "all": tuple({**TRACELESS, **TRACELESS_IN_TOPICS}),
     "alter table": _OF_ALTER_TABLE,
     "multi schema change": ("modify column", "drop column", "set default value"),
 }
-_ROW_EVENTS = {"all dml", "insert", "update", "delete"}
+_ROW_EVENTS = {"all", "all dml", "insert", "update", "delete"}
+_HARMLESS = frozenset((
+    "none", "none ddl", "none dml", "create database", "create schema", "alter database", "alter schema",
+    "modify schema charset and collate", "create table", "create index", "drop index", "create view", "drop view",
+    "add table partition", "rebuild table partition", "coalesce table partition", "split table partition",
+    "alter table partitioning", "remove table partitioning", "add foreign key", "drop foreign key",
+    "incompatible ddl changes", "value range decrease", "precision decrease", "rename column", "drop column",
+    "set default value", "modify default value", "modify constraint", "modify columns order", "modify charset",
+    "modify collation", "remove auto increment", "modify storage engine", "modify table charset and collate",
+    "modify table comment", "add column", "rebase auto id", "add primary key", "drop primary key", "drop unique key",
+    "add fulltext index", "create hybrid index", "rename index", "alter index visibility", "alter ttl info",
+    "alter ttl remove",
+))  # fmt: skip
+"""The other kinds of events that TiCDC knows (`pkg/binlog-filter/filter.go`): hidden ones leave a trace, if any."""
 
 
 def left_out(filters: Iterable[EventFilter], traceless: Mapping[str, tuple[str, str]], where: str) -> Iterator[Finding]:
     """Yield what event filters leave out of `where`, in which hidden DDL that are `traceless` leave no trace."""
     for one in filters:
-        whose = f"the event filter for {', '.join(one.matcher) or 'no table'}"
+        whose = "[filter]" if one.matcher is None else f"the event filter for {', '.join(one.matcher) or 'no table'}"
         named = [_ALIASES.get(event, event) for event in one.events]
         events = (narrow for event in named for narrow in _WIDER.get(event, (event,)))
         hidden = dict.fromkeys(event for event in events if event in traceless)
@@ -71,10 +85,18 @@ def left_out(filters: Iterable[EventFilter], traceless: Mapping[str, tuple[str, 
                 f"{whose} {how} the {where} have no trace. {lost}. Let these DDL through and start the changefeed "
                 "again, or rebuild the tables after each.",
             )
-        if one.expressions or _ROW_EVENTS & set(one.events):
+        if by := [*one.rows, *(event for event in one.events if event in _ROW_EVENTS)]:
             yield warning(
                 "event-filters",
-                f"{whose} leaves out rows: the lake holds the changefeed's rows, which are not all of the source's.",
+                f"{whose} leaves out rows ({', '.join(by)}): the lake holds the changefeed's rows, which are not all "
+                "of the source's.",
+            )
+        known = _HARMLESS | _ROW_EVENTS | {*TRACELESS, *TRACELESS_IN_TOPICS, *_WIDER}
+        if unknown := [*one.unknown, *(event for event in named if event not in known)]:
+            yield warning(
+                "event-filters",
+                f"{whose} has what is not known here: {', '.join(unknown)}. It may leave out rows or DDL, which the "
+                "lake lacks then. Look it up in TiCDC's documentation, and compare the tables by `cdc-assets verify`.",
             )
 
 

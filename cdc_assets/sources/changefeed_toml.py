@@ -110,30 +110,52 @@ def misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What a changefeed leaves out of tables: kinds of events, DDL by their text, rows by an expression."""
+    """What a changefeed leaves out of tables: kinds of events, DDL by their text, rows by `rows`.
 
-    matcher: tuple[str, ...]
+    `rows` are the keys of the filter that leave rows out, `unknown` the keys of which nothing is known here. `matcher`
+    is None for the table [filter] itself, which is about all tables.
+    """
+
+    matcher: tuple[str, ...] | None
     events: tuple[str, ...] = ()
     statements: tuple[str, ...] = ()
-    expressions: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+_EXPRESSIONS = tuple(f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new"))
+_LEAVING_ROWS_OUT = (*_EXPRESSIONS, "ignore-update-only-columns", "ignore-txn-start-ts")
+_FILTER_KEYS = frozenset(("rules", "event-filters", "ignore-txn-start-ts"))
+_EVENT_FILTER_KEYS = frozenset(
+    ("matcher", "ignore-event", "ignore-sql", *_EXPRESSIONS, "ignore-update-only-columns")
+)  # `pkg/config/filter.go` of pingcap/ticdc
 
 
 def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
-    """Return the event filters of a changefeed; raises BadSettings for what are none."""
+    """Return the event filters of a changefeed, and [filter] itself where it leaves out more than its rules do.
 
-    def texts(one: Mapping[str, Any], *names: str) -> tuple[str, ...]:
-        values = [one.get(name) or [] for name in names]
-        return tuple(text for value in values for text in ([value] if isinstance(value, str) else value))
+    A key without a value ([] or "") leaves nothing out. Raises BadSettings for what are no event filters.
+    """
 
-    expressions = [f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new")]
+    def texts(one: Mapping[str, Any], name: str) -> tuple[str, ...]:
+        value = one.get(name) or []
+        return tuple([value] if isinstance(value, str) else value)
+
+    def keys(one: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
+        given = [key for key, value in one.items() if value or value is False or value == 0]
+        rows = tuple(key for key in _LEAVING_ROWS_OUT if key in given and key in known)
+        return {"rows": rows, "unknown": tuple(key for key in given if key not in known)}
+
+    section = table(document, "filter")
     example = '[[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"]'
-    more = ("matcher", "ignore-event", "ignore-sql", *expressions)
-    return tuple(
+    whole = EventFilter(None, **keys(section, _FILTER_KEYS))
+    filters = tuple(
         EventFilter(
             texts(one, "matcher"),
             tuple(text.lower() for text in texts(one, "ignore-event")),
             texts(one, "ignore-sql"),
-            texts(one, *expressions),
+            **keys(one, _EVENT_FILTER_KEYS),
         )
-        for one in rules(table(document, "filter"), "event-filters", example, (), more)
+        for one in rules(section, "event-filters", example, (), sorted(_EVENT_FILTER_KEYS))
     )
+    return (*filters, whole) if whole.rows or whole.unknown else filters

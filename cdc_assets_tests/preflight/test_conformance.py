@@ -307,7 +307,9 @@ def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> 
         ({"events": ("all ddl",)}, ["RENAME TABLE", "RECOVER", "SET DEFAULT"], ["leaves out rows"]),
         ({"statements": ("^drop",)}, ["by their text", "DROP TABLE"], ["leaves out rows"]),
         ({"events": ("delete",)}, ["leaves out rows"], ["TRUNCATE"]),
-        ({"expressions": ("id > 1",)}, ["leaves out rows"], ["TRUNCATE"]),
+        ({"rows": ("ignore-update-only-columns",)}, ["leaves out rows", "ignore-update-only-columns"], ["TRUNCATE"]),
+        ({"unknown": ("ignore-moonlight",)}, ["not known", "ignore-moonlight"], ["TRUNCATE", "leaves out rows"]),
+        ({"events": ("rename moon",)}, ["not known", "rename moon"], ["TRUNCATE", "leaves out rows"]),
     ],
 )
 def test_an_event_filter_names_the_ddl_that_leave_no_trace(

@@ -87,9 +87,27 @@ def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
         use_table_id_as_path=True,
         file_expiration_days=7,
         column_selectors=((("a.*", "b.c"), ("*", "!v")),),
-        event_filters=(EventFilter(("a.*",), ("truncate table",), ("^drop",), ("id > 1",)),),
+        event_filters=(EventFilter(("a.*",), ("truncate table",), ("^drop",), ("ignore-delete-value-expr",)),),
         timezone="Asia/Shanghai",
     )
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        ("[filter]\nrules = ['*.*']\nignore-txn-start-ts = []", ()),
+        ("[filter]\nignore_txn_start_ts = [465283345416192024]", (EventFilter(None, rows=("ignore-txn-start-ts",)),)),
+        ("[filter]\nrules = ['*.*']\ndo-dbs = ['a']", (EventFilter(None, unknown=("do-dbs",)),)),
+        (
+            "[[filter.event-filters]]\nmatcher = ['a.*']\nignore-update-only-columns = ['n']\nonly-new = true",
+            (EventFilter(("a.*",), rows=("ignore-update-only-columns",), unknown=("only-new",)),),
+        ),
+    ],
+)
+def test_what_a_filter_leaves_out_by_keys_known_or_not_is_read(
+    toml: str, expected: tuple[EventFilter, ...], tmp_path: Path
+) -> None:
+    assert with_toml(tmp_path, toml).event_filters == expected
 
 
 def test_options_spelled_as_the_api_prints_them_are_read(tmp_path: Path) -> None:
