@@ -36,7 +36,7 @@ from cdc_assets.operations.extract import extract
 from cdc_assets.operations.moments import position_of
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.run_batches import backoff_seconds
-from cdc_assets.settings.extracts import ExtractSettings
+from cdc_assets.settings.sections import ExtractSettings
 
 _AT_ONCE = 10
 """Windows that are asked for in a tick."""

@@ -26,8 +26,8 @@ from cdc_assets.operations.opening import open_pipeline, open_state
 from cdc_assets.pipeline.pipeline import Watch
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings
-from cdc_assets.settings.env import merged
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.settings.model import merged
 
 
 class S3Credentials(S3Resource):

@@ -18,7 +18,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
-    from cdc_assets.settings.maintenance import MaintenanceSettings
+    from cdc_assets.settings.sections import MaintenanceSettings
 
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20

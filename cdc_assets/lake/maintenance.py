@@ -38,7 +38,7 @@ from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
-    from cdc_assets.settings.maintenance import MaintenanceSettings
+    from cdc_assets.settings.sections import MaintenanceSettings
 
 _SWEPT = "cdc.swept-ms"
 """Table property: when orphan files were last removed, ms since 1970."""

@@ -48,7 +48,7 @@ from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.value_settings import masked_otherwise, masks_of
-from cdc_assets.settings.verify import VerifySettings
+from cdc_assets.settings.sections import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets.types.fidelity import guesses

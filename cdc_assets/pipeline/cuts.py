@@ -14,7 +14,7 @@ from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.planning.cuts import blocks, cut_members, cut_position, cut_tables, due_position
 from cdc_assets.planning.plan import Plan
-from cdc_assets.settings.cuts import CutSettings
+from cdc_assets.settings.sections import CutSettings
 
 
 class Cuttable(Protocol):

@@ -11,5 +11,6 @@ landings    what is landed of topics
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person
 text        plans, inspections, outcomes and statuses as lines of text
+settings_page   the page `docs/settings.md`: every setting with default and meaning
 type_page   fidelity reports and the page `docs/types.md`
 """

@@ -1,19 +1,10 @@
 """Settings: the file `changefeeds.yaml`, flags, the environment.
 
-config          the settings as values, with their messages
-lake            the lake: one catalog and one warehouse
-cuts            which cuts are made by themselves
-extracts        changes of each hour or day, for assets that depend on them
-maintenance     when a table's files are maintained
-model           the base of all settings: frozen, with one message for all errors
-archive         the location of archived topics
+config          all settings of the file and of flags, with their messages; paths in the file
+sections        parts of a changefeed's settings: archive, cuts, extracts, history, maintenance, privacy, verify
 initial         the tables' rows from before a changefeed
-privacy         how values of columns are masked
-verify          how tables are compared with their source
-history         tables beside the mirrors: every change, every state
-paths           paths in `changefeeds.yaml`
-env             values from the environment, and merged mappings
+lake            the lake: one catalog and one warehouse, in the spellings of Spark and PyIceberg
 stores          a storage's options for Java and PyIceberg
 catalog_kinds   a catalog type's options for Java and PyIceberg
-catalog_uri     two spellings of a JDBC catalog's address
+model           the base of all settings: frozen, with one message for all errors; values from the environment
 """

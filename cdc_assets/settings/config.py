@@ -33,18 +33,20 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.archive import ArchiveSettings
-from cdc_assets.settings.cuts import CutSettings
-from cdc_assets.settings.env import merged, resolved
-from cdc_assets.settings.extracts import ExtractSettings
-from cdc_assets.settings.history import history_rules
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
-from cdc_assets.settings.model import Model, Zone
-from cdc_assets.settings.paths import is_path, with_paths
-from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
-from cdc_assets.settings.verify import VerifySettings
+from cdc_assets.settings.model import Model, Zone, merged, resolved
+from cdc_assets.settings.sections import (
+    ArchiveSettings,
+    CutSettings,
+    ExtractSettings,
+    MaintenanceSettings,
+    MaskSettings,
+    VerifySettings,
+    history_rules,
+    key_of,
+    mask_of,
+)
 from cdc_assets.sources import (
     FeedInputs,
     InitialSource,
@@ -86,80 +88,182 @@ _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
 
 
 class ChangefeedSettings(Model):
-    """One changefeed: where and how it writes, and what else its reader needs.
+    """One changefeed: where its input is, how it was written, and how it is applied. Each field says what it is for."""
 
-    `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
-    whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
-    not have; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
-    rows is skipped), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts. A
-    "patch without row" leaves out columns of a row that the lake lacks: apply makes the row, skip counts the patch.
-    `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that matches) how many
-    seconds a table may be behind the present, `lag_target_seconds` for the others; without one no table is called late.
-    `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file has: false means that
-    texts compare by their bytes. The default is true, with a finding for each table to which it matters.
-    `history` says by pattern (the most exact one counts) which tables have history tables: log, scd2, or both.
-    `initial` is the source of the tables' rows from before the changefeed. For topics, `archive` is their location
-    without a broker, `kafka` are options of the broker's client by librdkafka's names, `topics` are patterns of their
-    names if the sink URI does not have them, `schemas` is a file of CREATE TABLE statements of older tables,
-    `schema_registry` is a URL, a file of schemas, or options of the registry whose schemas messages name, and marks
-    alone are landed no more often than every `mark_interval_seconds`. `decode` is where rows are
-    read and decoded: in the driver, on Spark's executors, or (auto) large windows there and small ones here. `cuts`
-    says which states of all tables at one position are made by themselves, and how many are kept. `extracts` names
-    tables whose changes of each hour or day are assets of Dagster, on which others depend.
-    `privacy` says by pattern (`shop.users.email`, the most exact one counts) how a column's values are masked before
-    anything else sees them. `privacy_key` is the key, from the environment, by which messages and records of masked
-    tables are sealed where they are kept; `plain_landing` consents that messages are kept in clear text.
-
-    How the sensor requests runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
-    (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
-    run; a table that a run did not advance waits `retry_seconds`, doubled each time up to `retry_max_seconds`. A run
-    lives on for `run_keep_alive_seconds` at most, and for `run_idle_seconds` after its last window; it begins the next
-    ones no sooner than `commit_interval_seconds` after those before. A checkpoint older than `stalled_after_seconds` is
-    called stalled.
-    """
-
-    name: str = "default"
-    sink_uri: SecretStr = Field(repr=False)
-    changefeed_config: Path | None = None
-    tz: Zone = "UTC"
-    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    accept_unordered: bool = False
-    new_collations: bool | None = None
-    namespace: str = "{schema}"
-    policies: dict[str, Policy] = Field(default_factory=dict)
-    history: dict[str, str | list[str] | dict[str, Any]] = Field(default_factory=dict)
-    quarantine: bool = False
-    initial: InitialSettings = Field(default_factory=InitialSettings)
-    archive: ArchiveSettings | None = None
-    kafka: dict[str, Any] = Field(default_factory=dict, repr=False)
-    topics: tuple[str, ...] = ()
-    schemas: Path | None = None
-    schema_registry: dict[str, Any] = Field(default_factory=dict, repr=False)
-    decode: Decode = "auto"
-    mark_interval_seconds: float = Field(default=60, ge=0)
-    sensor_running: bool = False
-    sensor_interval_seconds: int = Field(default=10, ge=1)
-    runs_at_once: int = Field(default=2, ge=1)
-    run_tables: int = Field(default=500, ge=1)
-    run_bytes: int = Field(default=256 << 20, ge=1)
-    run_keep_alive_seconds: int = Field(default=3600, ge=0)
-    run_idle_seconds: int = Field(default=60, ge=0)
-    commit_interval_seconds: float = Field(default=2, ge=0)
-    table_interval_seconds: int = Field(default=0, ge=0)
-    retry_seconds: int = Field(default=60, ge=1)
-    retry_max_seconds: int = Field(default=3600, ge=1)
-    stalled_after_seconds: int = Field(default=600, ge=1)
-    maintenance: MaintenanceSettings = Field(default_factory=MaintenanceSettings)
-    verify: VerifySettings = Field(default_factory=VerifySettings)
-    cuts: CutSettings = Field(default_factory=CutSettings)
-    extracts: dict[str, ExtractSettings] = Field(default_factory=dict)
-    owners: tuple[str, ...] = ()
-    lag_target_seconds: int | None = Field(default=None, ge=1)
-    lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    privacy: dict[str, MaskSettings] = Field(default_factory=dict)
-    privacy_key: dict[Literal["env"], str] | None = None
-    plain_landing: bool = False
+    name: str = Field(
+        default="default", description="Name of the changefeed. A lake table belongs to a changefeed by this name."
+    )
+    sink_uri: SecretStr = Field(
+        repr=False,
+        description=(
+            "Sink URI exactly as TiCDC has it, with its parameters; `kafka://BROKERS/TOPIC?protocol=…` "
+            "for topics, also of YDB and Debezium."
+        ),
+    )
+    changefeed_config: Path | None = Field(
+        default=None,
+        description=(
+            "Path of the changefeed TOML that TiCDC got, or of the connector's configuration (JSON or properties)."
+        ),
+    )
+    tz: Zone = Field(
+        default="UTC", description="The `--tz` of the TiCDC server: TIMESTAMP values are written in that zone."
+    )
+    storage_options: dict[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        description=(
+            "Options of fsspec for the feed's storage, over those in the sink URI. Values may be `{env: NAME}`."
+        ),
+    )
+    keys: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description=(
+            "Key columns by table (`shop.clicks: [session, at]`), for tables whose key the feed does not state."
+        ),
+    )
+    accept_unordered: bool = Field(
+        default=False,
+        description=(
+            "Apply a feed without commit-ts in the order of its files. Repeated rows cannot be recognised then."
+        ),
+    )
+    new_collations: bool | None = Field(
+        default=None,
+        description=(
+            "The cluster's `new_collations_enabled_on_first_bootstrap`; `false` means that texts compare "
+            "by their bytes. Without it `true` is assumed, and tables to which it matters are reported."
+        ),
+    )
+    namespace: str = Field(default="{schema}", description="Name of the lake's namespace for a source database.")
+    policies: dict[str, Policy] = Field(
+        default_factory=dict,
+        description=(
+            "Policy by type of DDL: `apply`, `hold` (until a person releases it), `skip` (its effect on "
+            "existing rows is left out), or `keep` (the lake keeps what the source drops). Of a DDL of "
+            "several types the strictest counts. `patch without row` is for a change that leaves out "
+            "columns of a row that the lake lacks."
+        ),
+    )
+    history: dict[str, str | list[str] | dict[str, Any]] = Field(
+        default_factory=dict,
+        description=(
+            "History tables by pattern (the most exact one counts): `log`, `scd2`, a list of both, or a mapping."
+        ),
+    )
+    quarantine: bool = Field(
+        default=False,
+        description="Set records aside that cannot be decoded or applied, instead of stopping their table.",
+    )
+    initial: InitialSettings = Field(
+        default_factory=InitialSettings, description="Rows that the tables had before the changefeed began."
+    )
+    archive: ArchiveSettings | None = Field(
+        default=None, description="Location of archived topics, to read them without a broker."
+    )
+    kafka: dict[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Options of the broker's client, by librdkafka's names. Values may be `{env: NAME}`.",
+    )
+    topics: tuple[str, ...] = Field(
+        default=(), description="Patterns of the topics' names, if the sink URI and the dispatchers do not name them."
+    )
+    schemas: Path | None = Field(
+        default=None, description="File of CREATE TABLE statements (or YQL) of tables that are older than their topic."
+    )
+    schema_registry: dict[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        description="URL of the schema registry, a file of schemas, or a mapping of the registry's options.",
+    )
+    decode: Decode = Field(
+        default="auto",
+        description=(
+            "Where rows are decoded: `driver`, `executors`, or `auto` (large windows on executors, small "
+            "ones in the driver)."
+        ),
+    )
+    mark_interval_seconds: float = Field(
+        default=60, ge=0, description="Shortest time in seconds between two landings of watermarks without rows."
+    )
+    sensor_running: bool = Field(default=False, description="Whether the sensor is switched on from the start.")
+    sensor_interval_seconds: int = Field(
+        default=10, ge=1, description="Time in seconds between two ticks of the sensor."
+    )
+    runs_at_once: int = Field(default=2, ge=1, description="Number of runs of this changefeed at a time.")
+    run_tables: int = Field(default=500, ge=1, description="Number of tables that one run applies at most.")
+    run_bytes: int = Field(
+        default=256 << 20,
+        ge=1,
+        description="Bytes of new files that one run applies at most. A table with more has a run of its own.",
+    )
+    run_keep_alive_seconds: int = Field(
+        default=3600, ge=0, description="Longest time in seconds that a run goes on with new windows."
+    )
+    run_idle_seconds: int = Field(
+        default=60, ge=0, description="Time in seconds after which a run without a new window ends."
+    )
+    commit_interval_seconds: float = Field(
+        default=2, ge=0, description="Shortest time in seconds between the begins of two windows of a run."
+    )
+    table_interval_seconds: int = Field(
+        default=0, ge=0, description="Shortest time in seconds between two runs of a table."
+    )
+    retry_seconds: int = Field(
+        default=60,
+        ge=1,
+        description=("Time in seconds until a table that a run did not advance is tried again. It doubles each time."),
+    )
+    retry_max_seconds: int = Field(default=3600, ge=1, description="Longest such time in seconds.")
+    stalled_after_seconds: int = Field(
+        default=600, ge=1, description="Age in seconds at which a checkpoint is called stalled."
+    )
+    maintenance: MaintenanceSettings = Field(
+        default_factory=MaintenanceSettings,
+        description="Compaction, expiry of snapshots, removal of orphan files, retention of landed messages.",
+    )
+    verify: VerifySettings = Field(
+        default_factory=VerifySettings, description="Comparison of tables with their source."
+    )
+    cuts: CutSettings = Field(
+        default_factory=CutSettings, description="States of all tables at one position, made on a schedule."
+    )
+    extracts: dict[str, ExtractSettings] = Field(
+        default_factory=dict, description="Changes of a table by hour or day as assets of Dagster, by the table's name."
+    )
+    owners: tuple[str, ...] = Field(
+        default=(), description="Owners shown with every asset: e-mail addresses, or `team:NAME`."
+    )
+    lag_target_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Number of seconds a table may be behind the present before it is called late. Without it no table is."
+        ),
+    )
+    lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict,
+        description="Such a number of seconds by pattern (`shop.*`); the first that matches counts.",
+    )
+    privacy: dict[str, MaskSettings] = Field(
+        default_factory=dict,
+        description=(
+            "Mask by pattern of columns (`shop.users.email`; the most exact one counts), applied as soon "
+            "as a value is decoded: `null`, `drop`, `{hash: {key: {env: NAME}}}`, `{redact: last4}`, "
+            "`{redact: domain}`, `{redact: length}` or `{constant: TEXT}`."
+        ),
+    )
+    privacy_key: dict[Literal["env"], str] | None = Field(
+        default=None,
+        description=(
+            "Environment variable with the key that encrypts stored messages and records of masked "
+            "tables: `{env: NAME}`."
+        ),
+    )
+    plain_landing: bool = Field(
+        default=False, description="Consent to messages of masked tables being landed in clear text."
+    )
     _options: SourceOptions = PrivateAttr()
     _history: tuple[HistoryRule, ...] = PrivateAttr()
 
@@ -358,10 +462,12 @@ class ChangefeedSettings(Model):
 
 
 class Settings(Model):
-    """All of `changefeeds.yaml`. `lake` may be missing where nothing is written (inspect)."""
+    """All of `changefeeds.yaml`."""
 
-    lake: LakeSettings | None = None
-    changefeeds: tuple[ChangefeedSettings, ...]
+    lake: LakeSettings | None = Field(
+        default=None, description="The lake. It may be missing where nothing is written (`inspect`)."
+    )
+    changefeeds: tuple[ChangefeedSettings, ...] = Field(description="The changefeeds, each with a name of its own.")
 
     @field_validator("changefeeds")
     @classmethod
@@ -500,3 +606,52 @@ def _yaml_place(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     what = getattr(error, "problem", None) or type(error).__name__
     return f"{what}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(what)
+
+
+# --- paths in the file, relative to its directory -----------------------------------------------------------------
+
+
+def is_path(address: str) -> bool:
+    """Return whether an address is that of a local file: a path, or a URI such as file:///path."""
+    scheme, separator, _ = address.partition("://")
+    return not separator or scheme.lower() in ("file", "local")
+
+
+def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a changefeed with its paths made absolute: they are relative to the file's directory."""
+    result = dict(changefeed)
+    if isinstance(config := result.get("changefeed_config"), str):
+        result["changefeed_config"] = directory / Path(config).expanduser()
+    if isinstance(uri := result.get("sink_uri"), str):
+        result["sink_uri"] = _absolute(directory, uri)
+    if isinstance(initial := result.get("initial"), dict) and "dump" in initial:
+        result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
+    if isinstance(schemas := result.get("schemas"), str):
+        result["schemas"] = directory / Path(schemas).expanduser()
+    registry = result.get("schema_registry")
+    if isinstance(registry, str) and is_path(registry):
+        result["schema_registry"] = {"file": _absolute(directory, registry)}
+    elif isinstance(registry, dict) and isinstance(registry.get("file"), str):
+        result["schema_registry"] = {**registry, "file": _absolute(directory, registry["file"])}
+    if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
+        result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
+    if isinstance(extracts := result.get("extracts"), dict):
+        result["extracts"] = {
+            name: {**one, "out": _absolute(directory, one["out"])}
+            if isinstance(one, dict) and isinstance(one.get("out"), str)
+            else one
+            for name, one in extracts.items()
+        }
+    return result
+
+
+def _with_dump_paths(directory: Path, dump: Any) -> Any:
+    if isinstance(dump, list):
+        return [_with_dump_paths(directory, one) for one in dump]
+    if isinstance(dump, dict) and isinstance(dump.get("uri"), str):
+        return {**dump, "uri": _absolute(directory, dump["uri"])}
+    return _absolute(directory, dump) if isinstance(dump, str) else dump
+
+
+def _absolute(directory: Path, uri: str) -> str:
+    return uri if "://" in uri else str(directory / Path(uri).expanduser())

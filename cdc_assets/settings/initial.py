@@ -11,8 +11,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io import storage_uri
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.tso import Tso
-from cdc_assets.settings.env import merged, resolved
-from cdc_assets.settings.model import Model, Zone
+from cdc_assets.settings.model import Model, Zone, merged, resolved
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 
 _DUMP = "URI of the dump"
@@ -20,16 +19,24 @@ _DIALECTS = ("default", "snowflake", "redshift", "bigquery")
 
 
 class CsvSettings(Model):
-    """How Dumpling wrote CSV: its options by their names, with the defaults of its command line."""
+    """Options with which Dumpling wrote CSV, with the defaults of its command line."""
 
     inside = "initial.csv"
 
-    separator: str = Field(default=",", min_length=1)
-    delimiter: str = '"'
-    null_value: str = Field(default="\\N", validation_alias=AliasChoices("null-value", "null_value"))
-    escape_backslash: bool = Field(default=True, validation_alias=AliasChoices("escape-backslash", "escape_backslash"))
-    dialect: str = "default"
-    header: bool = True
+    separator: str = Field(default=",", min_length=1, description="Text between two values.")
+    delimiter: str = Field(default='"', description="Text around a value that is quoted.")
+    null_value: str = Field(
+        default="\\N", validation_alias=AliasChoices("null-value", "null_value"), description="Text of NULL."
+    )
+    escape_backslash: bool = Field(
+        default=True,
+        validation_alias=AliasChoices("escape-backslash", "escape_backslash"),
+        description="Whether special characters are escaped by a backslash.",
+    )
+    dialect: str = Field(
+        default="default", description="Output dialect: `default`, `snowflake`, `redshift` or `bigquery`."
+    )
+    header: bool = Field(default=True, description="Whether each file begins with the names of its columns.")
 
     @field_validator("dialect")
     @classmethod
@@ -40,14 +47,14 @@ class CsvSettings(Model):
 
 
 class DumpSettings(Model):
-    """One dump: its directory, and what its files do not have. Values that are not given are those of all dumps."""
+    """One dump. An option that is not given here is that of all dumps."""
 
     inside = "initial.dump"
 
-    uri: SecretStr = Field(repr=False)
-    at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
-    tz: Zone | None = None
-    csv: CsvSettings | None = None
+    uri: SecretStr = Field(repr=False, description="Directory of the dump, with parameters as in Dumpling.")
+    at: Tso | None = Field(default=None, ge=1, lt=1 << 63, description="TSO at which the dump was taken.")
+    tz: Zone | None = Field(default=None, description="Time zone of the sessions that wrote it.")
+    csv: CsvSettings | None = Field(default=None, description="Options of its CSV files.")
 
 
 _COMPARED_BYTES = 4 << 20
@@ -55,12 +62,14 @@ _COMPARED_BYTES = 4 << 20
 
 
 class ServerAddress(Model):
-    """A server that has the tables, `mysql://user@host:4000`; its password is from the environment, `{env: NAME}`."""
+    """A server that has the source tables."""
 
     inside = "source"
 
-    uri: SecretStr = Field(repr=False)
-    password: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    uri: SecretStr = Field(repr=False, description="Address of the server: `mysql://user@host:4000`.")
+    password: Mapping[str, str] = Field(
+        default_factory=dict, repr=False, description="Environment variable with the password: `{env: NAME}`."
+    )
 
     @field_validator("password", mode="before")
     @classmethod
@@ -83,12 +92,12 @@ class ServerAddress(Model):
 
 
 class ServerSettings(ServerAddress):
-    """A server to read the tables from at a TSO. `tables` are patterns, () for all."""
+    """A server from which the tables are read at a TSO."""
 
     inside = "initial.source"
 
-    at: Tso = Field(ge=1, lt=1 << 63)
-    tables: tuple[str, ...] = ()
+    at: Tso = Field(ge=1, lt=1 << 63, description="TSO to read at: the start-ts of the changefeed.")
+    tables: tuple[str, ...] = Field(default=(), description="Patterns of the tables to read. Without it all are read.")
 
     def connect(self) -> InitialSource:
         """Return the opened server; raises BadSettings for an unset variable and a URI of no server."""
@@ -96,26 +105,43 @@ class ServerSettings(ServerAddress):
 
 
 class InitialSettings(Model):
-    """The tables as they were before the changefeed began.
-
-    `complete` are patterns (`shop.*`) of tables that had no rows then, by the names that they had then.
-
-    `dump` is the directory of a dump that has those rows, or several: each a URI with parameters as in Dumpling, or a
-    mapping of `uri` and what differs from the others. `tz` is the time zone of the sessions that read the dump, `csv`
-    the format if it is CSV. `at` is the TSO at which it was taken, if its `metadata` lacks it, and says that it is
-    finished. `source` is a server to read the rows from instead. `start_ts` is the changefeed's start-ts, which must be
-    at or below that.
-    """
+    """The rows that the tables had before the changefeed began."""
 
     inside = "initial"
 
-    complete: tuple[str, ...] = ()
-    dump: tuple[DumpSettings, ...] = ()
-    source: ServerSettings | None = None
-    csv: CsvSettings = Field(default_factory=CsvSettings)
-    tz: Zone = "UTC"
-    at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
-    start_ts: Tso | None = Field(default=None, ge=1, lt=1 << 63, validation_alias=AliasChoices("start_ts", "start-ts"))
+    complete: tuple[str, ...] = Field(
+        default=(),
+        description=(
+            "Patterns (`shop.*`) of tables that had no rows when the changefeed began, by the names that they had then."
+        ),
+    )
+    dump: tuple[DumpSettings, ...] = Field(
+        default=(),
+        description=(
+            "Dump with these rows: a URI with parameters as in Dumpling, a mapping of `uri` and options, "
+            "or a list of them."
+        ),
+    )
+    source: ServerSettings | None = Field(default=None, description="Server to read these rows from instead of a dump.")
+    csv: CsvSettings = Field(default_factory=CsvSettings, description="Options of the dumps' CSV files.")
+    tz: Zone = Field(default="UTC", description="Time zone of the sessions that wrote the dumps.")
+    at: Tso | None = Field(
+        default=None,
+        ge=1,
+        lt=1 << 63,
+        description=(
+            "TSO at which the dump was taken, if its `metadata` lacks it. It also states that the dump is finished."
+        ),
+    )
+    start_ts: Tso | None = Field(
+        default=None,
+        ge=1,
+        lt=1 << 63,
+        validation_alias=AliasChoices("start_ts", "start-ts"),
+        description=(
+            "The changefeed's start-ts, if nothing in the feed proves it. It must not be above the TSO of the dump."
+        ),
+    )
 
     @field_validator("dump", mode="before")
     @classmethod

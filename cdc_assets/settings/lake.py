@@ -10,15 +10,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, field_serializer, field_validator
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.settings.catalog_kinds import KINDS, CatalogKind, signs
-from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
-from cdc_assets.settings.env import resolved
-from cdc_assets.settings.model import Model
+from cdc_assets.settings.model import Model, resolved
 from cdc_assets.settings.stores import ENDPOINTS, SECRET_PROPERTIES, Store, endpoint_of, store_of
 
 _METASTORES = re.compile(r"thrift://[^/:,\s]+:\d+(,\s*thrift://[^/:,\s]+:\d+)*")
@@ -36,19 +34,33 @@ def _plain_directory(warehouse: str) -> str:
 
 
 class LakeSettings(Model):
-    """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
+    """The lake: one catalog and one warehouse, from which the options of PyIceberg and Spark follow."""
 
-    `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties (`s3.endpoint`,
-    `credential`, …), each spelled as Java or as PyIceberg has it; values may be `{env: NAME}`. A JDBC `uri` may be
-    written for Java or SQLAlchemy. `warehouse` is the location under which tables are created; if a REST catalog has
-    warehouses by name, that name is `catalog.warehouse`. `namespaces` is the prefix of the lake's own namespaces.
-    """
-
-    catalog: dict[str, Any] = Field(repr=False)
-    warehouse: str
-    name: str = "lake"
-    ledger: str | None = Field(default=None, repr=False)
-    namespaces: str = "_cdc"
+    catalog: dict[str, Any] = Field(
+        repr=False,
+        description=(
+            "Iceberg catalog: `type` (`jdbc`, `rest`, `glue` or `hive`), `uri` (for `jdbc` in the "
+            "spelling of Java or of SQLAlchemy), and Iceberg properties such as `s3.endpoint` or "
+            "`credential`, each in the spelling of Java or of PyIceberg. Values may be `{env: NAME}`. If "
+            "a REST catalog has warehouses by name, that name is `catalog.warehouse`."
+        ),
+    )
+    warehouse: str = Field(
+        description=(
+            "Location below which tables are created. A local directory without `catalog` gets a SQLite "
+            "catalog, `catalog.db`."
+        )
+    )
+    name: str = Field(default="lake", description="Name of the catalog in Spark.")
+    ledger: str | None = Field(
+        default=None,
+        repr=False,
+        description=(
+            "SQLAlchemy URL of the ledger, or `{env: NAME}`. For a local directory the default is "
+            "`ledger.db` beside the catalog."
+        ),
+    )
+    namespaces: str = Field(default="_cdc", description="Prefix of the namespaces that the project keeps for itself.")
 
     @field_validator("ledger", mode="before")
     @classmethod
@@ -228,3 +240,36 @@ class LakeSettings(Model):
             prefix: "org.apache.iceberg.spark.SparkCatalog",
             **{f"{prefix}.{key}": value for key, value in catalog.items()},
         }
+
+
+def sqlalchemy_uri(uri: str, user: str | None = None, password: str | None = None) -> str:
+    """Return SQLAlchemy's spelling of a JDBC catalog's address, with its login; one in that spelling stays as it is."""
+    if not uri.startswith("jdbc:"):
+        return uri
+    kind, _, rest = uri[len("jdbc:") :].partition(":")
+    if kind == "sqlite":
+        return f"sqlite:///{rest}"
+    driver = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql"}.get(kind, kind)
+    address, _, query = rest.removeprefix("//").partition("?")
+    settings = dict(parse_qsl(query))
+    user, password = user or settings.get("user"), password or settings.get("password")
+    login = f"{_quoted(user)}:{_quoted(password)}@" if user and password else f"{_quoted(user)}@" if user else ""
+    return f"{driver}://{login}{address}"
+
+
+def _quoted(text: str | None) -> str:
+    return "".join(c if c.isalnum() or c in "-._~" else "".join(f"%{b:02X}" for b in c.encode()) for c in text or "")
+
+
+def jdbc_uri(uri: str) -> tuple[str, dict[str, str]]:
+    """Return a Java spelling of a JDBC catalog's address, and the login that SQLAlchemy's spelling had in it."""
+    if uri.startswith("jdbc:"):
+        return uri, {}
+    scheme, _, rest = uri.partition("://")
+    kind = scheme.partition("+")[0]
+    if kind == "sqlite":
+        return f"jdbc:sqlite:{rest[1:]}", {}
+    login, at, address = rest.rpartition("@")
+    user, colon, password = login.partition(":")
+    found = {"jdbc.user": unquote(user)} if at else {}
+    return f"jdbc:{kind}://{address}", {**found, "jdbc.password": unquote(password)} if colon else found

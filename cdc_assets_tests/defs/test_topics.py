@@ -18,7 +18,7 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.planning.partitions import format_partition_key, partition_keys
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.archived_topic import ArchivedTopic
 from cdc_assets_tests.topic_feed import archive_of
 from cdc_assets_tests.topics import topics

@@ -25,9 +25,8 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.model.comparison import EQUAL, TableComparison
 from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.cuts import CutSettings
 from cdc_assets.settings.initial import ServerAddress
-from cdc_assets.settings.verify import VerifySettings
+from cdc_assets.settings.sections import CutSettings, VerifySettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.cut_feed import fence
 from cdc_assets_tests.defs.test_assets import NAME, Location

@@ -22,7 +22,7 @@ from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.pipeline.test_histories import Feed, faults, tomls

@@ -22,7 +22,7 @@ from cdc_assets.model.steps import RenameTable
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import from_flags
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.kills import (
     FEEDS,

@@ -8,7 +8,7 @@ from pathlib import Path
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.cuts import SnapshotPin
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
 

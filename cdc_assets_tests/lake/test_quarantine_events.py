@@ -32,7 +32,7 @@ from cdc_assets.model.reports import Report, StagedWindow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 
 ORDERS, ITEMS = Life(TableId("shop", "orders"), 100), Life(TableId("shop", "items"), 101)
 

@@ -34,7 +34,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import Killed, Trap, named, trapped

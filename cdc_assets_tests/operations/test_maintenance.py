@@ -36,7 +36,7 @@ from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import open_exchanges
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.maintenance import MaintenanceSettings
+from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
 from cdc_assets_tests.lake.table_source import Source, id_below

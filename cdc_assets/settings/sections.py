@@ -1,0 +1,309 @@
+"""Sections of a changefeed's settings: archive, cuts, extracts, history, maintenance, privacy, verify."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, field_serializer, field_validator, model_validator
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.masks import PARTS, Mask, MaskLine
+from cdc_assets.settings.initial import ServerAddress
+from cdc_assets.settings.model import Model, from_environment, resolved
+
+
+class ArchiveSettings(Model):
+    """Where archived topics are, for a feed that is read without a broker."""
+
+    inside = "archive"
+
+    uri: SecretStr = Field(
+        repr=False, description="Directory of the archive in any store, with parameters as in a sink URI."
+    )
+    layout: str = Field(default="records", description="Layout of its files: `records`, `confluent` or `aiven`.")
+
+
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class CutSettings(Model):
+    """Which cuts are made on a schedule, and how many of them are kept."""
+
+    inside = "cuts"
+
+    every: str | None = Field(
+        default=None,
+        description=(
+            "Interval between regular cuts: a number with `m`, `h`, `d` or `w` (`30m`, `6h`, `1d`, `1w`), "
+            "counted from 1970 in UTC. Without it no cut is made on a schedule."
+        ),
+    )
+    keep: int = Field(
+        default=30,
+        ge=1,
+        description="Number of regular cuts to keep. Cuts that a person named stay until they are removed.",
+    )
+    without: tuple[str, ...] = Field(
+        default=(), description="Tables that regular cuts leave out, by name, identity or pattern."
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _interval(cls, every: str | None) -> str | None:
+        if every is not None and not re.fullmatch(r"[1-9][0-9]{0,4}[mhdw]", every):
+            raise ValueError("expected a number of minutes, hours, days or weeks, such as 30m, 6h, 1d or 1w")
+        return every
+
+    @property
+    def every_seconds(self) -> int | None:
+        """The seconds between regular cuts, None where none are made."""
+        return None if self.every is None else int(self.every[:-1]) * _SECONDS[self.every[-1]]
+
+
+class ExtractSettings(Model):
+    """The changes of one table, written for each hour or day of UTC, each window below a place of its own."""
+
+    inside = "extracts"
+
+    out: str = Field(description="Directory, or URI of a prefix in a store, where the windows are written.")
+    since: datetime = Field(description="Begin of the first window: a whole hour of UTC.")
+    every: Literal["1h", "1d"] = Field(default="1h", description="Length of a window: `1h` or `1d`.")
+    format: Literal["parquet", "jsonl", "csv"] = Field(
+        default="parquet", description="File format: `parquet`, `jsonl` or `csv`."
+    )
+    net: bool = Field(default=False, description="Write one row for each key instead of every change.")
+    out_options: dict[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Options of fsspec for access to `out`. Values may be `{env: NAME}`.",
+    )
+
+    @field_validator("since")
+    @classmethod
+    def _whole(cls, since: datetime) -> datetime:
+        moment = since.replace(tzinfo=timezone.utc) if since.tzinfo is None else since.astimezone(timezone.utc)
+        if moment.minute or moment.second or moment.microsecond:
+            raise ValueError("expected a whole hour, such as 2026-03-31 or 2026-03-31T13:00:00Z")
+        return moment
+
+    @field_serializer("out_options")
+    def _masked(self, options: dict[str, Any]) -> dict[str, str]:
+        return dict.fromkeys(options, "***")
+
+    def options(self) -> dict[str, Any]:
+        """Return `out_options` in clear text."""
+        return resolved(self.out_options, "out_options")
+
+
+class HistorySettings(Model):
+    """The history tables of the source tables that match a pattern."""
+
+    inside = "history"
+
+    kinds: tuple[Literal["log", "scd2"], ...] = Field(
+        description="Kinds of history tables: `log` (every change), `scd2` (every state of a row), or both."
+    )
+    track: tuple[str, ...] = Field(
+        default=(), description="Columns whose change begins a new state in scd2. Without it every column does."
+    )
+    track_except: tuple[str, ...] = Field(default=(), description="Columns whose change begins no new state in scd2.")
+    mirror: bool = Field(default=True, description="Whether the table has its mirror, too.")
+    suffix: dict[Literal["log", "scd2"], str] = Field(
+        default_factory=dict,
+        description="End of the history tables' names by kind, where it is not `__log` and `__scd2`.",
+    )
+
+    @field_validator("suffix")
+    @classmethod
+    def _names(cls, suffix: dict[str, str]) -> dict[str, str]:
+        if not all(suffix.values()):
+            raise ValueError("an empty end gives a history table the name of its source table")
+        return suffix
+
+    @model_validator(mode="after")
+    def _consistent(self) -> HistorySettings:
+        if not self.kinds:
+            raise ValueError("at least one kind is expected")
+        if self.track and self.track_except:
+            raise ValueError("give track or track_except, not both")
+        if (self.track or self.track_except) and "scd2" not in self.kinds:
+            raise ValueError("track and track_except are for scd2, which is not among the kinds")
+        ends = [self.suffix.get(kind, f"__{kind}") for kind in self.kinds]
+        if len(set(ends)) < len(ends):
+            raise ValueError("two kinds of tables would have the same name: their suffixes are equal")
+        return self
+
+
+def history_rules(given: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
+    """Return the rules of a setting: for each pattern a kind, a list of kinds, or all in full. Raises BadSettings."""
+    rules = []
+    for pattern, value in given.items():
+        full = value if isinstance(value, Mapping) else {"kinds": [value] if isinstance(value, str) else value}
+        try:
+            one = HistorySettings(**full)
+        except BadSettings as error:
+            raise BadSettings(f'history, pattern "{pattern}": {error.message}') from None
+        kinds = tuple(dict.fromkeys(one.kinds))
+        suffixes: dict[str, str] = dict(one.suffix.items())
+        rules.append(HistoryRule(pattern, kinds, one.track, one.track_except, one.mirror, suffixes))
+    return tuple(rules)
+
+
+class MaintenanceSettings(Model):
+    """When the files of a table are maintained, and what is kept."""
+
+    inside = "maintenance"
+
+    cron: str = Field(
+        default="17 3 * * *", description="Schedule of the maintenance job in Dagster, as a cron expression."
+    )
+    running: bool = Field(default=False, description="Whether that schedule is switched on from the start.")
+    small_files: int = Field(
+        default=12,
+        ge=2,
+        description=(
+            "Number of small files (below three quarters of `target_file_bytes`) at which a table is compacted."
+        ),
+    )
+    target_file_bytes: int = Field(
+        default=256 << 20, ge=1 << 20, description="Size of the data files that compaction writes, in bytes."
+    )
+    deleted_share: float = Field(
+        default=0.1, gt=0, le=1, description="Share of deleted rows at which a table is compacted, from 0 to 1."
+    )
+    manifests: int = Field(default=20, ge=4, description="Number of manifests at which they are rewritten.")
+    snapshot_days: float = Field(
+        default=5,
+        ge=0.05,
+        description=(
+            "Age in days at which snapshots expire, except those that progress, cuts or an open exchange need."
+        ),
+    )
+    snapshots_kept: int = Field(default=10, ge=1, description="Number of newest snapshots that never expire by age.")
+    snapshots_most: int = Field(
+        default=500,
+        ge=10,
+        description=(
+            "Number of snapshots above which the oldest expire before their age, unless they are younger "
+            "than ten minutes."
+        ),
+    )
+    expire_at_least: int = Field(
+        default=10, ge=1, description="Number of old snapshots at which they are expired together."
+    )
+    orphan_days: float = Field(
+        default=3, ge=1, description="Age in days at which orphan files are removed. No run may take longer than that."
+    )
+    landing_days: float = Field(
+        default=30,
+        gt=0,
+        description=(
+            "Age in days at which landed rows of topics expire once their table has applied them. A "
+            "rebuild cannot start further back."
+        ),
+    )
+
+    @property
+    def small_bytes(self) -> int:
+        """Files below this size in bytes are small."""
+        return self.target_file_bytes * 3 // 4
+
+
+_EXPECTED = (
+    "expected null, drop, {hash: {key: {env: NAME}}}, {redact: last4}, {redact: domain}, {redact: length} or "
+    "{constant: TEXT}"
+)
+
+
+class MaskSettings(Model):
+    """One mask. The key of `hash` is only in the environment, never in a file of settings."""
+
+    way: Literal["hash", "null", "redact", "drop", "constant"] = Field(description="How a value is masked.")
+    detail: str = Field(default="", description="What `redact` keeps, or the text of `constant`.")
+    variable: str = Field(default="", description="Environment variable with the key of `hash`.")
+
+    def mask(self, pattern: str) -> Mask:
+        """Return the mask with its key; raises BadSettings where the variable is not set, or empty."""
+        if self.way != "hash":
+            return Mask(self.way, self.detail, pattern=pattern)
+        return Mask(self.way, key=key_of(self.variable, f'privacy."{pattern}".hash.key'), pattern=pattern)
+
+
+def key_of(variable: str, where: str) -> bytes:
+    """Return the key in an environment variable; raises BadSettings where it is not set, blank, or no text."""
+    key = from_environment(variable, where)
+    if not key.strip():
+        raise BadSettings(f"{where}: the environment variable {variable} is empty. Set it to a key.")
+    try:
+        return key.encode()
+    except UnicodeEncodeError:
+        raise BadSettings(
+            f"{where}: the environment variable {variable} is no UTF-8. Set it to a text, such as the bytes in hex."
+        ) from None
+
+
+def mask_of(pattern: object, given: Any) -> MaskSettings:
+    """Return what a line of the setting says; raises ValueError with what can be said."""
+    line = MaskLine(str(pattern), Mask("null"))
+    assert line.parts
+    match given:
+        case MaskSettings():
+            return given
+        case None | "null":
+            return MaskSettings(way="null")
+        case "drop":
+            return MaskSettings(way="drop")
+        case {"redact": part, **rest} if part in PARTS and not rest:
+            return MaskSettings(way="redact", detail=part)
+        case {"constant": str(text), **rest} if not rest:
+            return MaskSettings(way="constant", detail=text)
+        case {"hash": {"key": {"env": str(variable), **more}, **most}, **rest} if variable and not (
+            rest or most or more
+        ):
+            return MaskSettings(way="hash", variable=variable)
+        case {"hash": _}:
+            raise ValueError(f'"{pattern}": the key of hash comes from the environment; {_EXPECTED}')
+    raise ValueError(f'"{pattern}": {_EXPECTED}')
+
+
+class VerifySettings(Model):
+    """How tables are compared with their source."""
+
+    inside = "verify"
+
+    source: ServerAddress | None = Field(default=None, description="Server that has the tables.")
+    tables: tuple[str, ...] = Field(
+        default=(), description="Patterns of the tables to compare (`shop.*`). Without it all are compared."
+    )
+    quiet: bool = Field(
+        default=False,
+        description=(
+            "State that nothing writes to the source during the comparison. Needed where the source "
+            "cannot be read at a TSO."
+        ),
+    )
+    threads: int = Field(default=4, ge=1, le=64, description="Number of connections that read the source at once.")
+    rows_per_second: int | None = Field(
+        default=None, ge=1, description="Limit of rows read from the source a second, over all connections."
+    )
+    shown: int = Field(default=100, ge=0, description="Number of differing rows named for each table.")
+    sample: str = Field(default="", description="Share of the rows to compare (`1%`). Without it all are compared.")
+    cron: str = Field(default="47 5 * * 6", description="Schedule of the verify job in Dagster, as a cron expression.")
+    running: bool = Field(default=False, description="Whether that schedule is switched on from the start.")
+    stale_days: float = Field(
+        default=7, gt=0, description="Number of days of changes after which an equal table has to be compared again."
+    )
+
+    @property
+    def server(self) -> ServerAddress:
+        """The server that has the tables; raises BadSettings where none is named."""
+        if self.source is None:
+            raise BadSettings(
+                "no source to compare with is named. Give --source mysql://user@host:4000, or in the settings "
+                "verify: {source: {uri: …, password: {env: NAME}}}."
+            )
+        return self.source
