@@ -54,7 +54,7 @@ def _sections(place: str, section: type[Model]) -> Iterator[tuple[str, type[Mode
 
 
 def _models(annotation: Any, suffix: str = "") -> Iterator[tuple[type[Model], str]]:
-    """Yield the classes of settings in a field's type with the path suffix of items of a list or values of a mapping."""
+    """Yield the classes of settings in a type, with the path suffix of items of a list or values of a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, Model):
         if annotation.__name__ != "MaskSettings":  # one line of `privacy`, which that field describes
             yield annotation, suffix
