@@ -19,7 +19,6 @@ help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## /{printf "  make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
-	@$(JARS)
 	@$(CLASS_DATA)
 	@echo "ready: $(BIN)/cdc-assets"
 
@@ -82,9 +81,9 @@ $(VENV)/.installed: $(VENV)/.made requirements-build.lock requirements.lock pypr
 	@said=$$($(PIP) --no-deps --no-build-isolation --editable . 2>&1) || { echo "$$said" >&2; exit 2; }
 	@touch $@
 
-JARS       := $(BIN)/python -m cdc_assets.jvm.jars >/dev/null
+JARS       := $(BIN)/cdc-assets setup --jars-only >/dev/null
 # It costs half a minute and saves seconds at every start of Spark: the demo does not wait for it.
-CLASS_DATA := $(BIN)/python -m cdc_assets.jvm.class_data >/dev/null
+CLASS_DATA := $(BIN)/cdc-assets setup >/dev/null
 RUFF       := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 # pip shows its progress to a person and nothing in a log.

@@ -180,11 +180,11 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     of this machine only: whoever looks up another name gets an error. In `make test` it interprets its plans: to
     generate and compile Java for each costs more than to carry it out on a few rows. The soak has what users have.
     """
-    from cdc_assets.jvm.jars import needed_jars
+    from cdc_assets.jvm.jars import fetch_jars
     from cdc_assets.lake import spark_session
     from cdc_assets.lake.spark.session import spark_configuration
 
-    needed_jars(_clouds_of(request.session.items))
+    fetch_jars(_clouds_of(request.session.items))
     directory = tmp_path_factory.mktemp("spark")
     lake_settings, hosts = LakeSettings.from_warehouse(directory), directory / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n")

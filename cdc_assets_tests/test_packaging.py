@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cdc_assets_tests.test_house import MODULES, PACKAGE, ROOT, imports
+from cdc_assets_tests.test_house import MODULES, ROOT, imports
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -111,18 +110,6 @@ def test_the_lock_holds_what_is_declared(python: str, system: str) -> None:
     for needed in [*declared().values(), *extras]:
         if needed.marker is None or needed.marker.evaluate(place):
             assert needed.specifier.contains(versions[canonicalize_name(needed.name)]), needed
-
-
-def test_the_wheel_holds_all_that_runs(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(PACKAGE, tmp_path / "cdc_assets", ignore=shutil.ignore_patterns("__pycache__"))
-    build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", build], cwd=tmp_path, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    ours = {path.relative_to(ROOT) for path in PACKAGE.rglob("*") if path.is_file()}
-    shipped = {path.as_posix() for path in ours if not re.search(r"__pycache__|/\.", path.as_posix())}
-    assert shipped <= set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_every_make_target_is_in_the_help() -> None:

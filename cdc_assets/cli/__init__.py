@@ -10,6 +10,7 @@ or setup.
     options    options and printing that the commands share
     progress   the progress display of the command line
     proof      commands that prove what the lake has
+    setup      the command that fetches jars
     upkeep     commands that maintain whole tables
 """
 
@@ -50,6 +51,7 @@ from cdc_assets.cli.options import (
     show_status,
     target_of,
 )
+from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
@@ -131,11 +133,13 @@ def commands() -> None:
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
     from cdc_assets.cli.progress import watching
+    from cdc_assets.jvm.jars import ready_jars
     from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.report.as_json import outcome_json
 
     target = target_of(given)
     lake = lake_of(target)
+    ready_jars(lake.extras)
     code = DONE
     for settings in target.changefeeds:
         with watching(as_json) as watch, open_pipeline(settings, lake, watch, applies=True) as pipeline:
@@ -545,5 +549,6 @@ for command in (
     as_of,
     extract,
     forget,
+    setup,
 ):
     commands.add_command(command)

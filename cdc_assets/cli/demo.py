@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.jvm.jars import ready_jars
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 from cdc_assets.settings.config import Settings, load
@@ -183,6 +184,7 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     from cdc_assets.operations.status import lake_status
 
     _end_as_by_ctrl_c()
+    ready_jars()
     demo = TopicDemo(directory) if topics else Demo(directory)
     plays = demo.prepare()
     os.environ.update(demo.environment())
@@ -264,6 +266,7 @@ def run_ui(directory: str, port: int) -> int:
     from cdc_assets.defs.instance import stop_group
 
     _end_as_by_ctrl_c()
+    ready_jars()
     demo = _demo_in(directory)
     _prepare_once(demo)
 

@@ -1,4 +1,4 @@
-"""The JVM's class-data archive, and `python -m cdc_assets.jvm.class_data`, which makes it once.
+"""The JVM's class-data archive, which is made once (`cdc-assets setup`).
 
 A JVM spends most of its first seconds on reading, checking and linking some twenty thousand classes of Spark and
 Iceberg. An archive of them, written at the end of a training run, is mapped into later JVMs as it is. It is bound to
@@ -16,7 +16,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cdc_assets.errors import SetupError
 from cdc_assets.jvm.jars import spark_jars
 from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_share_dir
 from cdc_assets.jvm.local_files import local_files_name
@@ -75,18 +74,3 @@ def _file_name() -> str:
         found = jar.stat()
         parts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20] + ".jsa"
-
-
-def main() -> int:
-    """Create the archive and print its path; exit code 2 with the reason if that fails."""
-    try:
-        path = make_class_data()
-    except SetupError as error:
-        print(f"cdc-assets: {error}", file=sys.stderr)
-        return 2
-    print(path if path is not None else "this Java wrote no class-data archive; sessions start without one")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -193,8 +193,13 @@ def _write_executable(path: Path, text: str) -> None:
 
 def share_dirs() -> tuple[Path, ...]:
     """Return where an installation keeps files beside its code: its virtual environment, then the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cdc-assets"
-    return (cache,) if sys.prefix == sys.base_prefix else (Path(sys.prefix, "share", "cdc-assets"), cache)
+    own = () if sys.prefix == sys.base_prefix else (Path(sys.prefix, "share", "cdc-assets"),)
+    return (*own, user_cache())
+
+
+def user_cache() -> Path:
+    """Return the directory of the user's cache that all installations share."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cdc-assets"
 
 
 def writable_share_dir() -> Path:
@@ -217,7 +222,10 @@ def spark_home() -> Path:
     """
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise SetupError("pyspark is not installed in this environment; install the project with `make setup`.")
+        raise SetupError(
+            "pyspark is not installed in this environment. Install cdc-assets with its dependencies: "
+            "`pip install cdc-assets`, or `make setup` in a checkout."
+        )
     own = Path(spec.submodule_search_locations[0])
     named = os.environ.get("SPARK_HOME")
     if named and _core_jars(Path(named)) & _core_jars(own):

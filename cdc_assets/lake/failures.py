@@ -32,7 +32,7 @@ class Cause:
     look: str
 
 
-_JARS = "Fetch its jars (`python -m cdc_assets.jvm.jars aws`, gcp, azure or postgres) and restart."
+_JARS = "Fetch its jars (`cdc-assets setup aws`, gcp, azure or postgres) and restart."
 _LOGIN = "Check jdbc.user and jdbc.password of lake.catalog."
 _KEYS = (
     "Check s3.access-key-id and s3.secret-access-key of lake.catalog, or the environment's, and that their grants, or "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import sys
 from pathlib import Path
 
 import pytest
 
 from cdc_assets.errors import SetupError
 from cdc_assets.jvm import jars
-from cdc_assets.jvm.jars import Jar, fetch_jars, spark_jars
+from cdc_assets.jvm.jars import Jar, fetch_jars, ready_jars, spark_jars
 
 CONTENT = b"a jar"
 JAR = Jar("org.example:thing_2.13:1.0", hashlib.sha256(CONTENT).hexdigest())
@@ -21,7 +23,8 @@ def share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An installation that needs one jar and keeps it in a temporary directory."""
     monkeypatch.setattr(jars, "JARS", (JAR,))
     monkeypatch.setattr(jars, "share_dirs", lambda: (tmp_path,))
-    monkeypatch.setattr(jars, "writable_share_dir", lambda: tmp_path)
+    monkeypatch.setattr(jars, "user_cache", lambda: tmp_path)
+    monkeypatch.delenv("CDC_ASSETS_JARS", raising=False)
     return tmp_path
 
 
@@ -29,7 +32,7 @@ def repository(monkeypatch: pytest.MonkeyPatch, content: bytes | None, said: str
     """Let Ivy deliver that content, and return the list of what it was asked for."""
     asked: list[str] = []
 
-    def resolve(wanted: list[Jar], ivy: str) -> str:
+    def resolve(wanted: list[Jar], ivy: str, show: object) -> str:
         asked.extend(jar.coordinates for jar in wanted)
         Path(ivy, "jars").mkdir()
         if content is not None:
@@ -72,8 +75,49 @@ def test_without_network_the_message_has_the_reason_and_the_ways_out(
 
 
 def test_a_session_without_jars_says_how_to_fetch_them(share: Path) -> None:
-    with pytest.raises(SetupError, match=r"thing_2\.13-1\.0\.jar.*make setup"):
+    with pytest.raises(SetupError, match=r"thing_2\.13-1\.0\.jar.*cdc-assets setup"):
         spark_jars()
+
+
+class Terminal(io.StringIO):
+    """A standard stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_at_a_terminal_gets_what_is_missing(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository(monkeypatch, CONTENT)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    ready_jars()
+    assert spark_jars() == (share / "jars" / JAR.file_name,)
+
+
+def test_a_daemon_is_refused_at_once_and_told_the_command(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = repository(monkeypatch, CONTENT)
+    monkeypatch.setattr(jars, "EXTRAS", {"aws": (Jar("org.example:aws:1.0", "0"),)})
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(SetupError, match="cdc-assets setup aws"):
+        ready_jars(["aws"])
+    assert asked == []
+
+
+def test_a_named_directory_is_searched_first_and_gets_what_is_fetched(
+    share: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "image"
+    monkeypatch.setenv("CDC_ASSETS_JARS", str(named))
+    repository(monkeypatch, CONTENT)
+    assert fetch_jars() == (named / JAR.file_name,)
+    (share / "jars").mkdir()
+    (share / "jars" / JAR.file_name).write_bytes(CONTENT)
+    assert spark_jars() == (named / JAR.file_name,)
+
+
+def test_jars_that_do_not_exist_are_told_from_those_that_do(share: Path) -> None:
+    with pytest.raises(SetupError, match="'gcs'; known are aws, gcp, azure, postgres"):
+        fetch_jars(["gcs"])
 
 
 def test_proxy_variables_become_java_options(monkeypatch: pytest.MonkeyPatch) -> None:

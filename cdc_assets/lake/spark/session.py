@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, JavaMissing
 from cdc_assets.jvm.class_data import class_data_options
-from cdc_assets.jvm.jars import needed_jars, spark_jars
+from cdc_assets.jvm.jars import needed_jars, ready_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
 from cdc_assets.jvm.local_files import LOCAL_FILES, local_files_jars
 from cdc_assets.lake.names import Identifier
@@ -42,6 +42,7 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
     `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
     SetupError if the jars were never fetched, or for Spark Connect.
     """
+    ready_jars(settings.extras)
     jars, more = ([str(path) for path in paths] for paths in (spark_jars(), needed_jars(settings.extras)))
     given = given or {}
     master = given.get("spark.master") or spark_master()
@@ -279,8 +280,11 @@ class Sessions:
     def warm(self) -> None:
         """Start the JVM in the background, unless Spark is given; returns at once.
 
-        Raises BadSettings for Spark Connect, LakeUnavailable for a dead master: each table would wait for it anew.
+        Raises BadSettings for Spark Connect, LakeUnavailable for a dead master: each table would wait for it anew;
+        SetupError where jars are missing.
         """
+        if self._iceberg is None:
+            ready_jars(self._settings.extras)
         if self._given is None and self._iceberg is None:
             refuse_connect({"spark.master": spark_master()})
             refuse_dead(spark_master())
