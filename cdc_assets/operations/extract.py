@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -33,7 +34,15 @@ from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.feed_changes import FeedChanges
-from cdc_assets.operations.log_rows import LOG, all_leave, in_order, in_source_names, no_log_rows, of_source
+from cdc_assets.operations.log_rows import (
+    LOG,
+    all_leave,
+    in_order,
+    in_source_names,
+    no_log_rows,
+    of_source,
+    with_returned_columns,
+)
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.net_changes import NetChanges
 from cdc_assets.operations.position_sort import PositionSort
@@ -202,10 +211,15 @@ class LogChanges:
 
 
 def _from_log(pipeline: Pipeline, present: Plan, history: TableHistory, since: Tso, until: Tso) -> LogChanges | None:
-    """Return the changes of the table's log, None where it lacks some: those in quarantine, too."""
-    if pipeline.lake.quarantined_counts().get(replace(history.life, kind=LOG)):
+    """Return the changes of the table's log as its rows read after later DDL, None where it lacks some of them.
+
+    A log with records in quarantine lacks these.
+    """
+    log = present.history.lives.get(replace(history.life, kind=LOG))
+    if log is None or pipeline.lake.quarantined_counts().get(log.life):
         return None
-    return changes_of_log(pipeline, present, history, since, until)
+    shown = partial(with_returned_columns, log=log, since=since)
+    return changes_of_log(pipeline, present, history, since, until, shown)
 
 
 def changes_of_log(
@@ -214,12 +228,12 @@ def changes_of_log(
     history: TableHistory,
     since: Tso,
     until: Tso,
-    keys: Callable[[pa.Table], pa.Table] | None = None,
+    shown: Callable[[pa.Table], pa.Table],
     equal: Mapping[str, object] = {},
 ) -> LogChanges | None:
-    """Return the changes of a table's log, or those that `keys` picks, but for what is in quarantine.
+    """Return the changes of a table's log, but for what is in quarantine: what `shown` makes of its rows.
 
-    What `keys` picks has values in some columns of the source that are `equal` to these, so no others need be read.
+    That gets them by the source's names, and only needs those whose values in some columns are `equal` to these.
 
     None where it does not cover the range or has other columns by now, or has values of other settings there: it is
     held where it stands, or a person said that later rows alone are masked otherwise.
@@ -234,11 +248,7 @@ def changes_of_log(
         return None
     begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
     masked = masked_since(log, state.progress.tso, state.settings)
-    if (
-        masked is None
-        or since < max(begins, masked - 1)
-        or any(event.at > until and event.changes for event in log.events)
-    ):
+    if masked is None or since < max(begins, masked - 1) or any(at > until and changes for at, changes in log.changes):
         return None
     schema = log.schema.in_lake
     renamed = {name for column in schema.columns if column.origin for name in (column.name, column.origin)}
@@ -253,8 +263,7 @@ def changes_of_log(
         with scratch() as directory:
             found = PositionSort(directory, POSITION)
             for rows in pipeline.lake.changes(life, since, until, same):
-                rows = in_source_names(rows, schema)
-                found.add(rows if keys is None else keys(rows))
+                found.add(shown(in_source_names(rows, schema)))
             for rows in found.ranges():
                 yield in_order(rows)
 

@@ -22,7 +22,6 @@ from cdc_assets.ddl import polars_expr, undated
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL
-from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
 from cdc_assets.errors import ExtractRefused
 from cdc_assets.formats import COMMIT_TS, POSITION, Op, position_column
@@ -44,7 +43,7 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.operations.log_rows import LEAVES, LOG, all_leave, in_source_names, no_log_rows, of_source
+from cdc_assets.operations.log_rows import LEAVES, LOG, all_leave, evolved_rows, in_source_names, no_log_rows, of_source
 from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
 from cdc_assets.operations.position_sort import PositionSort
 from cdc_assets.operations.rebuild import planned_from_nothing
@@ -116,9 +115,8 @@ class FeedChanges:
             else:
                 found = self._of_ddl(step, columns, exact) if since < step.at else iter(())
             for rows in found:
-                for change in later:  # a value that the new type does not take was no row's any more
-                    gone = pa.repeat(pa.scalar(False), rows.num_rows)
-                    rows = evolve_rows(rows, change.changes, change.schema, gone)
+                for change in later:
+                    rows = evolved_rows(rows, change.changes, change.schema)
                 yield in_source_names(rows, at_end)
 
     # --- what is there ---
@@ -208,7 +206,7 @@ class FeedChanges:
             case ChangeTable():
                 kept = rows.filter(pc.invert(self._deleted(step, state)))
                 schema = step.schema
-                rows = evolve_rows(kept, step.changes, schema).select(no_log_rows(schema).column_names)
+                rows = evolved_rows(kept, step.changes, schema, living=True).select(no_log_rows(schema).column_names)
             case ExchangePartition():
                 self._rows.setdefault(step.life.source, []).append(replace(state, at=step.at - 1))
                 leaves, enters = self._exchanged(step, state)

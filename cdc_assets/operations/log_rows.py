@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,9 +11,13 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, OF_DDL, PARTITIONS
+from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import ContinueColumn, RenameColumn, SchemaChange
+from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import arrow_type
 
 LOG = "log"
@@ -41,14 +45,76 @@ def of_source(schema: TableSchema) -> TableSchema:
 def in_source_names(rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Return rows of a log with the columns that the source has, by its names."""
     of = {column.name: column.origin for column in schema.columns if column.origin and not column.kept}
+    kept = {column.name for column in schema.columns if column.kept}
+    if of or kept:
+        rows = _with_absent(rows, lambda names: [of.get(name, name) for name in names if name not in kept])
     if of:
-        absent = [one and [of.get(name, name) for name in one] for one in rows.column(ABSENT).to_pylist()]
-        place = rows.column_names.index(ABSENT)
-        rows = rows.set_column(place, rows.schema.field(place), pa.array(absent, pa.list_(pa.string())))
         mine = [name for name in rows.column_names if name not in of.values()]
         rows = rows.select(mine).rename_columns([of.get(name, name) for name in mine])
     empty = no_log_rows(of_source(schema))
     return rows.select(empty.column_names).cast(empty.schema)
+
+
+def evolved_rows(
+    rows: pa.Table, changes: Sequence[SchemaChange], after: TableSchema, *, living: bool = False
+) -> pa.Table:
+    """Return changes from before a DDL of a log as the source's rows of then read after it.
+
+    A log keeps in a column that comes back what changes from before held. In the source such a column begins anew, so
+    each row has its default there. A value that a new type does not take is NULL, because no row had it any more;
+    among `living` rows it raises TableHeld.
+    """
+    rows = evolve_rows(rows, changes, after, pa.repeat(pa.scalar(living), rows.num_rows))
+    for change in changes:
+        if isinstance(change, ContinueColumn):
+            value = default_array(change.column, change.default, 1)[0]
+            rows = _continued(rows, change.column.name, value, pa.repeat(pa.scalar(True), rows.num_rows))
+    return rows
+
+
+def with_returned_columns(rows: pa.Table, log: TableHistory, since: Tso) -> pa.Table:
+    """Return rows of a log after `since`, by the source's names, as they read after DROP and ADD of a column.
+
+    Changes from before a column came back have its default of then, carried through later DDL and masked as values are.
+    """
+    row: pa.Table | None = None
+    returned = dict[str, Tso]()
+    for event in log.events:
+        changes = (*event.hidden, *event.changes)
+        if event.at <= since or not changes:
+            continue
+        if row is None:
+            row = pa.table({one.name: pa.nulls(1, arrow_type(one)) for one in event.before.stored})
+        row = evolved_rows(row, changes, event.after)
+        renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
+        returned = {renames.get(name, name): at for name, at in returned.items()}
+        returned |= {change.column.name: event.at for change in changes if isinstance(change, ContinueColumn)}
+    for name, at in returned.items():
+        column = log.schema.column(name)
+        if row is not None and not column.kept and column.source_name in rows.column_names:
+            value = masked_array(row.column(name), column) if column.mask is not None else row.column(name)
+            rows = _continued(rows, column.source_name, value[0], pc.less(rows.column(POSITION), at))
+    return rows
+
+
+def _continued(rows: pa.Table, name: str, value: pa.Scalar, where: pa.Array) -> pa.Table:
+    """Return rows with a value in a column, which they do not leave out then."""
+    place = rows.column_names.index(name)
+    rows = rows.set_column(place, rows.schema.field(place), pc.if_else(where, value, rows.column(name)))
+    if ABSENT not in rows.column_names:
+        return rows
+    absent = _with_absent(rows, lambda names: [one for one in names if one != name])
+    place = rows.column_names.index(ABSENT)
+    return rows.set_column(place, rows.schema.field(place), pc.if_else(where, absent.column(ABSENT), rows[ABSENT]))
+
+
+def _with_absent(rows: pa.Table, named: Callable[[list[str]], list[str]]) -> pa.Table:
+    """Return rows whose names of absent columns are those that a function makes of them, NULL where none is left."""
+    place, absent = rows.column_names.index(ABSENT), rows.column(ABSENT)
+    if absent.null_count == rows.num_rows:
+        return rows
+    lists = [(names and named(names)) or None for names in absent.to_pylist()]
+    return rows.set_column(place, rows.schema.field(place), pa.array(lists, absent.type))
 
 
 def no_log_rows(schema: TableSchema) -> pa.Table:
