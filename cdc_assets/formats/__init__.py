@@ -492,6 +492,7 @@ CONNECTOR_MODES: Mapping[str, tuple[str, ...]] = {
         *("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
     ),
     "unavailable.value.placeholder": (),
+    "event.converting.failure.handling.mode": (),
 }
 """Setting of a connector that decides how values are written -> its values, () for any."""
 

@@ -129,20 +129,26 @@ def _too_small(texts: pa.Array) -> pa.BooleanArray | None:
     return _some(_true(pc.match_substring_regex(texts, r"[eE]-0*[1-9]\d{2}")))
 
 
+_MOST_REPEATS = 1000
+"""How often a part of a regular expression may be repeated in Arrow's."""
+
+
 def parse_wide_decimal(texts: pa.Array, how: TextSettings) -> Values:
     """Keep decimals of more than 38 digits as MySQL prints them: all digits of the scale, no zeros in front."""
     whole, scale = how.precision - how.scale, how.scale
     tail = rf"\.\d{{{scale}}}" if scale else ""
-    form = rf"^(?:0|-?[1-9]\d{{0,{max(whole, 1) - 1}}}){tail}$"
+    form = rf"^(?:0|-?[1-9]\d{{0,{min(max(whole, 1) - 1, _MOST_REPEATS)}}}){tail}$"
     return _formed(texts, form, lambda text: _canonical_decimal(text, whole, scale))
 
 
 def _canonical_decimal(text: str, whole: int, scale: int) -> str | None:
-    if re.fullmatch(r"-?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][-+]?\d{1,3})?", text, re.ASCII) is None:
+    if re.fullmatch(r"-?(?:\d{1,2000}(?:\.\d{0,2000})?|\.\d{1,2000})(?:[eE][-+]?\d{1,3})?", text, re.ASCII) is None:
         return None
     sign, digits, exponent = Decimal(text).as_tuple()
     shift = int(exponent) + scale
     unscaled, lost = int("".join(map(str, digits))), 0
+    if unscaled and len(digits) + shift > max(whole, 1) + scale:
+        return None
     if shift < 0:
         unscaled, lost = divmod(unscaled, 10**-shift)
     else:

@@ -40,17 +40,19 @@ class Stream:
         made: int | None = None,
         snapshot: str = "false",
         key: Row | None = None,
+        key_fields: Sequence[Mapping[str, Any]] = (ID,),
         keyed: bool = True,
         partition: int = 0,
+        before: Row | None = None,
         **after: Any,
     ) -> None:
         """Send a row as it is after a change that was made at a time; of a delete its key."""
         place = {"lsn": lsn, "sequence": json.dumps([str(lsn)] * 2), "snapshot": snapshot}
         source = {"connector": "postgresql", "name": "px", "db": "d", "schema": "public", "table": table, **place}
-        images = {"before": after, "after": None} if op == "d" else {"before": None, "after": after}
+        images = {"before": after, "after": None} if op == "d" else {"before": before, "after": after}
         payload = {**images, "source": {**source, "ts_ms": 1000 + lsn if made is None else made}, "op": op}
         structs = [{"type": "struct", "fields": self.fields, "optional": True, "field": name} for name in images]
-        named = {"schema": {"type": "struct", "fields": [ID]}, "payload": key or {"id": after["id"]}}
+        named = {"schema": {"type": "struct", "fields": key_fields}, "payload": key or {"id": after["id"]}}
         self.put(
             named,
             {"schema": {"type": "struct", "fields": structs}, "payload": payload},
@@ -197,6 +199,17 @@ def test_notifications_of_a_connector_beside_its_tables_are_passed_over(more: Ro
     outcome = stream.feed.apply()
     assert outcome.problems == {}
     assert stream.rows == {1: {"v": 1}, 2: {"v": 2}}
+
+
+@pytest.mark.parametrize("more", [{}, {"ts_ms": 1695817046353}, {"partition_id": "a"}], ids=lambda one: "".join(one))
+def test_transactions_are_passed_over_as_versions_of_connectors_write_them(more: Row) -> None:
+    stream = Stream()
+    stream.send("c", 1, id=1, v=1)
+    for status, collections in (("BEGIN", None), ("END", [{"data_collection": "public.t", "event_count": 1}])):
+        said = {"status": status, "id": "571", "event_count": None, "data_collections": collections, **more}
+        stream.put({"id": "571"}, said, "px.transaction")
+    outcome = stream.feed.apply()
+    assert (outcome.problems, stream.rows) == ({}, {1: {"v": 1}})
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

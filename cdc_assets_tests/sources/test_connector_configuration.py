@@ -73,6 +73,7 @@ POSTGRES = {
     "connector.class": "PostgresConnector",
     "publish.via.partition.root": True,
     "include.unknown.datatypes": True,
+    "event.converting.failure.handling.mode": "fail",
 }
 LOSSES: dict[str, tuple[dict[str, object], str]] = {
     "truncates, by default": ({}, "skipped.operations = t, Debezium's default"),
@@ -94,10 +95,14 @@ LOSSES: dict[str, tuple[dict[str, object], str]] = {
         "publish.via.partition.root = false",
     ),
     "changes of partitioned tables, by default": (
-        {"connector.class": "PostgresConnector", "include.unknown.datatypes": True},
+        {name: value for name, value in POSTGRES.items() if name != "publish.via.partition.root"},
         "publish.via.partition.root is not set",
     ),
     "columns of unknown types": ({**POSTGRES, "include.unknown.datatypes": False}, "include.unknown.datatypes = false"),
+    "long values of some types, by default": (
+        {name: value for name, value in POSTGRES.items() if name != "event.converting.failure.handling.mode"},
+        "event.converting.failure.handling.mode = warn, Debezium's default",
+    ),
     "changes while it stands": ({"slot.drop.on.stop": "true"}, "slot.drop.on.stop = true"),
 }
 

@@ -22,7 +22,7 @@ from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn
 from cdc_assets.formats.values.connect import Field
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL
+from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, NO_WIDTH, VARIABLE_DECIMAL
 from cdc_assets.types.families import BINARY, CHARACTER
 
 __all__ = ["UNKNOWN_TYPE", "ConnectorSettings", "columns_of", "connector_settings", "field_of", "settled_field"]
@@ -30,13 +30,17 @@ __all__ = ["UNKNOWN_TYPE", "ConnectorSettings", "columns_of", "connector_setting
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSettings:
-    """How values are written. `time` is "" for the connector's own default, `unavailable` stands for unchanged ones."""
+    """How values are written. `time` is "" for the connector's own default, `unavailable` stands for unchanged ones.
+
+    With `fails` the connector stops where it cannot convert a value, and leaves no value out.
+    """
 
     decimal: str = "precise"
     binary: str = "bytes"
     bigint_unsigned: str = "long"
     time: str = ""
     unavailable: str = "__debezium_unavailable_value"
+    fails: bool = False
 
     def stand_for_unchanged(self, cells: RecordColumn, kind: str | None = None) -> Marks:
         """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
@@ -44,6 +48,23 @@ class ConnectorSettings:
         texts = known.texts if kind in (None, "bytes") else known.texts - {known.in_base64}
         found = cells.are_among(CellKind.TEXT, texts)
         return found | cells.are_among(CellKind.JSON, known.nested) if kind in (None, "array", "map") else found
+
+    def may_be_left_out(self, field: Field, column: Column) -> bool:
+        """Return whether PostgreSQL's connector may send NULL for a long value that a change leaves as it is.
+
+        Its stand-in fits texts, bytes, maps and some arrays. In any other field it is no value: the connector leaves
+        it out (`UnchangedToastedReplicationMessageColumn`, `PostgresValueConverter`; tried with 3.5).
+        """
+        if self.fails:
+            return False
+        if field.type == "array":
+            source = field.parameters.get(_SOURCE_TYPE, "").upper()
+            return field.items is None or (field.items.meaning not in _FITTING and source not in _FITTING_SOURCES)
+        if field.type == "string":
+            return column.type == "bytes" and self.binary.startswith("base64")
+        if field.meaning == BITS:
+            return (column.precision or NO_WIDTH) > _SHORT_BITS
+        return field.type == "struct" and not field.meaning.endswith(".Point")
 
 
 class _Placeholders(NamedTuple):
@@ -81,6 +102,7 @@ def connector_settings(options: MessageOptions) -> ConnectorSettings:
         bigint_unsigned=given.get("bigint.unsigned.handling.mode", "long"),
         time=given.get("time.precision.mode", ""),
         unavailable=given.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
+        fails=given.get("event.converting.failure.handling.mode", "").lower() == "fail",
     )
 
 
@@ -93,6 +115,11 @@ _SOURCE_TYPE, _SOURCE_LENGTH, _SOURCE_SCALE = (
 )
 _SOURCE_BYTES = ("BYTEA", *BINARY)
 _SOURCE_DECIMALS = ("NUMERIC", "DECIMAL")
+_FITTING = ("int32", "int64", "bytes", f"{_TIME}.Date", f"{_DATA}.Uuid", f"{_DATA}.Json")
+_FITTING_SOURCES = ("_TEXT", "_VARCHAR", "_BPCHAR", "_JSON", "_JSONB", "_UUID", "_BYTEA", "_INT4", "_INT8", "_DATE")
+"""Elements, and PostgreSQL's names, of arrays in which an unchanged value has a stand-in."""
+_SHORT_BITS = 8 * 1024
+"""Bits that PostgreSQL never stores apart from their row."""
 _MOST_DIGITS, _SCALE_WRAPS, _ANY_LENGTH = 1000, 1 << 11, 131_089
 """What a numeric of PostgreSQL can be declared with, and the length that its connector gives one without any."""
 

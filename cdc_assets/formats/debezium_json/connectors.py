@@ -10,9 +10,9 @@ else by DDL texts or the setting `schemas`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -32,7 +32,8 @@ from cdc_assets.formats.debezium_json.columns import (
     field_of,
     settled_field,
 )
-from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes
+from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
+from cdc_assets.formats.debezium_json.message_keys import NO_JSON_KEY, ROUTED, MessageKeys
 from cdc_assets.formats.debezium_json.positions import SourcePositions, dialect, source_positions
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import (
@@ -51,7 +52,7 @@ from cdc_assets.formats.messages import (
     truncating,
 )
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits, explained
-from cdc_assets.formats.values import DEFAULTED, EPOCH, MAYBE_ZERO_DATE, ROUNDED, are_rounded
+from cdc_assets.formats.values import DEFAULTED, EPOCH, MAYBE_UNCHANGED, MAYBE_ZERO_DATE, ROUNDED, are_rounded
 from cdc_assets.formats.values.connect import (
     CLOCKS,
     COUNTS,
@@ -71,12 +72,11 @@ __all__ = ["classify", "decode", "schemas"]
 Places = npt.NDArray[np.int64]
 
 _TOMBSTONE = "a tombstone, which repeats a delete"
-_NOTIFICATION = frozenset(("id", "aggregate_type", "type", "additional_data"))
-_PASSED_OVER: Mapping[frozenset[str], str] = {
-    frozenset(("ts_ms",)): "a heartbeat",
-    frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
-    **dict.fromkeys((_NOTIFICATION, _NOTIFICATION | {"timestamp"}), "a notification of the connector"),
+_CONTROLS: Mapping[str, frozenset[str]] = {
+    "a transaction's beginning or end": frozenset(("status", "id", "event_count", "data_collections")),
+    "a notification of the connector": frozenset(("id", "aggregate_type", "type", "additional_data")),
 }
+"""What messages of the connector itself are -> members that they have in all versions, beside others."""
 _MYSQL = ("mysql", "mariadb")
 _OPS = ("c", "u", "d", "r")
 _REFUSED = ("TiCDC", "ydb")
@@ -90,7 +90,6 @@ _NO_KEY = (
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
 )
 _NO_MESSAGE = "it is not a message of a Debezium connector"
-_NO_JSON_KEY = "Let the connector have key.converter = JsonConverter"
 _NO_ROW_BEFORE = (
     "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY FULL at the "
     "source, and let the table be rebuilt"
@@ -134,29 +133,22 @@ def _types(options: MessageOptions) -> ReadColumn:
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (CLASSIFIED)."""
-    values, keys = messages.column("value"), _Keys(messages.column("key"))
+    values, keys = messages.column("value"), MessageKeys(messages.column("key"))
     none = bits(pc.fill_null(pc.equal(values, b"null"), True))
     found = [
         classified(
             Classification(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist()
         )
     ]
-    for rows in _sent(values, ~none):
+    for rows in envelopes_among(values, ~none):
         for members, some in rows.by_members():
             found += _lines(some, frozenset(members), keys)
     return in_order(found)
 
 
-def _sent(values: pa.BinaryArray, mask: Marks) -> Iterator[Envelope]:
-    """Yield some of the messages."""
-    numbers = np.flatnonzero(mask)
-    for rows in envelopes(values if mask.all() else values.take(pa.array(numbers))):
-        yield replace(rows, records=rows.records.moved(numbers[rows.records.messages]))
-
-
-def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.RecordBatch]:
+def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterator[pa.RecordBatch]:
     """Yield what messages speak of whose payloads have the same members."""
-    records, passed = rows.records, _PASSED_OVER.get(members)
+    records, passed = rows.records, _passed_over(members)
     none = records.sound & (rows.kinds() == CellKind.NULL)
     yield _ignored(rows.among(none), _TOMBSTONE)
     if passed is not None:
@@ -174,13 +166,22 @@ def _lines(rows: Envelope, members: frozenset[str], keys: _Keys) -> Iterator[pa.
         yield refused_lines(some.records, _NO_MESSAGE)
 
 
+def _passed_over(members: frozenset[str]) -> str | None:
+    """Return what a message with these members is that speaks of no table, None for one that does."""
+    if members and members <= {"ts_ms", "ts_us", "ts_ns"}:
+        return "a heartbeat"
+    if {"op", "source"} & members:
+        return None
+    return next((reason for reason, own in _CONTROLS.items() if own <= members), None)
+
+
 def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
     return classified(
         Classification(message, Kind.IGNORED, reason=reason) for message in rows.records.messages.tolist()
     )
 
 
-def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: _Keys) -> Iterator[pa.RecordBatch]:
+def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -> Iterator[pa.RecordBatch]:
     """Yield what messages of a connector speak of, rows first; refuse those that are none."""
     records = rows.records
     records.require(connector != "mongodb", _DOCUMENT)
@@ -300,41 +301,7 @@ def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
 # --- the columns and keys that rows show ------------------------------------------------------------------------------
 
 
-class _Keys:
-    """The columns that keys of messages name, which are read only where they matter."""
-
-    def __init__(self, keys: pa.BinaryArray) -> None:
-        self._keys = keys
-
-    @cached_property
-    def _read(self) -> tuple[Sequence[tuple[str, ...]], Places, Mapping[int, str]]:
-        """Return kinds of keys, of which kind each is, and what is wrong with any."""
-        kinds: list[tuple[str, ...]] = [()]
-        numbers, faults = np.zeros(len(self._keys), np.int64), dict[int, str]()
-        there = bits(pc.fill_null(pc.not_equal(self._keys, b"null"), False))
-        for rows in _sent(self._keys, there) if there.any() else ():
-            for names, some in rows.by_members():
-                none = some.kinds() == CellKind.NULL
-                some.records.require(none | some.are_objects(), "it is a value alone")
-                faults |= {message: f"its key is no object of columns: {reason}. {_NO_JSON_KEY}"
-                           for _, message, reason in some.records.refused()}  # fmt: skip
-                numbers[some.records.messages] = len(kinds)
-                kinds.append(names)
-        return kinds, numbers, faults
-
-    def of(self, rows: Envelope, mask: Marks) -> tuple[Sequence[tuple[str, ...]], Places]:
-        """Return kinds of keys, and of which each row's is; refuse those of a mask whose key cannot be read.
-
-        A router of topics puts more into keys, by which rows of several tables differ.
-        """
-        kinds, numbers, faults = self._read
-        if faults:
-            wrong = np.isin(rows.records.messages, list(faults)) & mask
-            rows.records.require(~wrong, lambda place: faults[int(rows.records.messages[place])])
-        return kinds, numbers[rows.records.messages]
-
-
-def _shapes(rows: Envelope, mask: Marks, connector: str, keys: _Keys) -> pa.StringArray:
+def _shapes(rows: Envelope, mask: Marks, connector: str, keys: MessageKeys) -> pa.StringArray:
     """Return what is equal for rows whose messages describe the same columns and key.
 
     Null where DDL texts have the columns, and for a row that has none.
@@ -344,15 +311,13 @@ def _shapes(rows: Envelope, mask: Marks, connector: str, keys: _Keys) -> pa.Stri
         return found
     kinds, numbers = keys.of(rows, mask)
     if rows.block:
-        return pa.array([_shape_text(rows.block.digest, _in_key(kind, rows.block.columns)) for kind in kinds]).take(
-            pa.array(numbers)
-        )
+        return pa.array([kind.shape(rows.block.columns, rows.block.digest) for kind in kinds]).take(pa.array(numbers))
     for side, there in _sides_shown(rows):
         places = np.flatnonzero(there & mask)
         for members, some in rows.among(there & mask).by_members(side) if len(places) else ():
             mine = np.isin(rows.records.messages, some.records.messages)
             columns = print_json(sorted(members))
-            texts = pa.array([_shape_text(columns, _in_key(kind, members)) for kind in kinds])
+            texts = pa.array([kind.shape(members, columns) for kind in kinds])
             found = pc.if_else(pa.array(mine), texts.take(pa.array(numbers)), found)
     return found
 
@@ -362,15 +327,6 @@ def _sides_shown(rows: Envelope) -> Iterator[tuple[str, Marks]]:
     after = rows.are_objects("after")
     yield "after", after
     yield "before", ~after & rows.are_objects("before")
-
-
-@lru_cache(maxsize=1024)
-def _shape_text(columns: str, key: tuple[str, ...]) -> str:
-    return f"{columns} {print_json(list(key))}"
-
-
-def _in_key(names: Sequence[str], columns: Collection[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name in columns)
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
@@ -383,7 +339,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     rows = spoken.filter(pc.is_valid(spoken.column("shape")))
     shown = rows.group_by(["schema", "table", "shape"], use_threads=False).aggregate([("message", "min")])
     first = np.sort(shown.column("message_min").to_numpy()).astype(np.int64)
-    found, keys = list[SchemaEvent](), _Keys(messages.column("key"))
+    found, keys = list[SchemaEvent](), MessageKeys(messages.column("key"))
     values = messages.column("value").take(pa.array(first))
     for same in envelopes(values) if len(first) else ():
         for place in range(len(same.records)):
@@ -393,12 +349,12 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     return tuple(sorted(found, key=lambda event: event.message))
 
 
-def _shown(row: Envelope, keys: _Keys, settings: ConnectorSettings) -> SchemaEvent:
+def _shown(row: Envelope, keys: MessageKeys, settings: ConnectorSettings) -> SchemaEvent:
     """Return the schema that a row shows."""
     kinds, numbers = keys.of(row, np.ones(1, bool))
     names = next((row.members(side) for side, there in _sides_shown(row) if there.all()), ())
-    columns = columns_of(row.block.columns or dict.fromkeys(names), settings)
-    key = _in_key(kinds[int(numbers[0])], [column.name for column in columns])
+    kind, shown = kinds[int(numbers[0])], row.block.columns or dict.fromkeys(names)
+    columns, key = columns_of({**shown, **kind.beside(shown)}, settings), kind.names
     index = (Index("", key, unique=True),) if key else ()
     columns = tuple(replace(column, nullable=column.name not in key) for column in columns)
     doubts = _doubts(row.column("source", "connector").texts[0].as_py())
@@ -465,7 +421,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     """
     shape_of(schema.stored)  # an unknown type is an error before any row is
     rows = by_row(rows)
-    keys, values = rows.column("key"), rows.column("value")
+    keys, values = MessageKeys(rows.column("key")), rows.column("value")
     settings, patch = connector_settings(options), patch_op(options.patch_without_row, Op.UPDATE)
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
     commit_ts, found = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
@@ -478,7 +434,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
                 found.append(changes.sound)
     if not found:  # what has no rows has columns all the same
         found.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))
-    _refuse_second(found, keys, faults)
+    _refuse_second(found, keys.keys, faults)
     images = side_by_side([changes.images(commit_ts) for changes in found])
     decoded = changes_of(images, lambda column: _cells(found, column, schema, settings), schema, options, faults)
     blocks = {changes.rows.block.digest: changes.rows.block for changes in found if len(changes.rows.records)}
@@ -507,21 +463,20 @@ def _require_rows(rows: Envelope, table: TableId) -> Places:
 def _changes(
     rows: Envelope,
     connector: str,
-    keys: pa.BinaryArray,
+    keys: MessageKeys,
     schema: TableSchema,
     settings: ConnectorSettings,
     patch: Op,
 ) -> Iterator[_ConnectorChanges]:
     """Yield changes by their kind, each message in one; `patch` is that of an update without the row before."""
     op = rows.column("op")
-    deletes, updates = op.equal("d"), op.equal("u")
+    deletes = op.equal("d")
     if deletes.any():
         yield from _deletes(rows.among(deletes), connector, keys, schema)
     if deletes.all():
         return
-    bare = updates & ~rows.are_objects("before")
-    columns = _columns(rows.among(~deletes), "after")
-    partial = bare[~deletes]
+    columns = _columns(rows.among(~deletes), "after", keys, schema)
+    partial = _without_before(rows.among(~deletes), columns, connector, keys, schema)
     if schema.key:
         left_out = [settings.stand_for_unchanged(cells) for cells in columns.values()]
         partial |= np.logical_or.reduce([partial, *left_out]) & ~op.equal("r")[~deletes]
@@ -537,7 +492,7 @@ def _changes(
             continue
         some, side = others.among(mask), _side(columns, mask, not schema.key and kind != "r")
         if kind == "u":
-            before = _Side(_columns(some, "before"), True)
+            before = _Side(_columns(some, "before", keys, schema), True)
             yield _ConnectorChanges(some, connector, (Op.INSERT, Op.DELETE), (side, before))
         else:
             yield _ConnectorChanges(some, connector, (Op.INSERT,), (side,))
@@ -546,8 +501,47 @@ def _changes(
         yield _ConnectorChanges(rows.among(unknown), connector, (Op.INSERT,), (_Side({}, False),))
 
 
-def _columns(rows: Envelope, side: str) -> dict[str, RecordColumn]:
-    return {name: rows.column(side, name) for name in rows.members(side)}
+def _columns(rows: Envelope, side: str, keys: MessageKeys, schema: TableSchema) -> dict[str, RecordColumn]:
+    """Return the columns of images; those of the table's key that they lack have the values of the messages' keys."""
+    found = {name: rows.column(side, name) for name in rows.members(side)}
+    for name in schema.key:
+        cells = found.get(name, RecordColumn.absent(len(rows.records)))
+        if cells.are(CellKind.ABSENT).any():
+            found[name] = cells.else_from(keys.column(rows, name))
+    return found
+
+
+def _without_before(
+    rows: Envelope, columns: Mapping[str, RecordColumn], connector: str, keys: MessageKeys, schema: TableSchema
+) -> Marks:
+    """Mark updates whose message does not have the row before; `columns` are those after.
+
+    A changed key comes as a delete and an insert. So an update whose row before has another key than the row after it,
+    though the message's key has the table's, is one by REPLICA IDENTITY USING INDEX: of the row before, PostgreSQL's
+    log has the columns of an index alone. Where the message's key is of other columns, that cannot be told from a
+    changed key, and is refused where the row before looks like it.
+    """
+    updates, before = rows.column("op").equal("u"), rows.are_objects("before")
+    if connector != "postgresql" or not schema.key or not (updates & before).any():
+        return updates & ~before
+    with_before = updates & before
+    some = rows.among(with_before)
+    old = _columns(some, "before", keys, schema)
+    same = np.ones(len(some.records), bool)
+    for name in schema.key:
+        new, was = columns[name].among(with_before), old[name]
+        same &= (new.kinds == was.kinds) & bits(pc.fill_null(pc.equal(new.texts, was.texts), True))
+    if same.all():
+        return updates & ~before
+    kinds, numbers = keys.of(some, np.ones(len(same), bool))
+    identified = np.array([set(schema.key) <= {*kind.names} for kind in kinds])[numbers]
+    by_index = _by_another_index(old, schema, some.block.columns, len(same))
+    wrong = np.zeros(len(updates), bool)
+    wrong[with_before] = ~same & ~identified & by_index
+    rows.records.require(~wrong, _BY_INDEX)
+    found = updates & ~before
+    found[with_before] = ~same & identified
+    return found
 
 
 def _side(columns: Mapping[str, RecordColumn], mask: Marks, patch: bool) -> _Side:
@@ -560,24 +554,25 @@ def _lsns(rows: Envelope, connector: str, schema: TableSchema, mask: Marks) -> p
     return rows.column("source", "lsn").only(mask) if known else None
 
 
-def _deletes(rows: Envelope, connector: str, keys: pa.BinaryArray, schema: TableSchema) -> Iterator[_ConnectorChanges]:
+def _deletes(rows: Envelope, connector: str, keys: MessageKeys, schema: TableSchema) -> Iterator[_ConnectorChanges]:
     """Yield deletes, of which some have the row and others its key only, at times in the key of their message."""
     with_row = rows.are_objects("before")
-    parts = [(rows.among(with_row), _columns(rows.among(with_row), "before"))] if with_row.any() else []
+    some = rows.among(with_row)
+    parts = [(some, _columns(some, "before", keys, schema))] if with_row.any() else []
     alone = rows.among(~with_row)
-    has_key = bits(pc.fill_null(pc.not_equal(keys.take(pa.array(alone.records.messages)), b"null"), False))
+    has_key = keys.given[alone.records.messages]
     if not has_key.all():
         none = alone.among(~has_key)
         none.records.require(False, "it has neither the key nor the deleted row")
         parts.append((none, {}))
-    own = np.zeros(len(keys), bool)
+    own = np.zeros(len(keys.keys), bool)
     own[alone.records.messages[has_key]] = True
-    for named in _sent(keys, own) if own.any() else ():
+    for named in envelopes_among(keys.keys, own, of_keys=True) if own.any() else ():
         mine = alone.among(np.isin(alone.records.messages, named.records.messages))
         named.records.require(named.are_objects(), "it is a value alone")
         for place, _, reason in named.records.refused():
-            mine.records.refuse(place, f"its key is no object of columns: {reason}. {_NO_JSON_KEY}")
-        parts.append((mine, {name: named.column(name) for name in named.members()}))
+            mine.records.refuse(place, f"its key is no object of columns: {reason}. {NO_JSON_KEY}")
+        parts.append((mine, {name: named.column(name) for name in named.members() if name != ROUTED}))
     for some, columns in parts:
         absent = RecordColumn.absent(len(some.records))
         if connector == "postgresql":
@@ -669,7 +664,8 @@ class _ImageColumn(NamedTuple):
     `absent` marks images that lack the column, of those that have not all that the table had. `zero` marks moments as
     which MySQL's connectors send zero and partial dates too, and of TIMESTAMP, which has no such moment, nothing else:
     the day from which moments are counted, and the default, in columns that are NOT NULL ("Temporal types" of their
-    documentation). `bare` marks values of MySQL without schema block, whose defaults are in DDL texts alone.
+    documentation). `bare` marks values of MySQL without schema block, whose defaults are in DDL texts alone. `left_out`
+    marks NULLs that may stand for a value that a change left as it was.
     """
 
     cells: RecordColumn
@@ -678,6 +674,7 @@ class _ImageColumn(NamedTuple):
     absent: Marks
     zero: Marks
     bare: Marks
+    left_out: Marks
 
     @property
     def defaulted(self) -> Marks:
@@ -700,9 +697,9 @@ def _cells(
         kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
     kind = pa.binary() if is_binary(column) else kinds.pop() if kinds else pa.string()
     array = pa.concat_arrays([values.array.cast(kind) for values in read])
-    absent, unchanged, defaulted, zero, bare = (
+    absent, unchanged, defaulted, zero, bare, left_out = (
         np.concatenate([getattr(part, name) for part in parts])
-        for name in ("absent", "unchanged", "defaulted", "zero", "bare")
+        for name in ("absent", "unchanged", "defaulted", "zero", "bare", "left_out")
     )
     if column.nullable and column.default is not None and bare.any():
         texts = array if pa.types.is_binary(array.type) else array.cast(pa.string())
@@ -723,7 +720,7 @@ def _cells(
         else np.zeros(len(part.cells), bool)
         for part, values in zip(parts, read, strict=True)
     ]
-    masks = {OUT_OF_RANGE: beyond, DEFAULTED: defaulted, ROUNDED: np.concatenate(rounded)}
+    masks = {OUT_OF_RANGE: beyond, DEFAULTED: defaulted, MAYBE_UNCHANGED: left_out, ROUNDED: np.concatenate(rounded)}
     masks[ZERO_DATE if column.type in _INSTANTS else MAYBE_ZERO_DATE] = zero
     notes = {rule: mask for rule, mask in masks.items() if mask.any()}
     zones = pa.repeat("UTC", len(array)) if column.type == "TIMESTAMP" else None
@@ -747,10 +744,14 @@ def _image_column(
         elif not in_key and not (field.optional if block else column.nullable):
             known = [EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
             zero = cells.given & bits(pc.is_in(cells.texts, pa.array(known)))
+    left_out = np.zeros(count, bool)
+    without_before = side.patch and len(changes.sides) == 1
+    if changes.connector == "postgresql" and without_before and settings.may_be_left_out(field, column):
+        left_out = cells.are(CellKind.NULL) & changes.rows.column("op").equal("u")
     cells = cells.without(unchanged)
     is_whole = bool(block) or not of_mysql
     bare = np.full(count, of_mysql and not block)
-    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole), zero, bare)
+    return _ImageColumn(cells, field, unchanged, cells.are(CellKind.ABSENT) & (not is_whole), zero, bare, left_out)
 
 
 def _default_text(column: Column) -> str:
@@ -765,7 +766,7 @@ def _side_by_side(parts: Sequence[_ImageColumn]) -> _ImageColumn:
     """Put columns of one field one after the other: what is done once for a column takes long for a few rows."""
     if len(parts) == 1:
         return parts[0]
-    marks = ("unchanged", "absent", "zero", "bare")
+    marks = ("unchanged", "absent", "zero", "bare", "left_out")
     joined = [np.concatenate([getattr(part, name) for part in parts]) for name in marks]
     return _ImageColumn(RecordColumn.joined([part.cells for part in parts]), parts[0].field, *joined)
 

@@ -23,7 +23,7 @@ from cdc_assets.formats.json_records import json_records, json_value, print_json
 from cdc_assets.formats.records import Marks, Path, RecordColumn, Records, explained
 from cdc_assets.formats.values.connect import Field
 
-__all__ = ["Envelope", "SchemaBlock", "envelopes"]
+__all__ = ["Envelope", "SchemaBlock", "envelopes", "envelopes_among"]
 
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
@@ -81,8 +81,15 @@ class Envelope:
         return self.records.are_objects(*self.base, *path)
 
 
-def envelopes(values: pa.BinaryArray) -> Iterator[Envelope]:
-    """Yield messages by their blocks; what is no message of either kind is refused."""
+def envelopes_among(values: pa.BinaryArray, mask: Marks, *, of_keys: bool = False) -> Iterator[Envelope]:
+    """Yield some values of messages, or keys, by their blocks."""
+    numbers = np.flatnonzero(mask)
+    for rows in envelopes(values if mask.all() else values.take(pa.array(numbers)), of_keys=of_keys):
+        yield replace(rows, records=rows.records.moved(numbers[rows.records.messages]))
+
+
+def envelopes(values: pa.BinaryArray, *, of_keys: bool = False) -> Iterator[Envelope]:
+    """Yield values of messages, or keys, by their blocks; what is no message of either kind is refused."""
     for records in json_records(values, "schema"):
         members = {*records.members()}
         if "payload" not in members or not members <= {"schema", "payload"}:
@@ -91,7 +98,7 @@ def envelopes(values: pa.BinaryArray) -> Iterator[Envelope]:
         for mask, text in records.by_value("schema"):
             some, block = records.among(mask), SchemaBlock()
             try:
-                block = _block(text)
+                block = _block(text, of_keys)
             except _TROUBLE as error:
                 some.require(False, f"its schema is none: {explained(error)}")
             yield Envelope(some, ("payload",), block)
@@ -101,10 +108,12 @@ def envelopes(values: pa.BinaryArray) -> Iterator[Envelope]:
 
 
 @lru_cache(maxsize=512)
-def _block(text: str | bytes | None) -> SchemaBlock:
-    held = None if text is None else json_value(text)
-    for one in held.get("fields") or () if isinstance(held, dict) else ():
-        if one.get("field") in ("after", "before") and one.get("type") == "struct":
+def _block(text: str | bytes | None, of_key: bool) -> SchemaBlock:
+    """Return the columns that a block describes: of a key all its fields, of a value those of an image."""
+    held: Any = None if text is None else json_value(text)
+    fields = held.get("fields") or () if isinstance(held, dict) else ()
+    for one in [held] if of_key and fields else fields:
+        if of_key or (one.get("field") in ("after", "before") and one.get("type") == "struct"):
             columns = {str(column["field"]): _field(column) for column in one["fields"]}
             what = [(name, one.meaning, sorted(one.parameters.items())) for name, one in columns.items()]
             return SchemaBlock(columns, hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest())

@@ -27,6 +27,7 @@ __all__ = [
     "FIRST_MICROS",
     "GREATEST_FLOAT",
     "LAST_MICROS",
+    "MAYBE_UNCHANGED",
     "MAYBE_ZERO_DATE",
     "ROUNDED",
     "ColumnValues",
@@ -50,6 +51,7 @@ DOUBLE_DIGITS = 15
 ROUNDED = "a DECIMAL of more than 15 digits, which was sent as a double and is rounded"
 DEFAULTED = "the default of its column, as which NULL is sent too"
 MAYBE_ZERO_DATE = "1970-01-01 or the default of its column that is NOT NULL, as which a zero date is sent too"
+MAYBE_UNCHANGED = "NULL, as which a long value of this type that a change leaves as it is comes too"
 EPOCH = "1970-01-01T00:00:00Z"
 """As which zero dates of TIMESTAMP are sent: nothing else is, for MySQL has none before 1970-01-01 00:00:01 in UTC."""
 ReadCell = Callable[[str], "str | bytes"]

@@ -12,7 +12,7 @@ import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,9 @@ Readers = Mapping[CellKind, ReadCell]
 
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 _UNSIGNED = (1 << 64) - 1
-_WIDE = Context(prec=400)
+_WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_MOST_PLACES = 1 << 18
+"""More places, before and behind the point, than a number of any database has."""
 _MOST_SCALE, _MOST_DIGITS = 18, 38
 
 
@@ -242,6 +244,8 @@ def _number_text(number: Decimal, column: Column, *, rounds: bool = False) -> st
     """
     if not number.is_finite():
         raise OutOfRange
+    if abs(number.adjusted()) > _MOST_PLACES:
+        raise ValueError(number)
     if column.type in INTEGER:
         if number != int(number):
             raise ValueError(number)

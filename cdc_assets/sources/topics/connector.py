@@ -36,9 +36,10 @@ _SKIPPED, _BINARY = "skipped.operations", "binary.handling.mode"
 _HIDDEN = ("column.include.list", "column.exclude.list")
 _CHANGED = ("column.mask.", "column.truncate.")
 """How names begin of settings that change values; what follows may be a salt, and is shown to nobody."""
+_CONVERTING = "event.converting.failure.handling.mode"
 _PASSED_OVER = (
     *("event.processing.failure.handling.mode", "event.deserialization.failure.handling.mode"),
-    "event.converting.failure.handling.mode",
+    _CONVERTING,
     *("inconsistent.schema.handling.mode", "errors.tolerance"),
     *("schema.history.internal.skip.unparseable.ddl", "database.history.skip.unparseable.ddl"),
 )
@@ -166,6 +167,14 @@ def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             "PostgreSQL's connector sends the rows of a partitioned table in a snapshot, and its changes as those of "
             f"its partitions: that table stays as the snapshot had it. Set {_BY_ROOT} to true, in the publication "
             "too (publish_via_partition_root), or leave partitioned tables out and use their partitions.",
+        )
+    if "postgres" in kind and _CONVERTING not in members:
+        yield (
+            f"{_CONVERTING} = warn, Debezium's default",
+            "PostgreSQL's connector has no stand-in for long arrays of numbers, enums and moments, for numeric without "
+            "scale, geometries and vectors that a change of their row leaves as they are: it passes over the error, "
+            "and such a value comes as NULL. Set REPLICA IDENTITY FULL for tables with such columns, and "
+            f"{_CONVERTING} to fail, so that the connector stops instead.",
         )
     if "postgres" in kind and members.get(_UNKNOWN_TYPES, "false").lower() != "true":
         yield (
