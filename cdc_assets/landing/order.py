@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import is_statement
+from cdc_assets.ddl import is_statement, rename_pairs
 from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot, position_text
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
@@ -331,6 +331,10 @@ _AS_ROW = (
     "a row of {}, which has no key, stands at the place of the newest row and has the same contents: taken for another "
     "row of one statement. Where the connector started again within a second there may be one too many"
 )
+_NAMED_LATE = (
+    "it gives its table the name at {}, and rows of that millisecond were landed under the name before it came: they "
+    "belong behind it"
+)
 _UNMARKED = (
     "it is of a snapshot of its table at {} of the source's log, of which the last row came before it, and no first "
     "row says that another snapshot begins: rows of both cannot be told apart in a table without key. Let a connector "
@@ -392,7 +396,9 @@ class SourceOrder:
     counts rows that were taken for copies though the log does not prove it, by a sentence. `scanned` has the
     tables (folded), sources and places of snapshots of which rows came. `_streaming` has since when runs of connectors
     send changes, by source and run, in milliseconds since 1970, and `_created` the table of the snapshot's CREATE TABLE
-    that is the newest DDL of a partition.
+    that is the newest DDL of a partition. Of TiCDC, whose places are milliseconds, `_named_at` has the tables (folded)
+    with the places at which a DDL gave them their name, and `_newest_ddl` the place of a table's last DDL in a
+    partition.
 
     `bare` are topics with barriers of which no row has a place. Their rows are in the order of partitions, as a part of
     one that was split has a greater number: a barrier only says through where what is before it is complete. `ahead` is
@@ -425,6 +431,8 @@ class SourceOrder:
     _first_rows: dict[tuple[TableId, str], str] = field(default_factory=dict)
     _streaming: dict[tuple[str, str], int] = field(default_factory=dict)
     _created: dict[Partition, object] = field(default_factory=dict)
+    _named_at: set[tuple[TableId, str]] = field(default_factory=set)
+    _newest_ddl: dict[tuple[Partition, TableId], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for event in self.before.events:
@@ -458,15 +466,18 @@ class SourceOrder:
         if any(piece.spoken.column("phase").null_count < piece.spoken.num_rows for piece in self.backlog):
             for piece in self.backlog:
                 self._look_for_changes(piece)
+        names = ("kind", "schema", "table", "commit_ts", "query")
         for piece in self.backlog:
-            columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
-            for at, kind, schema, table, ts in zip(self.backlog.places(piece), *columns, strict=True):
+            columns = (piece.spoken.column(name).to_pylist() for name in names)
+            for at, kind, schema, table, ts, query in zip(self.backlog.places(piece), *columns, strict=True):
                 if at:
                     self._first_places.setdefault(piece.partition, at)
                 if at and kind == Kind.DDL.value:
                     self._statements.add(at)
                 if at and kind == Kind.DDL.value and table:
                     self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
+                    if self.options.sends_by_table and _gives_name(query or ""):
+                        self._named_at.add((TableId(schema, table).folded, at))
 
     def _look_for_changes(self, piece: Piece) -> None:
         """Note since when runs of connectors send changes, by the first of each in a piece."""
@@ -510,7 +521,10 @@ class SourceOrder:
                 continue
             if is_ddl and at and table and not was_landed(piece, line):
                 self._ddl.append((TableId(schema, table).folded, source or "", number, line))
-                late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
+                rows_through = self._row_places.get(TableId(schema, table).folded, "")
+                late = self._below(at, rows_through)
+                if at == rows_through and (TableId(schema, table).folded, at) in self._named_at:
+                    late = _NAMED_LATE.format(place_text(at))
                 # A connector's records of one statement are carried out one after the other.
                 is_parted = at in self._ddl_places.values() and not self.options.in_source_order
                 late = late or (_PARTED if is_parted else "")
@@ -521,6 +535,8 @@ class SourceOrder:
                 and is_statement(piece.spoken.column("query")[line].as_py(), "CREATE", "TABLE")
             ):
                 self._creates.append((TableId(schema, table or "").folded, source or "", read_at, ts, number, line))
+            if is_ddl and at and table:
+                self._newest_ddl[partition, TableId(schema, table).folded] = at
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
                 floors[partition, Kind.DDL] = at
@@ -555,6 +571,8 @@ class SourceOrder:
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
         if at in self._statements and dialect_of(stream.source) in _STATEMENT_PLACES:
             rank = _AFTER_DDL
+        if self.options.sends_by_table and at in self._statements and self._is_behind_ddl(stream, at):
+            rank = _AFTER_DDL
         if end.newest:
             at = f"{self.sources.index(stream.source):06d}/{end.newest}"
         ddl = floors.get((partition, Kind.DDL), "") if row.stated == "" else ""
@@ -571,6 +589,15 @@ class SourceOrder:
             if scan.is_ordered and ((known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)):
                 scan = scan._replace(anew=True)
         return Line(at, rank, number, line, repeated, late, bool(row.stated), scan)
+
+    def _is_behind_ddl(self, stream: Stream, at: str) -> bool:
+        """Return whether a row of TiCDC comes behind the DDL of its table in the same millisecond.
+
+        No row of a name is older than the DDL that gave the name, and what a partition has behind a DDL was sent after
+        it, for TiCDC sends a DDL once all rows before it are acknowledged.
+        """
+        table = stream.table.folded
+        return (table, at) in self._named_at or self._newest_ddl.get((stream.partition, table)) == at
 
     def _asked_for(self, row: _Row) -> _Row:
         """Return a row of a snapshot that a person asked for while the connector went on as one that is read meanwhile.
@@ -803,6 +830,12 @@ def same_statement(before: Line | None, line: Line, options: MessageOptions) -> 
     if before is None or not before.rank == line.rank == _DDL or not (line.placed and before.placed):
         return False
     return before.at == line.at and not (options.in_source_order and line.at[INDEX:] != SNAPSHOT_DDL)
+
+
+def _gives_name(sql: str) -> bool:
+    """Return whether a DDL gives a table its name: it creates, renames or restores the table."""
+    heads = (("CREATE", "TABLE"), ("RECOVER", "TABLE"), ("FLASHBACK", "TABLE"))
+    return any(is_statement(sql, *words) for words in heads) or bool(rename_pairs(sql, ""))
 
 
 def _in_log(place: str) -> str:

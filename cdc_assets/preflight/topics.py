@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from cdc_assets.ddl import CreateTableStatement, is_statement, statement
 from cdc_assets.formats import Decoded
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.progress import Lack
 from cdc_assets.model.splits import DataFile, Listing
-from cdc_assets.model.table_history import History
+from cdc_assets.model.table_history import Dropped, History
 from cdc_assets.model.wording import counted
 from cdc_assets.preflight.changefeeds import TRACELESS_IN_TOPICS, left_out, left_rows, misspelt_parameters
 from cdc_assets.preflight.conformance import listed, live, warning
@@ -36,6 +37,7 @@ def findings(
     yield from _without_ddl(listing, history, options)
     yield from _empty_in_snapshot(history, options)
     yield from _unsent(history)
+    yield from _replaced(history)
     yield from _inferred(listing, history, options)
     yield from _lost(heads, history)
 
@@ -97,6 +99,22 @@ def _unsent(history: History) -> Iterator[Finding]:
                 "them from the source.",
                 table.name,
                 "; ".join(f"{column}: {how}" for column, how in table.unsent.items()),
+            )
+
+
+def _replaced(history: History) -> Iterator[Finding]:
+    """Find tables that began with rows alone, and that a CREATE TABLE replaced though no DROP came before it."""
+    for table in history.lives.values():
+        last = table.events[-1]
+        is_replaced = isinstance(last, Dropped) and isinstance(statement(last.file), CreateTableStatement)
+        if is_replaced and table.events[0].file.approximate and not is_statement(last.file.query, "CREATE", "OR"):
+            yield warning(
+                "replaced-by-create",
+                "rows of these tables came before their CREATE TABLE, and no DROP came between: the rows from before "
+                "it are not in the table any more. If they belong to it, bring the table anew from a dump or a "
+                "snapshot; if an event filter hides the DROP, nothing is missing.",
+                table.life.source,
+                f"CREATE TABLE at {last.file.version}",
             )
 
 

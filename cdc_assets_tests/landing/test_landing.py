@@ -19,6 +19,7 @@ from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
@@ -199,6 +200,65 @@ def test_a_row_that_is_shown_after_the_ddl_behind_it_is_landed_before_it() -> No
     for _ in range(2):
         assert [one.reason for one in feed.apply().tables] == [""]
     assert rows_of(feed) == [(6, 6)]
+
+
+def in_one_millisecond(kind: str, sql: str) -> bytes:
+    return without_extension(canal(kind, 100 << 18, isDdl=True, sql=sql, pkNames=None, sqlType=None, mysqlType=None))
+
+
+OLD = without_extension(ddl(90 << 18, CREATE.replace("`t`", "`old`"), table="old"))
+GIVE_NAMES = [
+    ("CREATE", CREATE, (), [(1, 7), (2, 8)]),
+    ("RENAME", "RENAME TABLE `shop`.`old` TO `shop`.`t`", (OLD,), [(1, 7), (2, 8), (9, 9)]),
+    ("QUERY", "FLASHBACK TABLE `old` TO `t`", (OLD,), [(1, 7), (2, 8), (9, 9)]),
+]
+
+
+@pytest.mark.parametrize("ddl_in", [0, 1])
+@pytest.mark.parametrize(("kind", "sql", "before", "expected"), GIVE_NAMES, ids=[one[0] for one in GIVE_NAMES])
+def test_rows_in_the_millisecond_in_which_their_table_gets_its_name_come_behind_that(
+    kind: str, sql: str, before: tuple[bytes, ...], expected: list[tuple[int, int]], ddl_in: int
+) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    log, named = broker(feed), in_one_millisecond(kind, sql)
+    log.send(0, *before)
+    if before:
+        log.send(0, without_extension(row(95 << 18, 9, 9, table="old")))
+    if kind == "QUERY":
+        drop = ddl(98 << 18, "DROP TABLE `old`", table="old").replace(b'"CREATE"', b'"ERASE"')
+        log.send(0, without_extension(drop))
+    log.send(ddl_in, named)
+    log.send(0, without_extension(row(100 << 18, 1, 7)))
+    log.send(1, without_extension(row(100 << 18, 2, 8)))
+    outcome = feed.apply()
+    assert [one.reason for one in outcome.tables if one.reason] == []
+    assert sorted((one["id"], one["v"]) for one in feed.lake.read(TableId("shop", "t")).to_pylist()) == expected
+
+
+def test_rows_behind_a_truncate_in_its_partition_come_behind_it_in_the_same_millisecond_too() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    first, truncate = without_extension(ddl(90 << 18)), in_one_millisecond("TRUNCATE", "TRUNCATE TABLE `t`")
+    rows = [without_extension(row(100 << 18, key, key)) for key in (1, 2)]
+    broker(feed).send(0, first, rows[0], truncate, rows[1])
+    assert [one.reason for one in feed.apply().tables] == [""]
+    assert rows_of(feed) == [(2, 2)]
+
+
+def test_a_create_that_comes_after_rows_of_its_millisecond_were_landed_holds_its_table() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    broker(feed).send(1, without_extension(row(100 << 18, 1, 7)))
+    feed.apply()
+    broker(feed).send(0, in_one_millisecond("CREATE", CREATE))
+    (table,) = feed.apply().tables
+    assert "they belong behind it" in table.reason
+    assert rows_of(feed) == [(1, 7)]
+
+
+def test_rows_that_a_later_create_takes_away_are_a_finding() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    broker(feed).send(0, *map(without_extension, (row(90 << 18, 1, 7), ddl(100 << 18), row(110 << 18, 2, 8))))
+    found = [one for one in feed.apply().findings if one.rule == "replaced-by-create"]
+    assert [str(one.table).partition("@")[0] for one in found] == ["shop.t"]
 
 
 def test_a_mark_waits_for_a_later_landing_while_a_transaction_stays_open(
