@@ -138,7 +138,7 @@ def _decode_op(source: ConfiguredFeed) -> dg.OpDefinition:
                 return None
             windows = pipeline.stage_all(last)
             windows += [pipeline.stage(step) for step in last[len(windows) :]]
-            return _Work(last, tuple(windows), pipeline.published)
+            return _Work(last, tuple(windows), pipeline.planner.published)
 
     return decode
 
@@ -184,11 +184,10 @@ def _checked(work: _Work | None, *, passed: bool) -> dg.AssetCheckResult:
 
 def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, work: _Work) -> None:
     """Commit a staged window; where its table has moved meanwhile, plan the partition anew and apply that."""
-    pipeline.published = work.published
     windows = list(zip(work.steps, work.windows, strict=True))
     try:
         while windows:
-            pipeline.commit(*windows.pop(0), context.run_id)  # which removes what it does not commit
+            pipeline.commit(*windows.pop(0), context.run_id, work.published)  # which removes what it does not commit
     except TableMoved as moved:  # the table is no longer where the staged window begins
         context.log.info(str(moved))
         for step, window in windows:

@@ -151,9 +151,9 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) ->
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
     schema, found = history.schema.in_lake, list[ForgottenKeys]()
     versions = [(("", history.events[-1].at), history.schema)]
-    for parts in by_name(forgotten_of(pipeline.forgotten, history)).values():
+    for parts in by_name(forgotten_of(pipeline.planner.forgotten, history)).values():
         try:
-            known = digests_of(parts, pipeline.masks.seal, history, versions)
+            known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
         found += [parts[0] for one in known if forgotten_rows(wanted, schema, one, 0)[0].as_py()]

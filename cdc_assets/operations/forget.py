@@ -255,7 +255,8 @@ def _find(work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Ts
     meant = meant_table(planned, table, keys)
     targets = targets_of(planned, meant)
     _refuse(work, planned, targets, rows_too=until is None)
-    values = key_bytes(meant.keys, keys, meant.schema, pipeline.settings.source_options.wire, pipeline.masks.seal)
+    wire, seal = pipeline.settings.source_options.wire, pipeline.planner.masks.seal
+    values = key_bytes(meant.keys, keys, meant.schema, wire, seal)
     through = applied_through(planned, targets)
     sought = SoughtKeys(keys_by_source(planned, targets), values, through, -1 if until is None else until)
     landed = find_landed(pipeline, sought)

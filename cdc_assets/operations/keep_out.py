@@ -48,7 +48,7 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
     table, keys = meant.history, meant.keys_in_lake
     states = (state for life, state in planned.applied.items() if life.source in meant.sources and not is_purged(state))
     through = max((state.progress.tso for state in states), default=0)
-    seal, settings = pipeline.masks.seal, pipeline.settings
+    seal, settings = pipeline.planner.masks.seal, pipeline.settings
     if seal is None:
         raise BadSettings(
             "forgotten keys are kept out by an HMAC of them, never by their values, and its key is missing. Give "

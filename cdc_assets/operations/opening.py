@@ -6,25 +6,17 @@ Modules that list, plan or decode are imported where they are needed: `status` d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import AppliedState, Life
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import LakeState
-    from cdc_assets.model.cuts import CutRequest
-    from cdc_assets.model.forgetting import ForgottenKeys
-    from cdc_assets.model.gaps import CompletePattern
-    from cdc_assets.model.releases import Releases
-    from cdc_assets.model.schema import TableId
-    from cdc_assets.model.settings_changes import SettingsChange
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.pipeline.planner import Planner
@@ -119,12 +111,13 @@ def open_pipeline(
             start_jvm_aside(lake)
         from cdc_assets.lake import Lake
         from cdc_assets.operations.lake_pipeline import LakePipeline
+        from cdc_assets.pipeline.planner import PlanRequest
 
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
         if feed.landing is not None:
             feed.landing.executors = opened.executors(f"the landing of {settings.name}")
         try:
-            yield LakePipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
+            yield LakePipeline(settings, feed.source, opened, ledger, watch, PlanRequest(fuse), feed.landing)
         finally:
             opened.close()
 
@@ -140,53 +133,13 @@ def _has_begun(source: Source) -> bool:
 @contextmanager
 def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterator[Planner]:
     """Open a changefeed to plan it; without a lake everything is planned as into an empty one."""
-    from cdc_assets.pipeline.planner import Planner
+    from cdc_assets.pipeline.planner import EmptyLake, Planner
 
     if lake is not None:
         with open_pipeline(settings, lake) as pipeline:
-            yield pipeline
+            yield pipeline.planner
         return
     from cdc_assets.landing.opening import open_feed
 
     with open_feed(settings, None) as feed, closing(Ledger("sqlite://")) as ledger:
         yield Planner(settings, feed.source, EmptyLake(), ledger)
-
-
-@dataclass(frozen=True)
-class EmptyLake:
-    """An empty lake, to inspect a feed or to plan as if nothing was applied.
-
-    `said` are the recorded patterns, `changes` those of settings, `forgotten` the keys whose rows are kept out.
-    """
-
-    said: Sequence[CompletePattern] = ()
-    changes: Sequence[SettingsChange] = ()
-    forgotten: Sequence[ForgottenKeys] = ()
-
-    def applied(self) -> Mapping[Life, AppliedState]:
-        """Nothing."""
-        return {}
-
-    def releases(self) -> Releases:
-        """No decisions."""
-        return {}
-
-    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """No refused names."""
-        return {}
-
-    def said_complete(self) -> Sequence[CompletePattern]:
-        """Which tables people said to have had no rows before."""
-        return self.said
-
-    def settings_changes(self) -> Sequence[SettingsChange]:
-        """From when on people said that settings are in force."""
-        return self.changes
-
-    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
-        """The keys whose rows are kept out."""
-        return self.forgotten
-
-    def cut_requests(self) -> Sequence[CutRequest]:
-        """No cuts."""
-        return ()

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
@@ -35,14 +35,13 @@ from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
-from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
-from cdc_assets.pipeline.planner import Planner
+from cdc_assets.pipeline.planner import EmptyLake, Planner, PlanRequest
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.settings.config import ChangefeedSettings
@@ -343,11 +342,11 @@ def planned_from_nothing(
     Without `forgotten` the rows of forgotten keys are in its windows; `settings` take the place of the pipeline's.
     """
     lake = pipeline.lake
-    decided = EmptyLake(lake.said_complete(), lake.settings_changes(), lake.forgotten_keys() if forgotten else ())
+    keys = lake.forgotten_keys() if forgotten else ()
+    decided = EmptyLake(lake.said_complete(), lake.settings_changes(), keys, lake.releases())
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Planner(settings or pipeline.settings, pipeline.source, decided, ledger, fuse)
-        empty.bases, empty.from_nothing = bases, True
-        return empty.plan(listing, lake.releases())[1]
+        request = PlanRequest(fuse, bases)
+        return Planner(settings or pipeline.settings, pipeline.source, decided, ledger, request).plan(listing)[1]
 
 
 def _refuse(
@@ -423,8 +422,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), work.live.fuse)
-    aside.bases, aside.from_nothing = work.bases, True
+    request = replace(work.live.planner.request, bases=work.bases)
+    aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), request)
     work.rebuilder.hold_back(work.ticket.token, ())
     try:
         for attempt in range(_SWAPS):

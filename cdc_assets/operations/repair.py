@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cdc_assets.ledger import Ledger
     from cdc_assets.model.reports import StepResult
     from cdc_assets.operations.comparison import Row
-    from cdc_assets.pipeline.planner import Planner
+    from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
 REPAIR, REBUILD = "repair", "rebuild"
@@ -102,7 +102,7 @@ class UnequalRows:
 
 
 def repair(
-    pipeline: Planner,
+    pipeline: Pipeline,
     lake: RepairableLake,
     plan: Plan,
     life: Life,
@@ -154,7 +154,7 @@ def repairs_since_rebuild(ledger: Ledger, changefeed: str, life: Life, moment: T
     return [entry.query.partition(" ")[0] for entry in mine if entry.action == REPAIR and entry.tso > before]
 
 
-def _step(pipeline: Planner, plan: Plan, history: TableHistory, at: Tso) -> ApplyRows:
+def _step(pipeline: Pipeline, plan: Plan, history: TableHistory, at: Tso) -> ApplyRows:
     life, rule = history.life, None
     if life.kind:
         source = plan.history.lives[life.source]

@@ -84,7 +84,7 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: App
         rows,
         pipeline.source.listing(),
         applied,
-        pipeline.rules(),
+        pipeline.planner.rules(),
         positions=settings.source_options.wire.has_positions,
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life.source),
     )

@@ -44,7 +44,7 @@ from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
 from cdc_assets.operations.row_readers import LakeReader, RowRate, SourceReader
 from cdc_assets.pipeline.completeness import gap_of
-from cdc_assets.pipeline.planner import Planner
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.value_settings import masked_otherwise, masks_of
@@ -101,7 +101,7 @@ Say = Callable[[TableId, str, int], object]
 
 
 def verify(
-    pipeline: Planner,
+    pipeline: Pipeline,
     lake: RepairableLake,
     connect: Callable[[Tso], InitialSource],
     options: VerifyOptions,
@@ -144,7 +144,7 @@ def verify(
         return
 
 
-def known_equal(pipeline: Planner, bare: TableComparison) -> TableComparison | None:
+def known_equal(pipeline: Pipeline, bare: TableComparison) -> TableComparison | None:
     """Return what was recorded of a table if it was equal to the same source in the same snapshot, None otherwise."""
     before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
     if before is None or before.state != EQUAL or before.earlier:
@@ -157,7 +157,7 @@ def known_equal(pipeline: Planner, bare: TableComparison) -> TableComparison | N
 class _Proof:
     """The tables of a plan beside those of a source that was opened at its fence."""
 
-    pipeline: Planner
+    pipeline: Pipeline
     lake: RepairableLake
     connect: Callable[[Tso], InitialSource]
     options: VerifyOptions
@@ -201,7 +201,7 @@ class _Proof:
                 "the rows of this changefeed have no commit-ts, so no TSO of the source is that of the tables. Stop "
                 "what writes into them, apply to the end, and say so with --quiet."
             )
-        if self.dump.present and (waiting := self.pipeline.waiting()):
+        if self.dump.present and (waiting := self.pipeline.planner.waiting()):
             raise BadSettings(
                 f"{counted(waiting, 'message')} of the changefeed not landed yet, so the tables are behind the source "
                 "as it is now. Apply first."
@@ -542,9 +542,9 @@ class _TablePair:
     def _forgotten(self, key: Sequence[str]) -> tuple[KeyDigests, ...]:
         """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""
         proof, table = self.proof, self.history
-        mine = forgotten_of(proof.pipeline.forgotten, table)
+        mine = forgotten_of(proof.pipeline.planner.forgotten, table)
         schema = table.schema if key else replace(table.schema, key=())
-        return digests_of(mine, proof.pipeline.masks.seal, table, [(("", table.events[-1].at), schema)])
+        return digests_of(mine, proof.pipeline.planner.masks.seal, table, [(("", table.events[-1].at), schema)])
 
     def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
         """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""

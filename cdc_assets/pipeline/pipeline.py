@@ -36,7 +36,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.releases import KeptDecision
+from cdc_assets.model.releases import KeptDecision, Releases
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -58,8 +58,7 @@ from cdc_assets.pipeline.completeness import Markable, mark, mark_before
 from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
-from cdc_assets.pipeline.planner import KnownLake, Planner
-from cdc_assets.pipeline.settled import settle
+from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRequest
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
@@ -198,11 +197,11 @@ def _refuse_unready(step: Step, tables: Mapping[Life, TableRun], made: Mapping[L
         raise kind(text, table=str(step.life), ways=other.error.where.get("ways"))
 
 
-class Pipeline(Planner):
+class Pipeline:
     """One changefeed into one lake. `watch` is called with each step before it runs, `after` once it is done.
 
     `gives_way` is asked between two windows whether the rest is left to a later run. `landing` is where topics are
-    landed before they are read, None for a feed that is files.
+    landed before they are read, None for a feed that is files. `planner` says what is to be done.
     """
 
     lake: PipelineLake
@@ -214,13 +213,13 @@ class Pipeline(Planner):
         lake: PipelineLake,
         ledger: Ledger,
         watch: Watch | None = None,
-        fuse: bool = True,
+        request: PlanRequest = AS_IT_STANDS,
         landing: Landing | None = None,
     ) -> None:
-        super().__init__(settings, source, lake, ledger, fuse)
+        self.planner = Planner(settings, source, lake, ledger, request, landing)
+        self.settings, self.source, self.lake, self.ledger = settings, source, lake, ledger
         self.landing = landing
         self.advanced = LandingCounts()  # what was landed since it was last logged
-        self._reader = source.reader
         self._created: dict[Life, tuple[ForgottenKeys, ...]] = {}  # with which forgotten keys its tables were planned
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
@@ -228,14 +227,15 @@ class Pipeline(Planner):
         self.gives_way: Callable[[], bool] | None = None
         self._watch = watch
 
-    def _listed(self, whole: bool = False) -> Listing:
-        listing = super()._listed(whole)
-        self._reader = self.source.reader
-        return listing
-
-    def waiting(self) -> int:
-        """Return how many messages of topics are not landed, so that a plan knows nothing of them; 0 for files."""
-        return self.landing.behind() if self.landing is not None else 0
+    def plan(
+        self,
+        listing: Listing | None = None,
+        releases: Releases | None = None,
+        on_news: Callable[[], object] = lambda: None,
+        whole: bool = False,
+    ) -> tuple[Listing, Plan]:
+        """Plan as `Planner.plan` does."""
+        return self.planner.plan(listing, releases, on_news, whole)
 
     def land(self) -> None:
         """Land new messages of topics; does nothing for files. Raises InputError for a log that lost messages."""
@@ -261,7 +261,7 @@ class Pipeline(Planner):
             self.lake.keep_decision(cut.request)
             listing, planned = self.plan(listing)
         tables, worked = begun(planned), set[Life]()
-        findings = self.findings(listing, planned)
+        findings = self.planner.findings(listing, planned)
         self.journal.complete(planned, run)
         for attempt in range(REPLANS + 1):
             waiting = self._held_back(planned)
@@ -288,8 +288,7 @@ class Pipeline(Planner):
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
         cuts = finish_cuts(self.lake, planned, applied, outcome.tables)
         outcome = outcome.with_cuts((*([cut] if cut is not None and cut.blocked else []), *cuts))
-        self._settle(listing, planned)
-        self._stats = {}
+        self.planner.settle(listing, planned)
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
         self.journal.states(outcome, run, forgotten)
         return self.journal.findings(outcome, run, forgotten)
@@ -305,16 +304,10 @@ class Pipeline(Planner):
         family = families(planned.history)
         return frozenset(other for life in family if str(life) in names for other in family[life])
 
-    def _settle(self, listing: Listing, planned: Plan) -> None:
-        """Record which files no window needs any more."""
-        name, ledger = self.settings.name, self.ledger
-        vanished = [entry.path for entry in ledger.unread(name)]
-        ledger.settled.keep(name, settle(listing, planned, self._stats, time.time(), vanished))
-
     def status(self) -> Outcome:
         """Return the current state of every table. Nothing is applied or recorded, and no data file is read."""
         listing, planned = self.plan()
-        findings = self.findings(listing, planned, sampled=False)
+        findings = self.planner.findings(listing, planned, sampled=False)
         return self._outcome(planned, listing, begun(planned), planned.steps, findings, 0.0)
 
     def record_status(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
@@ -336,7 +329,7 @@ class Pipeline(Planner):
         table = tables[step.life]
         table.report = staged.report
         table.stop(step, rejected(step, staged.report))
-        findings = self.findings(listing, planned, sampled=False)
+        findings = self.planner.findings(listing, planned, sampled=False)
         outcome = self._outcome(planned, listing, tables, planned.steps, findings, 0.0)
         self.journal.states(outcome, run, forgotten)
         return outcome
@@ -348,7 +341,7 @@ class Pipeline(Planner):
 
         Planned again are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
-        self._created = {step.life: self.forgotten for step in steps if isinstance(step, CreateTable)}
+        self._created = {step.life: self.planner.forgotten for step in steps if isinstance(step, CreateTable)}
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
@@ -357,7 +350,7 @@ class Pipeline(Planner):
             return tables[life].stopped_at is not None
 
         def commit(step: ApplyRows, staged: StagedWindow) -> tuple[StepResult, WindowMetrics | None]:
-            return self._commit(step, staged, run)
+            return self._commit(step, staged, run, self.planner.published)
 
         lake = self.lake
         windows = WindowPool(steps, self.stage_all, commit, lake.discard, lake.runs_beside, stopped)
@@ -462,30 +455,33 @@ class Pipeline(Planner):
         first = steps[0]
         with concerning_table(first):
             try:
-                staged = self.lake.stage_all(steps, self._reader, self.settings.quarantine)
+                staged = self.lake.stage_all(steps, self.planner.reader, self.settings.quarantine)
             except InputError:
                 if len(steps) == 1:
                     raise
                 return self.stage_all(steps[:1])
-            beside = [look_beside(first, self._stats, self._reader)] if first.beside else []
+            beside = [look_beside(first, self.planner.stats, self.planner.reader)] if first.beside else []
             return [replace(one, report=merge_reports([*beside, one.report], one.report.seconds)) for one in staged]
 
-    def commit(self, step: ApplyRows, staged: StagedWindow, run: str) -> StepResult:
+    def commit(self, step: ApplyRows, staged: StagedWindow, run: str, published: float) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
 
-        The quarantine is written first: after a crash in between both are repeated.
+        `published` is when the checkpoint was written with which the window was planned. The quarantine is written
+        first: after a crash in between both are repeated.
         """
-        result, account = self._commit(step, staged, run)
+        result, account = self._commit(step, staged, run, published)
         if account is not None:
             self.accounts.setdefault(step.life, []).append(account)
         return result
 
-    def _commit(self, step: ApplyRows, staged: StagedWindow, run: str) -> tuple[StepResult, WindowMetrics | None]:
-        """Do so in any thread, and return the window's metrics with its result; None where it has no files."""
+    def _commit(
+        self, step: ApplyRows, staged: StagedWindow, run: str, published: float
+    ) -> tuple[StepResult, WindowMetrics | None]:
+        """Write a window, in any thread, and return its result and its metrics, None where it has no files."""
         if staged.report.failed:
             self.lake.discard(step, staged)
             raise rejected(step, staged.report)
-        self._stats.update((stats.path, stats) for stats in staged.report.files)
+        self.planner.stats.update((stats.path, stats) for stats in staged.report.files)
         if not step.files:
             self.ledger.record_files(
                 self.settings.name, step.life, staged.report.files, run, None, forgotten=staged.forgotten
@@ -501,7 +497,7 @@ class Pipeline(Planner):
         report = staged.report
         if report.kept_out:
             self.journal.kept_out(step, report, result, run)
-        account = measure_window(step, staged.rows, report, result, self.published, time.time())
+        account = measure_window(step, staged.rows, report, result, published, time.time())
         read = (report.files, run, result.snapshot_after, account, step.lo, staged.forgotten)
         self.ledger.record_files(self.settings.name, step.life, *read)
         return result, account

@@ -6,8 +6,8 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
@@ -29,7 +29,7 @@ from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unrecorded, missing_files
-from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
+from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, settle, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.plan import Plan, plan
@@ -44,6 +44,9 @@ from cdc_assets.preflight.conformance import (
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source, renewed
+
+if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Landing
 
 
 class KnownLake(Protocol):
@@ -69,6 +72,74 @@ class KnownLake(Protocol):
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return why tables cannot get these names, for each name that belongs to another changefeed."""
+
+
+@dataclass(frozen=True)
+class EmptyLake:
+    """A lake without tables, to inspect a feed or to plan as if nothing was applied, with people's decisions.
+
+    Attributes:
+        said: The patterns of tables that people said to have had no rows before.
+        changes: From when on people said that settings are in force.
+        forgotten: The keys whose rows are kept out.
+        released: People's decisions about single DDL.
+    """
+
+    said: Sequence[CompletePattern] = ()
+    changes: Sequence[SettingsChange] = ()
+    forgotten: Sequence[ForgottenKeys] = ()
+    released: Releases = field(default_factory=dict)
+
+    def applied(self) -> Mapping[Life, AppliedState]:
+        """Nothing."""
+        return {}
+
+    def releases(self) -> Releases:
+        """People's decisions about single DDL."""
+        return self.released
+
+    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
+        """No refused names."""
+        return {}
+
+    def said_complete(self) -> Sequence[CompletePattern]:
+        """Which tables people said to have had no rows before."""
+        return self.said
+
+    def settings_changes(self) -> Sequence[SettingsChange]:
+        """From when on people said that settings are in force."""
+        return self.changes
+
+    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
+        """The keys whose rows are kept out."""
+        return self.forgotten
+
+    def cut_requests(self) -> Sequence[CutRequest]:
+        """No cuts."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """How tables are planned, beside what the feed and the lake say.
+
+    Attributes:
+        fuse: A new table is created with its later columns; else each version of a table is a step of its own.
+        bases: The dumps on which tables are based that are built anew from all input; None where tables go on from
+            where they stand. Rows that came too late for the tables of the lake are not late for those built anew.
+    """
+
+    fuse: bool = True
+    bases: Mapping[Life, Base | None] | None = None
+
+    @property
+    def anew(self) -> bool:
+        """Whether tables are built anew."""
+        return self.bases is not None
+
+
+AS_IT_STANDS = PlanRequest()
+"""Tables go on from where they stand."""
 
 
 def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
@@ -110,26 +181,35 @@ def _unfit(table: TableId) -> str:
 
 
 class Planner:
-    """Plans one changefeed into one lake.
+    """Plans one changefeed into one lake, as `request` says.
 
-    `fuse` creates a new table with its later columns; without it each version of a table is its own step.
+    `landing` is where topics are landed before they are read, None for a feed that is files. `reader` reads the splits
+    of the newest listing, `published` is when its `metadata` was written, `stats` are the statistics of files that
+    earlier windows read, those of this run included, and `forgotten` are the keys whose rows the newest plan leaves
+    out.
     """
 
     def __init__(
-        self, settings: ChangefeedSettings, source: Source, lake: KnownLake, ledger: Ledger, fuse: bool = True
+        self,
+        settings: ChangefeedSettings,
+        source: Source,
+        lake: KnownLake,
+        ledger: Ledger,
+        request: PlanRequest = AS_IT_STANDS,
+        landing: Landing | None = None,
     ) -> None:
-        self.fuse = fuse
         self.settings = settings
         self.masks = settings.masks  # refused before anything is read where a key is missing
         self.source = source
         self.lake = lake
         self.ledger = ledger
-        self.published = 0.0  # when the `metadata` of the plan was written
-        self.bases: Mapping[Life, Base | None] = {}  # the dumps on which to base tables that are rebuilt
-        self.from_nothing = False  # rows that came too late for the tables are not late for those that are built now
-        self.forgotten: tuple[ForgottenKeys, ...] = ()  # whose rows the newest plan leaves out
+        self.request = request
+        self.landing = landing
+        self.reader = source.reader
+        self.published = 0.0
+        self.forgotten: tuple[ForgottenKeys, ...] = ()
+        self.stats: dict[str, FileStats] = {}
         self._known: KnownFiles = {}
-        self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
 
     @_collecting_later()
     def plan(
@@ -151,20 +231,20 @@ class Planner:
             listing = self._listed(whole=True)
             planned = self._planned(listing, releases, on_news)
         wire = self.settings.source_options.wire
-        late = {} if self.from_nothing else dict(late_rows(self.source, wire, listing, planned, self._stats))
+        late = {} if self.request.anew else dict(late_rows(self.source, wire, listing, planned, self.stats))
         if late:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, releases, on_news)
         return listing, planned
 
     def _planned(self, listing: Listing, releases: Releases | None, on_news: Callable[[], object]) -> Plan:
-        listing = replace(listing, late={}) if self.from_nothing and listing.late else listing
-        self._stats = self.ledger.file_stats(self.settings.name, listing.settled)
-        if any(file.path not in self._stats for file in listing.data_files):
+        listing = replace(listing, late={}) if self.request.anew and listing.late else listing
+        self.stats = self.ledger.file_stats(self.settings.name, listing.settled)
+        if any(file.path not in self.stats for file in listing.data_files):
             on_news()
         applied, wire = self.lake.applied(), self.settings.source_options.wire
         refuse_dumps(listing, wire, applied)
-        rules, facts, beginnings = self.rules(releases), self._facts(listing), Beginnings(self.bases)
+        rules, facts, beginnings = self.rules(releases), self._facts(listing), Beginnings(self.request.bases or {})
         self.forgotten = () if rules.values is None else rules.values.forgotten
 
         begins: dict[Life, AppliedState] = {}
@@ -202,7 +282,7 @@ class Planner:
                 standing[life.source] = state
         lives = planned.history.lives
         fresh = [life for life in lives if life not in applied and life.source in standing]
-        if not fresh or planned.feed is None or self.from_nothing:
+        if not fresh or planned.feed is None or self.request.anew:
             return {}
         entries, paths = self.ledger.files(name), {path for path, _, _ in self.ledger.schema_files(name)}
         expired = {hold.life for hold in expired_holds(planned.history, listing.gone, applied)}
@@ -224,13 +304,13 @@ class Planner:
         """List the feed, without settled files unless it is to be whole; record schema files that are new."""
         name, now = self.settings.name, time.time()
         self._known = self._known or self._kept_schema_files()
-        late = not self.from_nothing and self.settings.source_options.wire.has_positions
+        late = not self.request.anew and self.settings.source_options.wire.has_positions
         settled = recalled(self.ledger.settled.read(name), now) if late else ()
         listing = self.source.listing(self._known, () if whole else settled)
         if whole:
             listing = with_reopened(listing, settled)
         self.ledger.settled.keep(name, seen_again(settled, listing, now))
-        self.published = listing.published
+        self.published, self.reader = listing.published, self.source.reader
         if listing.lost:
             recorded = self.ledger.file_stats(name)
             for path in listing.lost:
@@ -264,13 +344,13 @@ class Planner:
         ddl = replace(settings.rules, releases=lake.releases() if releases is None else releases, complete=complete)
         values = ValueSettings(wire, tuple(lake.settings_changes()), self.masks, tuple(lake.forgotten_keys()))
         cuts = lake.cut_requests() if wire.has_positions else ()
-        return TableRules(ddl, values, settings.history_rules, cuts, self.fuse)
+        return TableRules(ddl, values, settings.history_rules, cuts, self.request.fuse)
 
     def _facts(self, listing: Listing) -> FeedFacts:
         unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))
         return FeedFacts(
             self.settings.source_options.wire.has_positions,
-            self._stats,
+            self.stats,
             [*broken_files(self.source, listing), *unread],
             silent_dumps(listing),
             self._start,
@@ -283,7 +363,14 @@ class Planner:
 
     def waiting(self) -> int:
         """Return how many messages of topics are not landed, so that a plan knows nothing of them; 0 for files."""
-        return 0
+        return 0 if self.landing is None else self.landing.behind()
+
+    def settle(self, listing: Listing, planned: Plan) -> None:
+        """Record which files no window needs any more; what is known of files is read from the ledger again then."""
+        name, ledger = self.settings.name, self.ledger
+        vanished = [entry.path for entry in ledger.unread(name)]
+        ledger.settled.keep(name, settle(listing, planned, self.stats, time.time(), vanished))
+        self.stats = {}
 
     def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only for tables whose first rows are to be applied."""

@@ -285,7 +285,7 @@ def test_what_was_planned_before_keys_were_kept_out_is_not_committed_by_another_
     staged = staged or planning.stage(step, pipeline.source.reader)
     shop.lake = others[1]
     with pytest.raises(TableMoved, match="were forgotten meanwhile"):
-        shop.pipeline().commit(step, staged, "run")
+        shop.pipeline().commit(step, staged, "run", 0.0)
     assert shop.left(1) == []
     assert shop.pipeline().apply("run").complete
     assert (shop.left(1), [row["id"] for row in shop.contents()[""]]) == ([], [2])
@@ -304,7 +304,7 @@ def test_records_that_are_set_aside_after_their_keys_were_forgotten_leave_nothin
     staged = pipeline.stage(step)
     assert shop.left(1)
     with pytest.raises(TableMoved, match="were forgotten meanwhile"):
-        pipeline.commit(step, staged, "run")
+        pipeline.commit(step, staged, "run", 0.0)
     assert shop.left(1) == []
     assert ours.quarantined() == ()
 

@@ -17,6 +17,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, RetypeColumn
 from cdc_assets.model.steps import ChangeTable, ExchangePartition
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.planner import PlanRequest
 from cdc_assets_tests.lake.table_source import ID, NOTE, ORDERS, SCHEMA, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -121,7 +122,8 @@ def test_what_java_raises_at_a_step_fails_that_table_and_no_other(
 
     monkeypatch.setattr(schema, "change", broken)
     settings = feed.settings("default")
-    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"), fuse=False).apply("test")
+    source, request = settings.open_source(), PlanRequest(fuse=False)
+    outcome = Pipeline(settings, source, lake, Ledger("sqlite://"), request=request).apply("test")
     a, b = sorted(outcome.tables, key=lambda table: table.name)
     assert (a.state, type(a.error), b.state) == ("failed", StepFailed, "applied")
     assert "broken" in a.reason

@@ -55,7 +55,7 @@ def test_a_plan_counts_the_messages_that_it_knows_nothing_of(feed: ArchivedTopic
     feed.land()
     feed.write(100)
     with open_pipeline(feed.settings, feed.lake) as pipeline:
-        assert pipeline.waiting() == 40
+        assert pipeline.planner.waiting() == 40
 
 
 def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:

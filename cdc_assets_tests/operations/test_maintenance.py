@@ -32,8 +32,8 @@ from cdc_assets.model.tickets import Ticket
 from cdc_assets.operations import maintenance as upkeep
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain
-from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.planner import EmptyLake, Planner
 from cdc_assets.planning.plan import open_exchanges
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import MaintenanceSettings
@@ -525,9 +525,8 @@ def test_a_lake_that_is_maintained_at_every_checkpoint_stays_equal_to_the_source
 def test_every_exchange_is_open_until_the_partner_has_taken_it() -> None:
     config = named("E_partitions/canal-ext")
     (checkpoint,) = checkpoints(config, 1)
-    pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, None, Ledger("sqlite://"))  # type: ignore[arg-type]
-    pipeline.lake = EmptyLake()  # type: ignore[assignment]
-    _, planned = pipeline.plan()
+    settings = config.settings(checkpoint.bucket)
+    _, planned = Planner(settings, AsOf(settings, checkpoint.ts), EmptyLake(), Ledger("sqlite://")).plan()
     exchanges = [step for step in planned.steps if isinstance(step, ExchangePartition)]
     assert exchanges
     found = open_exchanges(planned, {})

@@ -195,7 +195,7 @@ def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> Non
         *(line for line, _ in outcome_lines(outcome)),
         repr(describe_plan(planned)),
         repr(list(describe_tables(listing, planned.history))),
-        repr(pipeline.findings(listing, planned)),
+        repr(pipeline.planner.findings(listing, planned)),
         repr([(step.settings, step.schema) for step in planned.steps if isinstance(step, ApplyRows)]),
         repr([(table.settings, table.schema, table.base) for table in lake.tables.values()]),
         repr(list(lake.kept.values())),

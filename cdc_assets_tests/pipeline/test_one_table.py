@@ -15,6 +15,7 @@ from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import CreateTable, DropTable, Step
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.planner import PlanRequest
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import steps_of
 from cdc_assets.settings.config import ChangefeedSettings
@@ -38,7 +39,8 @@ def test_an_error_of_reducing_fails_its_table_only(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(keyed.KIND, "reduce", reduce)
     settings = feed.settings()
-    outcome = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"), fuse=False).apply("test")
+    source, request = settings.open_source(), PlanRequest(fuse=False)
+    outcome = Pipeline(settings, source, MemoryLake(), Ledger("sqlite://"), request=request).apply("test")
     a, b, c = sorted(outcome.tables, key=lambda table: table.name)
     assert (a.state, b.state, c.state) == ("applied", "failed", "applied")
     assert isinstance(b.error, StepFailed)

@@ -19,6 +19,7 @@ from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.pipeline import settled as settling
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.planner import PlanRequest
 from cdc_assets.planning.plan import Plan
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.cases import Config, cases
@@ -61,7 +62,7 @@ def of_dates(paths: Any) -> str:
 
 def planned(pipeline: Pipeline, *, whole: bool) -> tuple[Listing, Plan, set[str]]:
     listing, plan = pipeline.plan(whole=whole)
-    return listing, plan, set(map(str, pipeline.findings(listing, plan)))
+    return listing, plan, set(map(str, pipeline.planner.findings(listing, plan)))
 
 
 def assert_alike(pipeline: Pipeline) -> Listing:
@@ -193,8 +194,8 @@ def test_rows_that_came_unseen_into_a_closed_directory_hold_the_table_until_it_i
         table = dated.apply(FIRST + 5 * DAY + 50).tables[0]
         assert table.state == "held"
         assert f"{dated.date(0)}/CDC{3:020d}.csv came into a directory whose date had passed" in table.reason
-    rebuilt = dated.pipeline
-    rebuilt.from_nothing, rebuilt.lake = True, MemoryLake()
+    live = dated.pipeline
+    rebuilt = Pipeline(live.settings, live.source, MemoryLake(), live.ledger, request=PlanRequest(bases={}))
     assert rebuilt.apply().complete
     assert dated.apply(FIRST + 5 * DAY + 60).tables[0].state != "held"
 

@@ -49,7 +49,7 @@ def trip(directory: Path, protocol: str, row: tuple[str, int, int | str, str], t
     def read() -> None:
         staged = pipeline.stage(step)
         if to_commit:
-            assert pipeline.commit(step, staged, "second").report == staged.report
+            assert pipeline.commit(step, staged, "second", 0.0).report == staged.report
             assert lake.quarantined() == []
         else:
             lake.quarantine(step, staged, "second")
@@ -127,6 +127,6 @@ def test_a_message_passes_few_files_on_its_way_to_its_table(tmp_path: Path, prot
     _, planned = pipeline.plan()
     (step,) = planned.steps
     assert isinstance(step, ApplyRows)
-    window, _ = files_of(lambda: pipeline.commit(step, pipeline.stage(step), "second"))
+    window, _ = files_of(lambda: pipeline.commit(step, pipeline.stage(step), "second", 0.0))
     assert len(feed.lake.read(step.life.born_as)) == 2
     assert len(landing | window) <= most, "\n".join(sorted(landing | window))

@@ -18,6 +18,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.planner import PlanRequest
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.cases import Case, Config
@@ -31,9 +32,9 @@ from cdc_assets_tests.writer import Style, publications
 __all__ = ["tomls"]
 
 
-def materialize(pipeline: Pipeline, key: PartitionKey) -> Outcome:
+def materialize(fused: Pipeline, key: PartitionKey) -> Outcome:
     """Do what a run of one partition does: its DDL, then its rows, each with all that they need first."""
-    pipeline.fuse = False
+    pipeline = Pipeline(fused.settings, fused.source, fused.lake, fused.ledger, request=PlanRequest(fuse=False))
     pipeline.apply("ddl", lambda plan: _needed(plan, key, Phase.DDL))
     return pipeline.apply("dml", lambda plan: _needed(plan, key, Phase.ROWS))
 

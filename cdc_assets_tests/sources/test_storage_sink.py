@@ -361,5 +361,5 @@ def test_of_an_index_that_is_written_all_the_time_only_the_newest_contents_are_k
         put(little.bucket, f"s/t/{FIRST}/meta/CDC.index", f"{name}\n" + "\n" * number)
         little.publish(FIRST + number + 2)
         pipeline.apply("run")
-        kept.append((len(pipeline._known), len(pipeline.source._recalled)))  # type: ignore[attr-defined]
+        kept.append((len(pipeline.planner._known), len(pipeline.source._recalled)))  # type: ignore[attr-defined]
     assert kept[-1] == (2, 2), "the schema file and the index"
