@@ -15,6 +15,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
     altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
     cascades       foreign keys by which a database changes rows that its log does not have
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
+    copied         whether rows copied into an altered table are those that the ALTER makes
     columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
     described      tables as the setting `schemas` has them in PostgreSQL's words or YDB's
     defaults       defaults of columns, and what rows from before an ADD COLUMN read
@@ -36,6 +37,7 @@ from __future__ import annotations
 
 from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, listed
 from cdc_assets.ddl.cascades import cascades
+from cdc_assets.ddl.copied import copy_doubt, same_definition
 from cdc_assets.ddl.described import changefeed_options, described_tables
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.grown import grown
@@ -92,6 +94,7 @@ __all__ = [
     "changefeed_options",
     "concealed",
     "confirm_nulls",
+    "copy_doubt",
     "create",
     "created",
     "created_name",
@@ -112,6 +115,7 @@ __all__ = [
     "polars_expr",
     "quote",
     "rename_pairs",
+    "same_definition",
     "spark_sql",
     "statement",
     "statements",

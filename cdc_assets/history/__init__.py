@@ -10,5 +10,6 @@ policies       what people decided about DDL, ahead by kind or about a single on
 recovery       which table RECOVER and FLASHBACK TABLE restore
 releases       the commands with which a person decides about a single DDL
 renames        several renames of one version -> the names afterwards
+shadows        tables whose rows a connector leaves out, and the tables that they replace
 strays         when rows of a name can have been written with which columns
 """

@@ -5,6 +5,7 @@ A table is complete by its CREATE, by a dump or a TRUNCATE, by a snapshot or a s
 because a person said that it had no rows before. TRUNCATE ends incompleteness, and so does DROP, since a later table of
 that name is another one; but where a snapshot begins again the table is emptied to be filled anew. RENAME and RECOVER
 keep it.
+It begins with a RENAME from a name whose rows a connector leaves out, where they are not those of another table.
 EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
 were in the partition.
 
@@ -24,7 +25,7 @@ from cdc_assets.model.gaps import MissedMessages, is_complete, late_text, missed
 from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
-from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, TableHistory
+from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, Renamed, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
 
 
@@ -56,8 +57,10 @@ def with_gaps(
                 own, theirs = _at(now[life], version), before[event.other]
                 kept = own if isinstance(own, Gap) or not isinstance(theirs, Gap) else theirs
                 now[life] = (kept if event.partitioned else theirs) or now[life]
+            elif isinstance(event, Renamed) and event.file.filling.lack is Lack.LEFT_OUT:
+                now[life] = _lacking(life, event, said, history)
             elif DeleteRows(None) in event.changes and _is_by_source(event):
-                refilled = event.file.filling.by is not None
+                refilled = event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT
                 now[life] = _lacking(life, event, said, history) if refilled else Whole.TRUNCATE
             here = () if event.name is None else lost.get(event.name, ())
             begin = _begin(now[life], event) if here else None
@@ -113,7 +116,7 @@ def _whole(event: Event) -> Whole | None:
     """Return why a table is complete from an event on, None where the event does not make it so."""
     if isinstance(event, Imported):
         return Whole.DUMP
-    if event.file.filling.by is not None:
+    if event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT:
         return None
     return _WHOLE_BY.get(type(ddl.statement(event.file)))
 

@@ -36,6 +36,7 @@ from cdc_assets.history.masks import with_masks
 from cdc_assets.history.policies import Rules, utc
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
+from cdc_assets.history.shadows import without_left_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.gaps import MissedMessages
 from cdc_assets.model.masks import MaskPolicy
@@ -83,6 +84,7 @@ def read_history(
         return player
 
     history, offered = _with_dumps(choice.chosen, play, there)
+    history = without_left_out(history)
     history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules.complete, missed)
     history = with_masks(history, rules.masks) if rules.masks else history
     if again:

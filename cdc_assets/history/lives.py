@@ -162,6 +162,18 @@ class Lives:
             self._take_name(life, file)
             self._named(self.tables[life], file, Renamed, self.rules.release(life, file.version))
 
+    def replace_with(self, table: TableHistory, file: SchemaFile, event: Event) -> None:
+        """Add an event to a table that has the name of its file from then on, also one that was dropped."""
+        if table.name is None or table.name.folded != file.table.folded:
+            if table.name is None:
+                self.gone.take(file.table)
+                self._kept.pop(file.table, None)
+            else:
+                del self.holders[table.name]
+                self.tables[table.life] = table.left(file.version)
+            self._take_name(table.life, file)
+        self.add(table.life, event)
+
     def _take_name(self, life: Life, file: SchemaFile) -> None:
         self._make_room(file)
         self.tables[life] = self.tables[life].called(file.table, file.version)

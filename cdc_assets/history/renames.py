@@ -12,6 +12,7 @@ from cdc_assets import ddl
 from cdc_assets.history.lives import Lives, unchanged
 from cdc_assets.history.policies import Rules, by_policy
 from cdc_assets.history.releases import ways_out
+from cdc_assets.history.shadows import take_place
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -22,6 +23,7 @@ from cdc_assets.model.tso import Tso
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
     """Carry out all renames of one version; hold tables whose renames are ambiguous or held by a policy."""
+    renames = [(rest, it) for file, it in renames if (rest := take_place(lives, file, it)) is not None]
     given = ByName(_given_renames(lives.holders, version, targets := [file.table for file, _ in renames], lives.rules))
     asked: ByName[tuple[TableId, SchemaFile]] = ByName()
     for file, statement in renames:

@@ -118,7 +118,7 @@ def _sentence(
         offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else ""
         return f"incomplete: {of}{gap.reason}.{offered}"
     why, bring = _REASONS[gap.filling.lack]
-    why = why.replace("{version}", version)
+    why = why.replace("{version}", version).replace("{name}", str(gap.life.born_as) if version else "another name")
     offered = f"They are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else bring
     return (
         f"incomplete: {whose} {why}, so the rows that it had then are missing here; what changed since is applied. "
@@ -158,6 +158,12 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         "existed before its connector's messages began (by the connector's snapshot.mode, "
         "snapshot.select.statement.overrides or lists of tables, not all of its rows are sent)",
         _FROM_CONNECTOR,
+    ),
+    Lack.LEFT_OUT: (
+        "got its name by a RENAME TABLE from {name}, of which the feed has no row (the connector's table.include.list "
+        "or table.exclude.list leaves it out, or none came)",
+        "Let a connector that captures both names, with a new topic.prefix, take a snapshot, as a feed of its own; "
+        "where it captures both already, give its configuration (--config).",
     ),
     Lack.SCAN: (
         "may have existed before its changefeed began (no record says that it is of an initial scan, and neither the "

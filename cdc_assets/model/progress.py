@@ -148,6 +148,7 @@ class Lack(str, enum.Enum):
     SCAN = "scan"
     EXPIRED = "expired"
     LATE = "late"
+    LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, slots=True)

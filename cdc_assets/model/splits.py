@@ -22,6 +22,23 @@ DIGEST_MASK = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
+class SentRows:
+    """Which rows of a table a connector sends: it sends the DDL of tables whose rows it leaves out, too.
+
+    `captured` says whether its lists have the table's name, None where they are not given. `first` is the position of
+    the first row that came under the name, None if none came.
+    """
+
+    captured: bool | None = None
+    first: Tso | None = None
+
+    @property
+    def left_out(self) -> bool:
+        """Return whether no row comes under the name, by the connector's lists."""
+        return self.captured is False and self.first is None
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaFile:
     """A parsed schema file. `root` is the directory that owns it below the prefix (`shop/orders`, or a table id).
 
@@ -35,9 +52,10 @@ class SchemaFile:
     before, so that a column that comes again in them was never gone. `behind_rows` says that rows from its version on
     may have come before it, though no DDL brought it. `commit_ts` is when the source carried the DDL
     out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
-    anew, with the file. `unsent` are columns by which the database changes rows without a word in its log, each with
-    the words of the foreign key that does so. `by_server` says that what no text has, as collations, is as a server of
-    MySQL or MariaDB was set up, and not as TiDB has it.
+    anew, with the file. `sent` says which rows come under the name, None where all do. `unsent` are columns by which
+    the database changes rows without a word in its log, each with the words of the foreign key that does so.
+    `by_server` says that what no text has, as collations, is as a server of MySQL or MariaDB was set up, and not as
+    TiDB has it.
     """
 
     path: str
@@ -58,6 +76,7 @@ class SchemaFile:
     filling: Filling = field(default_factory=Filling)
     unsent: tuple[tuple[str, str], ...] = ()
     by_server: bool = False
+    sent: SentRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,19 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import CONNECTOR_MODES
 from cdc_assets.io.storage_uri import parameters
-from cdc_assets.sources.topics.topic_options import SnapshotOptions
+from cdc_assets.sources.topics.topic_options import SnapshotOptions, TableLists
 
 _SNAPSHOT_ROWS = "snapshot.mode.configuration.based.snapshot.data"
 _INCLUDED, _EXCLUDED = ("snapshot.include.collection.list", "table.include.list"), "table.exclude.list"
-_OF_SNAPSHOTS = ("snapshot.mode", "snapshot.select.statement.overrides", _SNAPSHOT_ROWS, *_INCLUDED, _EXCLUDED)
+_OF_DATABASES = ("database.include.list", "database.exclude.list")
+_OF_SNAPSHOTS = (
+    "snapshot.mode",
+    "snapshot.select.statement.overrides",
+    _SNAPSHOT_ROWS,
+    *_INCLUDED,
+    _EXCLUDED,
+    *_OF_DATABASES,
+)
 _WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_recovery")
 """Values of `snapshot.mode` with which a connector sends no rows from before it, but for what a person has it read."""
 
@@ -202,6 +210,12 @@ def _snapshots(members: Mapping[str, str]) -> SnapshotOptions:
         tuple(_listed(members[name]) for name in _INCLUDED if name in members),
         _listed(members.get(_EXCLUDED, "")),
         "connector.class" in members or any(name in members for name in (*_INCLUDED, _EXCLUDED)),
+        TableLists(
+            _listed(members[_OF_DATABASES[0]]) if _OF_DATABASES[0] in members else None,
+            _listed(members[_INCLUDED[1]]) if _INCLUDED[1] in members else None,
+            _listed(members.get(_OF_DATABASES[1], "")),
+            _listed(members.get(_EXCLUDED, "")),
+        ),
     )
 
 

@@ -22,7 +22,7 @@ from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, LandedEvent,
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Filling, Lack, Whole
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.splits import SchemaFile, SentRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
@@ -92,9 +92,16 @@ class Fillings:
         found = statement(file)
         if isinstance(found, CreateTableStatement) and event is not None and event.source_position == SNAPSHOT_DDL:
             return self._snapshot_of(file, event.source)
+        if isinstance(found, (CreateTableStatement, Truncate)) and self.sent(file.table).left_out:
+            return Filling(Lack.LEFT_OUT)
         if isinstance(found, Truncate) and event is not None and (event.partition, event.offset) in self._places:
             return self._snapshot_of(file)
         return self._snapshot_of(file) if event is None else Filling(Lack.SNAPSHOT)
+
+    def sent(self, table: TableId) -> SentRows:
+        """Return which rows of a table the connector sends, and has sent under that name."""
+        captured = self._options.changes.captures(table) if self._options.is_listed else None
+        return SentRows(captured, self._began.get(table.folded))
 
     def _snapshot_of(self, file: SchemaFile, created_by: str | None = None) -> Filling:
         """Return how the next snapshot of a table fills it; `created_by` is the source that sent its CREATE in one."""

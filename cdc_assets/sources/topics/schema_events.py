@@ -51,7 +51,12 @@ def landed_schema_files(
     placed = (_placed(file, places.get((file.version, file.query)), fillings) for file in _needed(files))
     if not options.in_source_order:
         return list(placed)
-    return [replace(file, unsent=cascades(file.query), by_server=True) if file.query else file for file in placed]
+    return [
+        replace(file, unsent=cascades(file.query), by_server=True, sent=fillings.sent(file.table))
+        if file.query
+        else file
+        for file in placed
+    ]
 
 
 def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:

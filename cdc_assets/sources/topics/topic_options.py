@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cdc_assets.formats import MessageOptions
+from cdc_assets.model.schema import TableId
 from cdc_assets.sources.changefeed_toml import EventFilter
 
 
@@ -33,12 +35,43 @@ class ArchiveOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class TableLists:
+    """The connector's lists of databases and tables whose changes it sends; None where it has no such list.
+
+    Each is of regular expressions, of which one fits a whole name, in any letter case: of a table `database.table`.
+    """
+
+    databases: tuple[str, ...] | None = None
+    tables: tuple[str, ...] | None = None
+    excluded_databases: tuple[str, ...] = ()
+    excluded_tables: tuple[str, ...] = ()
+
+    def captures(self, table: TableId) -> bool | None:
+        """Return whether rows of a table are sent, None where an expression is beyond Python's."""
+        names = (table.schema, str(table))
+        try:
+            allowed = all(
+                patterns is None or _fits(name, patterns)
+                for name, patterns in zip(names, (self.databases, self.tables), strict=True)
+            )
+            refused = zip(names, (self.excluded_databases, self.excluded_tables), strict=True)
+            return allowed and not any(_fits(name, patterns) for name, patterns in refused)
+        except re.error:
+            return None
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotOptions:
     """What of its tables a connector or changefeed sends before the changes, as far as its settings are given.
 
     `takes_rows` is None where they do not say whether it sends any. `selected` are the tables of which it sends some of
     the rows. `included` are the lists of regular expressions of which a table has to fit one each, `excluded` those of
-    which it fits none, or it is left out. `is_listed` says that there are no more of these than are given.
+    which it fits none, or it is left out. `is_listed` says that there are no more of these than are given. `changes`
+    are the lists by which changes are sent.
     """
 
     takes_rows: bool | None = None
@@ -46,6 +79,7 @@ class SnapshotOptions:
     included: tuple[tuple[str, ...], ...] = ()
     excluded: tuple[str, ...] = ()
     is_listed: bool = False
+    changes: TableLists = TableLists()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
