@@ -507,9 +507,9 @@ class Dialects:
     def __init__(self, before: Landed) -> None:
         self._topics, self._tables = dict[str, str](), dict[TableId, str]()
         for event in before.events:
-            self._note(event.partition.topic, event.table, dialect_of(event.source))
+            self._note(event.partition.topic, event.table, _family(event.source))
         for stream in before.streams:
-            self._note(stream.partition.topic, stream.table, dialect_of(stream.source))
+            self._note(stream.partition.topic, stream.table, _family(stream.source))
 
     def _note(self, topic: str, table: TableId | None, dialect: str) -> None:
         if dialect:
@@ -531,7 +531,7 @@ class Dialects:
         return pa.RecordBatch.from_pylist(list(_bad(spoken, [mixed.get(one, "") for one in held])), spoken.schema)
 
     def _reason(self, topic: str, schema: str | None, table: str | None, source: str | None) -> str:
-        dialect, name = dialect_of(source or ""), TableId(schema or "", table or "")
+        dialect, name = _family(source or ""), TableId(schema or "", table or "")
         if not dialect:
             return ""
         self._note(topic, name, dialect)
@@ -539,6 +539,12 @@ class Dialects:
             if known != dialect:
                 return _MIXED.format(dialect, what, known)
         return ""
+
+
+def _family(source: str) -> str:
+    """Return the kind of database of a source; MariaDB's and MySQL's connectors write alike."""
+    dialect = dialect_of(source)
+    return "mysql" if dialect == "mariadb" else dialect
 
 
 def _bad(spoken: pa.RecordBatch, reasons: list[str]) -> Iterator[dict[str, object]]:

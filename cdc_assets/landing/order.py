@@ -33,6 +33,15 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import is_statement, rename_pairs
 from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot, position_text
+from cdc_assets.landing.groups import (
+    add_row,
+    is_partial,
+    newest_of_key,
+    repeat_from,
+    repeat_next,
+    rows_like,
+    same_group,
+)
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -313,9 +322,11 @@ INDEX = len(_BEFORE_ALL)
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
 _MARKS = (SnapshotRow.FIRST, SnapshotRow.LAST, SnapshotRow.END)
-_ROW_PLACES = ("mysql", "sqlserver")
+_ROW_PLACES = ("mariadb", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
-_STATEMENT_PLACES = ("mysql",)
+_GROUP_PLACES = ("mysql",)
+"""Kinds of databases in whose logs all rows of a transaction may share a place (`landing.groups`)."""
+_STATEMENT_PLACES = ("mysql", "mariadb")
 """Kinds of databases in whose logs a place names one statement: of a CREATE TABLE … SELECT its rows have it too."""
 _LOG = position_text(2)
 """How places begin that are no snapshot's."""
@@ -325,11 +336,16 @@ _RESTART_MS = 1000
 """Less than a connector needs to start again, more than lies between rows of one statement."""
 _AS_COPY = (
     "a row of {}, which has no key, came again at the place of the newest row and with the same contents: taken for a "
-    "copy that a restart sent. Where one statement wrote equal rows there may be one too few"
+    "copy that a restart sent. Where one statement or transaction wrote equal rows there may be one too few"
 )
 _AS_ROW = (
     "a row of {}, which has no key, stands at the place of the newest row and has the same contents: taken for another "
-    "row of one statement. Where the connector started again within a second there may be one too many"
+    "row of one statement or transaction. Where the connector started again within a second there may be one too many"
+)
+_BEYOND_GROUP = (
+    "it came after a restart of the connector, at {} of the source's log, where a compressed transaction has so many "
+    "rows of this table that whether it had come before cannot be told, and the table has no key. Let a connector with "
+    "a new topic.prefix bring the table as a feed of its own; or go on with what comes from here"
 )
 _NAMED_LATE = (
     "it gives its table the name at {}, and rows of that millisecond were landed under the name before it came: they "
@@ -696,7 +712,10 @@ class SourceOrder:
         if row.read_at:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
-        end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
+        if self._is_grouped(row):
+            end, repeated, late = self._follow_group(known, row)
+        else:
+            end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
         if self.options.sends_by_table and row.has_key and known.newest:
             end, repeated = self._follow_copies(known, row, end, repeated)
         elif place and self._begins_snapshot_anew(known, row):
@@ -710,7 +729,7 @@ class SourceOrder:
             end = replace(end, last=True)
         elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
-        if place and place != known.newest and not (repeated or row.has_key):
+        if place and place != known.newest and not (repeated or row.has_key or end.group):
             self._sent[row.stream], end = _sent_ms(row.batch, row.message), replace(end, run=row.run)
         if self.options.in_source_order and place and ts:
             if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
@@ -730,9 +749,64 @@ class SourceOrder:
                 "",
                 end.last,
                 run,
+                end.group,
+                end.again_from,
             )  # not by `replace`, which takes several times as long
         self.streams[row.stream] = end
         return end, repeated, late
+
+    def _is_grouped(self, row: _Row) -> bool:
+        """Return whether other rows may share a row's place in the log."""
+        if not (row.stated and self.options.in_source_order) or is_of_snapshot(row.stated):
+            return False
+        return dialect_of(row.stream.source) in _GROUP_PLACES
+
+    def _follow_group(self, known: StreamEnd, row: _Row) -> tuple[StreamEnd, bool, str]:
+        """Return a stream's end with a row of a group, whether it is a repetition, and why that cannot be told.
+
+        No row with a key changes in one way twice in a row, so its newest change is a copy when it comes again. Copies
+        of older ones are taken once more, with all that follow them, which leads to the same row.
+        """
+        place = row.stated or ""
+        is_same = same_group(known, place)
+        if place < known.newest and not is_same:
+            return replace(known, again_at=0, again_after=0, again_from=-1), True, ""
+        contents = _digest(row.batch, row.message)
+        digest = _key_digest(row.batch, row.message) + contents
+        if not is_same:
+            self._sent[row.stream] = _sent_ms(row.batch, row.message)
+            return StreamEnd(place, 1, 0, contents, run=row.run, group=digest), False, ""
+        is_same_run = bool(row.run) and row.run == known.run
+        if row.has_key:
+            is_copy = newest_of_key(known, digest) == digest and (not is_same_run or not _is_through(known))
+            end = known if is_copy else None
+        elif not _is_through(known):
+            end = repeat_next(known, digest, row.run)
+        else:
+            start, late = (None, "") if is_same_run else self._start_again(known, row, digest)
+            if late:
+                return known, False, late
+            end = None if start is None else repeat_from(known, start, row.run)
+        if end is not None:
+            return end, True, ""
+        self._sent[row.stream] = _sent_ms(row.batch, row.message)
+        return add_row(known, place, digest, row.run), False, ""
+
+    def _start_again(self, known: StreamEnd, row: _Row, digest: str) -> tuple[int | None, str]:
+        """Return the row of a stream's group with which a replay begins by a row without key; why that is not known.
+
+        None stands for a new row. Another run of the connector proves a restart. Where messages do not name runs, equal
+        rows are copies if they came in a later landing or were sent a while later, and the doubt is counted.
+        """
+        named, alike = bool(row.run and known.run), rows_like(known, digest)
+        is_later = known == self.before.streams.get(row.stream)
+        waited = _sent_ms(row.batch, row.message) - self._sent.get(row.stream, 0)
+        is_copy = named or is_later or waited >= _RESTART_MS
+        if is_partial(known) and is_copy and not alike:
+            return None, _BEYOND_GROUP.format(place_text(f"000000/{row.stated}"))
+        if alike and (not named or len(alike) > 1):
+            self.doubtful[(_AS_COPY if is_copy else _AS_ROW).format(row.stream.table)] += 1
+        return (alike[0] if alike and is_copy else None), ""
 
     def _follow_copies(self, known: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
         """Return the end of a TiCDC stream with a row and whether the row is a repetition, as `follow` or more surely.
@@ -784,12 +858,14 @@ class SourceOrder:
     def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
         """Return whether a row is the one at the end of its stream, where a connector's replay may begin.
 
-        A row with a key is known by its contents. So is one without where the place names one row only. PostgreSQL's
+        A row with a key is known by its contents. One without is where the place names one row only. PostgreSQL's
         rows of one statement may share a place and be equal: there it is a copy where another run of the connector sent
         it. Where messages do not name the run, it is one that came in a later landing, or was sent a while later, and
         the doubt is counted.
         """
         if not self.options.in_source_order or row.stated != known.newest or not _is_through(known):
+            return False
+        if self._is_grouped(row):
             return False
         dialect = dialect_of(row.stream.source)
         scanned = is_of_snapshot(row.stated or "")
@@ -853,6 +929,11 @@ def _digest(batch: pa.RecordBatch, message: int) -> str:
     key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
     value = value and _SENT.sub(b"", _SOURCE.sub(lambda source: _STAMPS.sub(b"", source[0]), value))
     return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
+
+
+def _key_digest(batch: pa.RecordBatch, message: int) -> str:
+    """Return what is equal for messages of one key."""
+    return hashlib.blake2b(repr(batch.column("key")[message].as_py()).encode(), digest_size=4).hexdigest()
 
 
 _SOURCE = re.compile(rb'"source":\{[^{}]*\}')

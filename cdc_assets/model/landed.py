@@ -173,6 +173,10 @@ class StreamEnd:
     says that the source's log was started over, so that its positions do not compare with earlier ones. `then` is a
     digest of the first row without position that followed, "" if unknown. `last` says that the last row of the table's
     snapshot was seen at `newest`, `run` is that of the connector that sent what is there, "" if unknown.
+
+    Of MySQL's log, `at` counts the rows at the file and position of `newest`, whatever their numbers in the event, and
+    `group` has a digest of each. `again_from` is the row of the group with which a replay began, -1 for one that began
+    before the group.
     """
 
     newest: str = ""
@@ -186,6 +190,8 @@ class StreamEnd:
     then: str = ""
     last: bool = False
     run: str = ""
+    group: str = ""
+    again_from: int = -1
 
 
 class DeliveryEnd(NamedTuple):

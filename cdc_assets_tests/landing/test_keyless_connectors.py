@@ -89,10 +89,11 @@ def test_equal_rows_of_one_statement_share_a_place_and_all_count() -> None:
 
 
 def test_a_copy_that_nothing_proves_is_counted_as_such() -> None:
-    feed = landed([message("postgresql", 10, "c", 1)], [message("postgresql", 10, "c", 1)])
-    assert rows(feed) == Counter({1: 1})
-    assert [count for reason, count in feed.landing.landed().ignored.items() if "taken for a copy" in reason] == [1]
-    sure = landed([message("mysql", 10, "c", 1)], [message("mysql", 10, "c", 1)])
+    for connector in ("postgresql", "mysql"):  # a transaction of MySQL may be compressed
+        feed = landed([message(connector, 10, "c", 1)], [message(connector, 10, "c", 1)])
+        assert rows(feed) == Counter({1: 1})
+        assert [n for reason, n in feed.landing.landed().ignored.items() if "taken for a copy" in reason] == [1]
+    sure = landed([message("mariadb", 10, "c", 1)], [message("mariadb", 10, "c", 1)])
     assert rows(sure) == Counter({1: 1})
     assert not sure.landing.landed().ignored
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from cdc_assets.errors import MalformedData
 from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.json_records import print_json
 from cdc_assets.formats.members import allowed_members
@@ -33,6 +34,7 @@ class ConnectorSettings:
     """How values are written. `time` is "" for the connector's own default, `unavailable` stands for unchanged ones.
 
     With `fails` the connector stops where it cannot convert a value, and leaves no value out.
+    `nulls_as_defaults` says that a NULL is written as the default of its column, where that has one.
     """
 
     decimal: str = "precise"
@@ -41,6 +43,7 @@ class ConnectorSettings:
     time: str = ""
     unavailable: str = "__debezium_unavailable_value"
     fails: bool = False
+    nulls_as_defaults: bool = True
 
     def stand_for_unchanged(self, cells: RecordColumn, kind: str | None = None) -> Marks:
         """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
@@ -103,6 +106,7 @@ def connector_settings(options: MessageOptions) -> ConnectorSettings:
         time=given.get("time.precision.mode", ""),
         unavailable=given.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
         fails=given.get("event.converting.failure.handling.mode", "").lower() == "fail",
+        nulls_as_defaults=given.get("value.converter.replace.null.with.default", "true") == "true",
     )
 
 
@@ -170,7 +174,10 @@ def _decimal_column(name: str, digits: int | None, scale: int) -> Column:
 
 
 def field_of(column: Column, settings: ConnectorSettings) -> Field:
-    """Return the field as which a connector with these settings writes a column."""
+    """Return the field as which a connector with these settings writes a column.
+
+    Raises MalformedData for a type of which that is not known.
+    """
     if column.type in CONNECT_TYPES:
         return _own(column, settings)
     found = _MYSQL.get(column.type)
@@ -187,12 +194,18 @@ def field_of(column: Column, settings: ConnectorSettings) -> Field:
         return Field("boolean") if (column.precision or 1) == 1 else Field("bytes", BITS)
     if column.type == "FLOAT":
         return Field("float")
-    return _moment(column, settings)
+    if column.type in _ISO:
+        return _moment(column, settings)
+    raise MalformedData(
+        f'column "{column.name}" has the type "{column.type}", and how connectors write its values is not known. Leave '
+        "the column out of the feed (column.exclude.list), or use a version of this software that knows the type.",
+        column=column.name,
+    )
 
 
 _MYSQL: Mapping[str, Field] = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "MEDIUMINT", "INT"), Field("int64")),
-    **dict.fromkeys((*CHARACTER, "ENUM", "SET", "JSON", "UUID"), Field("string")),
+    **dict.fromkeys((*CHARACTER, "ENUM", "SET", "JSON", "UUID", "INET4", "INET6"), Field("string")),
     "YEAR": Field("int32", f"{_TIME}.Year"),
     "DOUBLE": Field("double"),
     "TIMESTAMP": Field("string", f"{_TIME}.ZonedTimestamp"),

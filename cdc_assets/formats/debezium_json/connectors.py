@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.errors import MalformedData
 from cdc_assets.formats import CONNECTOR_MODES, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, side_by_side
 from cdc_assets.formats.debezium_json.columns import (
@@ -34,7 +35,7 @@ from cdc_assets.formats.debezium_json.columns import (
 )
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
 from cdc_assets.formats.debezium_json.message_keys import NO_JSON_KEY, ROUTED, MessageKeys
-from cdc_assets.formats.debezium_json.positions import SourcePositions, dialect, source_positions
+from cdc_assets.formats.debezium_json.positions import SourcePositions, source_positions
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,
@@ -190,7 +191,7 @@ def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -
     commit_ts, names = _commit_ts(rows), rows.column("source", "name")
     records.require(names.are(CellKind.TEXT), "it lacks 'name'")
     found = source_positions(rows, connector)
-    prefix = source_text(dialect(connector), "")
+    prefix = source_text(connector, "")
     if is_ddl:
         logs = pc.binary_join_element_wise(prefix, names.texts, "")
         yield _schema_changes(rows, connector, commit_ts, found, logs)
@@ -704,6 +705,7 @@ def _cells(
     if column.nullable and column.default is not None and bare.any():
         texts = array if pa.types.is_binary(array.type) else array.cast(pa.string())
         defaulted |= bare & bits(pc.equal(texts, pa.scalar(_default_text(column), texts.type)))
+    defaulted &= settings.nulls_as_defaults
     wrong = np.concatenate([part.cells.given & ~values.sound for part, values in zip(parts, read, strict=True)])
     none = (np.zeros(len(part.cells), bool) for part in parts)
     beyond = np.concatenate(
@@ -789,7 +791,11 @@ def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
     """
     if column.type == UNKNOWN_TYPE:
         return {}
-    given, own = dict(options.connector), _way(column, options)
+    try:
+        own = _way(column, options)
+    except MalformedData:
+        return {}  # its values are not read at all: decoding says why, of its table alone
+    given = dict(options.connector)
     found: dict[str, object] = {
         name: own
         for name, modes in CONNECTOR_MODES.items()

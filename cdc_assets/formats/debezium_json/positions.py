@@ -23,7 +23,7 @@ from cdc_assets.formats.debezium_json.envelope import Envelope
 from cdc_assets.formats.messages import SNAPSHOT_DDL, position_text
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits
 
-__all__ = ["SourcePositions", "dialect", "source_positions"]
+__all__ = ["SourcePositions", "source_positions"]
 
 _Parts = tuple[list[pa.StringArray], Marks]
 """The numbers of places as texts, the most significant first, and which places are such."""
@@ -46,11 +46,6 @@ _BELOW_NONE = (
     "the tables"
 )
 _DIGITS = 20
-
-
-def dialect(connector: str) -> str:
-    """Return the kind of database that a connector is for: MariaDB's and MySQL's write alike."""
-    return "mysql" if connector == "mariadb" else connector
 
 
 class SourcePositions(NamedTuple):

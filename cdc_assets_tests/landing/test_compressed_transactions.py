@@ -1,0 +1,144 @@
+"""MySQL's compressed transactions: all their rows share a file and a position, and are numbered anew by each event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from cdc_assets_tests.binlog_connector import BinlogConnector, Change
+
+Pair = tuple[int, str]
+
+
+class Connector(BinlogConnector):
+    """Rows are (id, v)."""
+
+    def __init__(self, keyed: bool, run: str = "") -> None:
+        key = " NOT NULL PRIMARY KEY" if keyed else ""
+        super().__init__(f"CREATE TABLE `t` (`id` INT{key}, `v` VARCHAR(20))", key="id" if keyed else "", run=run)
+
+    def pairs(self) -> Counter[Pair]:
+        return Counter((row["id"], row["v"]) for row in self.apply())
+
+
+def change(pos: int, number: int, op: str, *sides: Pair | None) -> Change:
+    before, after = (None if side is None else {"id": side[0], "v": side[1]} for side in sides)
+    return Change(pos, number, op, before, after)
+
+
+def transaction(pos: int, *events: Sequence[tuple[str, Any, Any]]) -> list[Change]:
+    return [change(pos, number, *one) for event in events for number, one in enumerate(event)]
+
+
+def insert(*rows: tuple[int, str]) -> list[tuple[str, Any, Any]]:
+    return [("c", None, row) for row in rows]
+
+
+def delete(*rows: tuple[int, str]) -> list[tuple[str, Any, Any]]:
+    return [("d", row, None) for row in rows]
+
+
+A, B, C, D = (1, "a"), (2, "b"), (3, "c"), (4, "d")
+RUNS = pytest.mark.parametrize("run", ["", "run-1"], ids=["no runs named", "runs named"])
+
+
+@RUNS
+@pytest.mark.parametrize("keyed", [True, False])
+def test_every_row_of_a_transaction_counts_whatever_its_number_in_its_event(keyed: bool, run: str) -> None:
+    connector = Connector(keyed, run)
+    connector.send(*transaction(200, insert(A, B, C), insert(D), delete(B), insert((5, "e"), B)))
+    assert connector.pairs() == Counter([A, C, D, (5, "e"), B])
+
+
+@RUNS
+def test_a_row_that_goes_and_comes_again_in_a_transaction_is_there(run: str) -> None:
+    connector = Connector(True, run)
+    connector.send(*transaction(200, insert(A), delete(A), insert(A), insert(D)))
+    assert connector.pairs() == Counter([A, D])
+
+
+@RUNS
+def test_equal_rows_of_a_transaction_all_count_without_a_key(run: str) -> None:
+    connector = Connector(False, run)
+    connector.send(*transaction(200, insert(A), insert(A), insert(B)), *transaction(300, insert(A)))
+    assert connector.pairs() == Counter([A, A, A, B])
+    doubts = [reason for reason in connector.feed.landing.landed().ignored if "taken for another row" in reason]
+    assert bool(doubts) == (not run)
+
+
+HISTORY = [
+    *transaction(200, insert(A, B, C), delete(B), insert(D)),
+    *transaction(300, delete(A), insert(B), insert((5, "e"), (6, "f")), delete((5, "e"))),
+]
+
+
+@RUNS
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("landed_apart", [True, False])
+def test_what_a_restart_sends_again_counts_once_wherever_it_begins(keyed: bool, run: str, landed_apart: bool) -> None:
+    expected = Counter([C, D, B, (6, "f")])
+    for start, end in ((0, 10), (2, 4), (3, 5), (5, 8), (7, 10), (9, 10)):
+        connector = Connector(keyed, run)
+        connector.send(*HISTORY[:end])
+        if landed_apart:
+            connector.apply()
+        connector.restart()
+        connector.send(*HISTORY[start:])
+        assert connector.pairs() == expected, (start, end)
+
+
+@RUNS
+def test_a_restart_before_a_row_that_comes_again_leaves_it_in(run: str) -> None:
+    connector = Connector(True, run)
+    sent = transaction(200, insert(A), delete(A), insert(A))
+    connector.send(*sent[:2])
+    connector.restart()
+    connector.send(sent[2])
+    assert connector.pairs() == Counter([A])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_generated_transactions_and_restarts_lead_to_the_rows_of_the_source(seed: int) -> None:
+    rng, rows, changes = Random(seed), dict[int, str](), list[Change]()
+    connector = Connector(True, rng.choice(["", "run-1"]))
+    for pos in range(200, 1200, 100):
+        for _ in range(rng.randrange(1, 5)):
+            event: list[tuple[str, Any, Any]] = []
+            kind = rng.choice("cdu")
+            for key in rng.sample(range(6), rng.randrange(1, 4)):
+                if kind == "c" and key not in rows:
+                    rows[key] = rng.choice("xy")
+                    event.append(("c", None, (key, rows[key])))
+                elif kind == "d" and key in rows:
+                    event.append(("d", (key, rows.pop(key)), None))
+                elif kind == "u" and key in rows:
+                    old, rows[key] = rows[key], "x" if rows[key] == "y" else "y"
+                    event.append(("u", (key, old), (key, rows[key])))
+            changes += [change(pos, number, *one) for number, one in enumerate(event)]
+    at = 0
+    while at < len(changes):
+        connector.send(*changes[at : (at := at + rng.randrange(1, 6))])
+        if rng.random() < 0.3:
+            connector.apply()
+        if rng.random() < 0.4:
+            connector.restart()
+            at = max(0, min(at, len(changes)) - rng.randrange(0, 7))
+    assert connector.pairs() == Counter(rows.items())
+
+
+def test_a_restart_amid_more_rows_than_are_kept_holds_a_table_without_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cdc_assets.landing import groups
+
+    monkeypatch.setattr(groups, "_MOST_ROWS", 2)
+    connector = Connector(False, "run-1")
+    sent = transaction(200, insert(A), insert(B), insert(C), insert(D))
+    connector.send(*sent)
+    connector.restart()
+    connector.send(*sent[1:])
+    reasons = connector.reasons()
+    assert len(reasons) == 1
+    assert "compressed transaction" in reasons[0]
