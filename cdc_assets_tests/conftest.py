@@ -183,6 +183,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     from cdc_assets.jvm.jars import fetch_jars
     from cdc_assets.lake import spark_session
     from cdc_assets.lake.spark.session import spark_configuration
+    from cdc_assets_tests.own_aliases import checked_statements
 
     fetch_jars(_clouds_of(request.session.items))
     directory = tmp_path_factory.mktemp("spark")
@@ -199,7 +200,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             **({} if _is_soak(request.config) else interpreted),
         },
     )
-    yield session
+    with checked_statements():
+        yield session
     session.stop()
 
 

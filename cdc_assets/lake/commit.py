@@ -282,13 +282,14 @@ def delete_where(target: CommitTarget, predicates: Sequence[Predicate]) -> None:
 def exchange(target: CommitTarget, entering: DataFrame, schema: TableSchema, predicate: Predicate) -> None:
     """In one MERGE, delete the rows that satisfy the predicate and insert `entering` (the table's columns, by name)."""
     names = [*(column.name for column in schema.stored), COMMIT_TS]
-    places = [f"c{position}" for position in range(len(names))]
+    places = [f"_cdc_c{position}" for position in range(len(names))]
     entering.select(*map(quoted, names)).toDF(*places).createOrReplaceTempView("entering")
     nulls = ", ".join(f"NULL AS {place}" for place in places)
-    values = ", ".join(f"s.{place}" for place in places)
+    values = ", ".join(f"_cdc_s.{place}" for place in places)
     target.session.sql(
-        f"MERGE INTO {target.name} t USING ("
-        f"SELECT 1 AS _cdc_leaves, {nulls} UNION ALL SELECT NULL, {', '.join(places)} FROM entering) s "
-        f"ON CASE WHEN {sql_condition(target, predicate)} THEN 1 END = s._cdc_leaves WHEN MATCHED THEN DELETE "
-        f"WHEN NOT MATCHED AND s._cdc_leaves IS NULL THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
+        f"MERGE INTO {target.name} _cdc_t USING ("
+        f"SELECT 1 AS _cdc_leaves, {nulls} UNION ALL SELECT NULL, {', '.join(places)} FROM entering) _cdc_s "
+        f"ON CASE WHEN {sql_condition(target, predicate)} THEN 1 END = _cdc_s._cdc_leaves WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED AND _cdc_s._cdc_leaves IS NULL "
+        f"THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
     )

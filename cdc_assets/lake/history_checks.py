@@ -118,11 +118,12 @@ class _Check:
         )
         key = [(self.schema.column(name), theirs) for name, theirs in self.columns if name in self.schema.key]
         same = " AND ".join(
-            f"{key_expression(one, f'p.{quoted(one.name)}')} <=> {key_expression(one, f'm.{quoted(theirs)}')}"
+            f"{key_expression(one, f'_cdc_p.{quoted(one.name)}')} <=> {key_expression(one, f'_cdc_m.{quoted(theirs)}')}"
             for one, theirs in key
         )
         return found + self._faults(
-            f"SELECT {self._keys_of_mirror('m.')} FROM {self.mirror_rows} m LEFT ANTI JOIN {present} p ON {same}",
+            f"SELECT {self._keys_of_mirror('_cdc_m.')} FROM {self.mirror_rows} _cdc_m "
+            f"LEFT ANTI JOIN {present} _cdc_p ON {same}",
             f"to {{count:,}} of the rows of {self.mirror_name} its changes do not lead",
         )
 

@@ -18,10 +18,10 @@ def text_literal(name: str) -> str:
 
 def place_of(schema: TableSchema, name: str) -> str:
     """Return the column of a staged change that has a column's value."""
-    return f"s.c{[column.name for column in schema.stored].index(name)}"
+    return f"_cdc_s.c{[column.name for column in schema.stored].index(name)}"
 
 
-def key_equality(column: Column, place: str, table: str = "t") -> str:
+def key_equality(column: Column, place: str, table: str = "_cdc_t") -> str:
     """Return the condition that a key column of `table` equals what is at a place."""
     ours, theirs = key_expression(column, f"{table}.{quoted(column.name)}"), key_expression(column, place)
     return f"{ours} {'<=>' if column.nullable else '='} {theirs}"

@@ -48,7 +48,7 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
 
     Nothing is read for a table whose keys compare byte for byte, or if no key of the window is new.
     """
-    columns = [(schema.column(name), f"t.{quoted(name)}", place_of(schema, name)) for name in schema.key]
+    columns = [(schema.column(name), f"_cdc_t.{quoted(name)}", place_of(schema, name)) for name in schema.key]
     differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_expression(column, ours) != ours]
     if not differ or target.empty:
         return AlikeKeys()
@@ -59,7 +59,7 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
     on = " AND ".join(key_equality(column, theirs) for column, _, theirs in columns)
     places = ", ".join(theirs for _, _, theirs in columns)
     found = target.session.spark.sql(
-        f"SELECT count(*), min(struct({places})) FROM {target.name} t JOIN new_keys s ON {on} "
+        f"SELECT count(*), min(struct({places})) FROM {target.name} _cdc_t JOIN new_keys _cdc_s ON {on} "
         f"WHERE {' OR '.join(differ)}"
     ).head()
     return AlikeKeys.such_as(found[0], found[1]) if found is not None and found[0] else AlikeKeys()
@@ -72,17 +72,22 @@ def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -
     one, is not its: that had left before, and leaves where the change is passed over.
     """
     changes.createOrReplaceTempView("moved")
-    on = " AND ".join(key_equality(schema.column(name), f"s.{BASE}.k{at}", "b") for at, name in enumerate(schema.key))
+    on = " AND ".join(
+        key_equality(schema.column(name), f"_cdc_s.{BASE}.k{at}", "_cdc_b") for at, name in enumerate(schema.key)
+    )
     values = [
-        f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {text_literal(column.name)}) "
-        f"THEN b.{quoted(column.name)} ELSE s.c{at} END AS c{at}"
+        f"CASE WHEN _cdc_b.{_FOUND} AND array_contains(_cdc_s.{UNCHANGED}, {text_literal(column.name)}) "
+        f"THEN _cdc_b.{quoted(column.name)} ELSE _cdc_s.c{at} END AS c{at}"
         for at, column in enumerate(schema.stored)
     ]
-    made = f"(b.{_FOUND} OR s.{OP} = {int(Op.INSERT)})"
+    made = f"(_cdc_b.{_FOUND} OR _cdc_s.{OP} = {int(Op.INSERT)})"
     return target.session.spark.sql(
-        f"SELECT CAST(CASE WHEN b.{_FOUND} THEN {int(Op.UPDATE)} ELSE s.{OP} END AS tinyint) AS {OP}, s.{COMMIT_TS}, "
-        f"CASE WHEN s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN s.{UNCHANGED} END AS {UNCHANGED}, s.{BASE}, "
-        f"{', '.join(values)} FROM moved s LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name}) b ON {on}"
+        f"SELECT CAST(CASE WHEN _cdc_b.{_FOUND} THEN {int(Op.UPDATE)} ELSE _cdc_s.{OP} END AS tinyint) AS {OP}, "
+        f"_cdc_s.{COMMIT_TS}, "
+        f"CASE WHEN _cdc_s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN _cdc_s.{UNCHANGED} END AS {UNCHANGED}, "
+        f"_cdc_s.{BASE}, "
+        f"{', '.join(values)} FROM moved _cdc_s "
+        f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name}) _cdc_b ON {on}"
     )
 
 
@@ -92,10 +97,10 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     changes.where(f"{UNCHANGED} IS NOT NULL AND {OP} <> {int(Op.INSERT)}").createOrReplaceTempView("patches")
     on = " AND ".join(key_equality(schema.column(name), place_of(schema, name)) for name in schema.key)
     key = ", ".join(place_of(schema, name) for name in schema.key)
-    base = f"s.{BASE} IS NOT NULL OR " if batch.bases else ""
-    there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {target.name} t WHERE {on})"
+    base = f"_cdc_s.{BASE} IS NOT NULL OR " if batch.bases else ""
+    there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {target.name} _cdc_t WHERE {on})"
     found = target.session.spark.sql(
-        f"SELECT {OP}, count(*), min(struct({key})) FROM patches s {there} GROUP BY {OP}"
+        f"SELECT {OP}, count(*), min(struct({key})) FROM patches _cdc_s {there} GROUP BY {OP}"
     ).collect()
     passed = 0
     for op, count, first in found:
@@ -112,7 +117,7 @@ def _on(schema: TableSchema, batch: Batch) -> list[str]:
     """
     on = [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
     ranges = sorted(batch.ranges.items())
-    return on + [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in ranges]
+    return on + [f"_cdc_t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in ranges]
 
 
 def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
@@ -120,12 +125,12 @@ def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batc
     changes.createOrReplaceTempView("changes")
     columns = [*(quoted(column.name) for column in schema.stored), COMMIT_TS]
     listed = ", ".join([*(f"c{position}" for position in range(len(columns) - 1)), COMMIT_TS])
-    values = ", ".join(f"s.{place}" for place in listed.split(", "))
+    values = ", ".join(f"_cdc_s.{place}" for place in listed.split(", "))
     target.session.sql(
-        f"MERGE INTO {target.name} t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
+        f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
         f"SELECT false, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) s "
-        f"ON {' AND '.join([f's.{_LEAVES}', *_on(schema, batch)])} WHEN MATCHED THEN DELETE "
-        f"WHEN NOT MATCHED AND NOT s.{_LEAVES} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
+        f"ON {' AND '.join([f'_cdc_s.{_LEAVES}', *_on(schema, batch)])} WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED AND NOT _cdc_s.{_LEAVES} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
     )
 
 
@@ -136,18 +141,19 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
     """
     changes.createOrReplaceTempView("changes")
     columns = [column.name for column in schema.stored]
-    places = {name: f"s.c{position}" for position, name in enumerate(columns)}
+    places = {name: f"_cdc_s.c{position}" for position, name in enumerate(columns)}
     values = dict(places)
     if batch.patches:
         for name in set(columns) - set(schema.key):
-            same = f"coalesce(array_contains(s.{UNCHANGED}, {text_literal(name)}), false)"
-            values[name] = f"CASE WHEN {same} THEN t.{quoted(name)} ELSE {places[name]} END"
-    left = f" OR (s.{OP} = {int(Op.PATCH)} AND s.{BASE} IS NOT NULL)" if batch.bases else ""
-    sets = ", ".join(f"t.{quoted(name)} = {values[name]}" for name in columns)
+            same = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false)"
+            values[name] = f"CASE WHEN {same} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
+    left = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
+    sets = ", ".join(f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns)
     target.session.sql(
-        f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(_on(schema, batch))} "
-        f"WHEN MATCHED AND (s.{OP} < 0{left}) THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {sets}, t.{COMMIT_TS} = s.{COMMIT_TS} "
-        f"WHEN NOT MATCHED AND s.{OP} IN {_MAKE_ROWS} THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
-        f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
+        f"MERGE INTO {target.name} _cdc_t USING changes _cdc_s ON {' AND '.join(_on(schema, batch))} "
+        f"WHEN MATCHED AND (_cdc_s.{OP} < 0{left}) THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets}, _cdc_t.{COMMIT_TS} = _cdc_s.{COMMIT_TS} "
+        f"WHEN NOT MATCHED AND _cdc_s.{OP} IN {_MAKE_ROWS} "
+        f"THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
+        f"VALUES ({', '.join(places.values())}, _cdc_s.{COMMIT_TS})"
     )

@@ -30,37 +30,53 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
     session, columns = target.session, [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     changes.createOrReplaceTempView("changes")
-    same = " AND ".join(f"t.{quoted(name)} <=> d.{place}" for name, place in zip(columns, places, strict=True))
-    by = ", ".join(f"d.{place}" for place in places)
+    same = " AND ".join(
+        f"_cdc_t.{quoted(name)} <=> _cdc_d.{place}" for name, place in zip(columns, places, strict=True)
+    )
+    by = ", ".join(f"_cdc_d.{place}" for place in places)
     session.spark.sql(
-        f"SELECT d.{COUNT} AS n, t._file AS f, t._pos AS p, "
-        f"row_number() OVER (PARTITION BY {by} ORDER BY t._file, t._pos) AS r FROM {target.name} t "
-        f"JOIN (SELECT * FROM changes WHERE {COUNT} < 0) d ON {same}"
-    ).where("r <= -n").createOrReplaceTempView("leaving")
-    _refuse_missing(session, str(step.life))
-    values = ", ".join(f"s.{place}" for place in places)
-    nulls = ", ".join(f"NULL AS {place}" for place in places)
+        f"SELECT _cdc_d.{COUNT} AS _cdc_n, _cdc_t._file AS _cdc_file, _cdc_t._pos AS _cdc_pos, "
+        f"row_number() OVER (PARTITION BY {by} ORDER BY _cdc_t._file, _cdc_t._pos) AS _cdc_turn "
+        f"FROM {target.name} _cdc_t JOIN (SELECT * FROM changes WHERE {COUNT} < 0) _cdc_d ON {same}"
+    ).where("_cdc_turn <= -_cdc_n").createOrReplaceTempView("leaving")
+    _refuse_missing(session, str(step.life), step.schema)
+    values = ", ".join(f"_cdc_s.{place}" for place in (*places, COMMIT_TS))
+    nulls = ", ".join(f"NULL AS {place}" for place in (*places, COMMIT_TS))
     session.sql(
-        f"MERGE INTO {target.name} t USING ("
-        f"SELECT f, p, {nulls}, NULL AS ts FROM leaving UNION ALL "
+        f"MERGE INTO {target.name} _cdc_t USING ("
+        f"SELECT _cdc_file, _cdc_pos, {nulls} FROM leaving UNION ALL "
         f"SELECT NULL, NULL, {', '.join(places)}, {COMMIT_TS} FROM "
-        f"(SELECT *, explode(sequence(1L, {COUNT})) FROM changes WHERE {COUNT} > 0)) s "
-        "ON t._file = s.f AND t._pos = s.p WHEN MATCHED THEN DELETE "
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) VALUES ({values}, s.ts)"
+        f"(SELECT *, explode(sequence(1L, {COUNT})) FROM changes WHERE {COUNT} > 0)) _cdc_s "
+        "ON _cdc_t._file = _cdc_s._cdc_file AND _cdc_t._pos = _cdc_s._cdc_pos WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) VALUES ({values})"
     )
     return 0
 
 
-def _refuse_missing(session: StepSession, table: str) -> None:
+_PRINTED = ("JSON", "FLOAT", "io.debezium.data.Json")
+"""Types whose values connectors of MySQL print in one way in a snapshot, and in another in changes."""
+
+
+def _refuse_missing(session: StepSession, table: str, schema: TableSchema) -> None:
     """Compare the rows to delete with those found, in the state against which the commit is validated."""
     due = session.spark.sql(f"SELECT coalesce(sum(-{COUNT}), 0) FROM changes WHERE {COUNT} < 0").head()
     found = session.spark.sql("SELECT count(*) FROM leaving").head()
     assert due is not None
     assert found is not None
-    if due[0] != found[0]:
+    if due[0] == found[0]:
+        return
+    equal = f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table"
+    printed = ", ".join(f'"{column.name}"' for column in schema.stored if column.type in _PRINTED)
+    if printed:
         raise TableHeld(
-            f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table, so "
-            "rows of it are missing. If they are in quarantine, replay them; if the changefeed began later than the "
-            "table, or files were removed, rebuild the table from a changefeed that has all of its rows.",
+            f"{equal}. A connector of MySQL prints JSON and FLOAT in a snapshot otherwise than in changes, and the "
+            f"table has {printed}: the form may differ, or rows may be missing. Name columns that identify a row in "
+            f'the setting keys ("{table}") and rebuild the table; or give the table a primary key at the source, and '
+            "let a connector with a new topic.prefix bring it.",
             table=table,
         )
+    raise TableHeld(
+        f"{equal}, so rows of it are missing. If they are in quarantine, replay them; if the changefeed began later "
+        "than the table, or files were removed, rebuild the table from a changefeed that has all of its rows.",
+        table=table,
+    )

@@ -91,13 +91,13 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
     (changes.hint("broadcast") if ends_only and few else changes).createOrReplaceTempView("changes")
     names = [column.name for column in schema.stored]
     places = [f"c{at}" for at in range(len(names))]
-    on = [f"s.{_ENDS}", _later(step) if _repeats(step) else f"t.{_OPEN}"]
+    on = [f"_cdc_s.{_ENDS}", _later(step) if _repeats(step) else f"_cdc_t.{_OPEN}"]
     on += [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
-    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
+    on += [f"_cdc_t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     all_places = [*places, COMMIT_TS, *_MOMENTS]
     columns = [*map(quoted, names), COMMIT_TS, *_MOMENTS]
     goes_on = ", ".join(
-        f"t.{column} = s.{place}"
+        f"_cdc_t.{column} = _cdc_s.{place}"
         for column, place in zip(columns, all_places, strict=True)
         if place not in (START_AT, START_TS)
     )
@@ -105,14 +105,16 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
     source, begins = f"SELECT true AS {_ENDS}, {listed} FROM changes WHERE {FIRST}", ""
     if not ends_only:
         source += f" UNION ALL SELECT false, {listed} FROM changes WHERE {OP} > 0 AND NOT {LANDED} AND NOT {_SAME}"
-        values = ", ".join(f"s.{place}" for place in all_places)
-        begins = f"WHEN NOT MATCHED AND NOT s.{_ENDS} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
-    gone = f" OR t.{START_TS} > {step.lo}" if _repeats(step) else ""
+        values = ", ".join(f"_cdc_s.{place}" for place in all_places)
+        begins = f"WHEN NOT MATCHED AND NOT _cdc_s.{_ENDS} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
+    gone = f" OR _cdc_t.{START_TS} > {step.lo}" if _repeats(step) else ""
     target.session.sql(
-        f"MERGE INTO {target.name} t USING ({source}) s ON {' AND '.join(on)} "
-        f"WHEN MATCHED AND s.{_SAME}{f' AND t.{START_TS} <= {step.lo}' if gone else ''} THEN UPDATE SET {goes_on} "
-        f"WHEN MATCHED AND (t.{START_TS} >= s.{START_TS}{gone}) THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET t.{END_TS} = s.{START_TS}, t.{END_AT} = s.{START_AT} {begins}"
+        f"MERGE INTO {target.name} _cdc_t USING ({source}) _cdc_s ON {' AND '.join(on)} "
+        f"WHEN MATCHED AND _cdc_s.{_SAME}{f' AND _cdc_t.{START_TS} <= {step.lo}' if gone else ''} "
+        f"THEN UPDATE SET {goes_on} "
+        f"WHEN MATCHED AND (_cdc_t.{START_TS} >= _cdc_s.{START_TS}{gone}) THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET "
+        f"_cdc_t.{END_TS} = _cdc_s.{START_TS}, _cdc_t.{END_AT} = _cdc_s.{START_AT} {begins}"
     )
 
 
@@ -126,7 +128,7 @@ def _repeats(step: ApplyRows) -> bool:
 
 def _later(step: ApplyRows) -> str:
     """Return the condition of states that last beyond the beginning of what is read again."""
-    return f"(t.{_OPEN} OR t.{END_TS} > {step.lo})"
+    return f"(_cdc_t.{_OPEN} OR _cdc_t.{END_TS} > {step.lo})"
 
 
 def _beside_open(target: CommitTarget, changes: DataFrame, step: ApplyRows, track: Sequence[str]) -> DataFrame:
@@ -140,25 +142,33 @@ def _beside_open(target: CommitTarget, changes: DataFrame, step: ApplyRows, trac
     for at, name in enumerate(schema.key):
         place = place_of(schema, name)
         on.append(
-            key_equality(schema.column(name), f"CASE WHEN s.{BASE} IS NULL THEN {place} ELSE s.{BASE}.k{at} END", "b")
+            key_equality(
+                schema.column(name),
+                f"CASE WHEN _cdc_s.{BASE} IS NULL THEN {place} ELSE _cdc_s.{BASE}.k{at} END",
+                "_cdc_b",
+            )
             if moves
-            else key_equality(schema.column(name), place, "b")
+            else key_equality(schema.column(name), place, "_cdc_b")
         )
     values = {
-        column.name: f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {text_literal(column.name)}) "
-        f"THEN b.{quoted(column.name)} ELSE s.c{at} END"
+        column.name: f"CASE WHEN _cdc_b.{_FOUND} AND array_contains(_cdc_s.{UNCHANGED}, {text_literal(column.name)}) "
+        f"THEN _cdc_b.{quoted(column.name)} ELSE _cdc_s.c{at} END"
         for at, column in enumerate(schema.stored)
     }
-    equal = [f"coalesce(b.{_FOUND}, false) AND s.{FIRST} AND s.{OP} > 0", *([f"s.{BASE} IS NULL"] if moves else [])]
-    equal += [f"b.{quoted(name)} <=> {values[name]}" for name in track]
+    equal = [
+        f"coalesce(_cdc_b.{_FOUND}, false) AND _cdc_s.{FIRST} AND _cdc_s.{OP} > 0",
+        *([f"_cdc_s.{BASE} IS NULL"] if moves else []),
+    ]
+    equal += [f"_cdc_b.{quoted(name)} <=> {values[name]}" for name in track]
     same = " AND ".join(equal) if track else "false"
     listed = [f"{value} AS c{at}" for at, value in enumerate(values.values())]
-    others = [f"s.{name}" for name in changes.columns if not name.startswith("c")]
+    others = [f"_cdc_s.{name}" for name in changes.columns if not name.startswith("c")]
     open_ = f"{START_TS} <= {step.lo} AND ({_OPEN} OR {END_TS} > {step.lo})" if _repeats(step) else _OPEN
     none = "" if target.empty else f"WHERE {open_}"
     return target.session.spark.sql(
-        f"SELECT {', '.join(others)}, {', '.join(listed)}, coalesce(b.{_FOUND}, false) AS {_FOUND}, "
-        f"({same}) AS {_SAME} FROM staged s LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name} {none}) b "
+        f"SELECT {', '.join(others)}, {', '.join(listed)}, coalesce(_cdc_b.{_FOUND}, false) AS {_FOUND}, "
+        f"({same}) AS {_SAME} FROM staged _cdc_s "
+        f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name} {none}) _cdc_b "
         f"ON {' AND '.join(on)}"
     )
 
@@ -169,7 +179,7 @@ def _is_passed_over() -> str:
 
 def _without_row(changes: DataFrame, step: ApplyRows) -> int:
     """Count the changes whose row is not there, and that are passed over; raises TableHeld for those that are not."""
-    key = [place_of(step.schema, name).removeprefix("s.") for name in step.schema.key]
+    key = [place_of(step.schema, name).removeprefix("_cdc_s.") for name in step.schema.key]
     lost = changes.where(f"{UNCHANGED} IS NOT NULL AND NOT {_FOUND} AND {OP} <> {int(Op.INSERT)}")
     passed = 0
     for op, count, first in lost.groupBy(OP).agg(sql.count("*"), sql.min(sql.struct(*key))).collect():
@@ -299,7 +309,7 @@ def _dropped(target: CommitTarget) -> DataFrame:
 def _write_change(target: CommitTarget, change: StateChange) -> None:
     table = target.session.spark.read.table(target.name)
     names = table.columns
-    places = [f"c{place}" for place in range(len(names))]
+    places = [f"_cdc_c{place}" for place in range(len(names))]
     nulls = ", ".join(
         f"CAST(NULL AS {field.dataType.simpleString()}) AS {place}"
         for place, field in zip(places, table.schema.fields, strict=True)
@@ -308,12 +318,15 @@ def _write_change(target: CommitTarget, change: StateChange) -> None:
     if change.begins is not None:
         _beginning(change, table).toDF(*places).createOrReplaceTempView("beginning")
         source += f" UNION ALL SELECT false, {', '.join(places)} FROM beginning"
-        values = ", ".join(f"s.{place}" for place in places)
-        begins = f"WHEN NOT MATCHED AND NOT s.{_ENDS} THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
+        values = ", ".join(f"_cdc_s.{place}" for place in places)
+        begins = (
+            f"WHEN NOT MATCHED AND NOT _cdc_s.{_ENDS} THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
+        )
     target.session.sql(
-        f"MERGE INTO {target.name} t USING ({source}) s "
-        f"ON CASE WHEN t.{_OPEN} AND ({change.ends}) THEN true END = s.{_ENDS} "
-        f"WHEN MATCHED AND t.{START_TS} >= {change.at} THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET t.{END_TS} = {change.at}, t.{END_AT} = timestamp_millis({change.at >> 18}) "
+        f"MERGE INTO {target.name} _cdc_t USING ({source}) _cdc_s "
+        f"ON CASE WHEN _cdc_t.{_OPEN} AND ({change.ends}) THEN true END = _cdc_s.{_ENDS} "
+        f"WHEN MATCHED AND _cdc_t.{START_TS} >= {change.at} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET _cdc_t.{END_TS} = {change.at}, "
+        f"_cdc_t.{END_AT} = timestamp_millis({change.at >> 18}) "
         f"{begins}"
     )
