@@ -21,7 +21,7 @@ from cdc_assets.ddl.alter import (
     specs,
 )
 from cdc_assets.ddl.clauses import ColumnText, charset_of
-from cdc_assets.ddl.columns import INTEGERS, column_of
+from cdc_assets.ddl.columns import INTEGERS, column_of, of_server
 from cdc_assets.ddl.evolve import Pairs, read_text, schema_after
 from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, SchemaSnapshot, Unknown, statement
@@ -97,7 +97,8 @@ def listed(
     except Unfollowed as problem:
         raise held(file, f"Its effect on the columns is unknown: {problem}") from problem
     old, shown = ({column.name.lower(): column for column in some} for some in (before.columns, file.columns))
-    columns = (_as_shown(one, old.get(one.name.lower()), shown.get(one.name.lower())) for one in after.columns)
+    made = of_server(after.columns, file.server)
+    columns = (_as_shown(one, old.get(one.name.lower()), shown.get(one.name.lower())) for one in made)
     return defaults_by_text(replace(file, columns=tuple(columns), by_text=False))
 
 

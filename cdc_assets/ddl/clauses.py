@@ -115,6 +115,7 @@ _FLAGS: Mapping[str, Callable[[ColumnText], ColumnText]] = {
     "AUTO_INCREMENT": lambda found: replace(found, numbered=True),
     "AUTO_RANDOM": lambda found: replace(found, numbered=True),
     "BINARY": lambda found: replace(found, binary=True),
+    "BYTE": lambda found: replace(found, charset="binary"),
     "UNSIGNED": lambda found: replace(found, unsigned=True),
     "ZEROFILL": lambda found: replace(found, unsigned=True, zerofill=True),
 }
@@ -131,6 +132,8 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
         return replace(found, nullable=False, numbered=True, unique=True)
     if at.accept("DEFAULT"):
         return replace(found, default=default(at))
+    if at.accept("GENERATED", "ALWAYS", "AS", "ROW", "START|END") or at.accept("AS", "ROW", "START|END"):
+        return replace(found, nullable=False)  # of a table WITH SYSTEM VERSIONING: the server stores it
     if at.accept("AS") or at.accept("GENERATED", "ALWAYS", "AS"):
         text = render(at.group())
         stored = at.accept("STORED|PERSISTENT")
@@ -298,6 +301,8 @@ def table(at: Cursor) -> TableBody:
         words = {part.text for part in piece if part.kind == "word"}
         if not words.isdisjoint(("CLUSTERED", "NONCLUSTERED")):
             clustered = "CLUSTERED" in words
+        if Cursor(piece).sees("PERIOD", "FOR"):
+            continue
         if is_index(Cursor(piece)):
             found = index(piece)
             if found is not None:

@@ -7,7 +7,7 @@ in the charset `binary` is one of the binary types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cdc_assets.ddl.clauses import ColumnText, charset_of
@@ -97,3 +97,15 @@ def _capacious(name: str, size: int | None, text: ColumnText, charset: str) -> C
         needed = size * (_CHARACTER_BYTES.get(charset, 4) if name == "TEXT" else 1)
         name = next((one for one, most in _CAPACITY.items() if one.endswith(name) and most >= needed), f"LONG{name}")
     return Column(text.name, name, False, _CAPACITY[name])
+
+
+def of_server(columns: Iterable[Column], server: str) -> tuple[Column, ...]:
+    """Return the columns of a text as a kind of server makes them: JSON is LONGTEXT in MariaDB."""
+    if server != "mariadb":
+        return tuple(columns)
+    return tuple(
+        replace(column, type="LONGTEXT", precision=_CAPACITY["LONGTEXT"], collation="utf8mb4_bin")
+        if column.type == "JSON"
+        else column
+        for column in columns
+    )

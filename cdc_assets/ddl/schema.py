@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableBody, charset_of, table
-from cdc_assets.ddl.columns import column_of
+from cdc_assets.ddl.columns import column_of, of_server
 from cdc_assets.ddl.defaults import computed_default, known_default, survives_json
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTableStatement, Rename, Statement, create_head, statement
@@ -99,7 +99,8 @@ def _by_text(
     file: SchemaFile, like: TableSchema | None, database_collation: str | None, timezone: str | None
 ) -> TableSchema:
     try:
-        return created(file.query, like=like, database_collation=database_collation, timezone=timezone)
+        found = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
+        return replace(found, columns=of_server(found.columns, file.server))
     except Unreadable as problem:
         raise held(
             file,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -141,6 +142,10 @@ _BY_TYPE: dict[int, type] = {
 }
 """TiDB's DDL action types (`tidb:pkg/meta/model/job.go`); 14, 25 and 42 need their text."""
 _DROP_VIEW = 24
+_CREATES = re.compile(
+    r"(?is)(?:\s|/\*(?!!).*?\*/|--\s[^\n]*\n)*CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:GLOBAL|LOCAL)\s+)?TABLE\b"
+)
+"""A CREATE TABLE, whatever follows."""
 
 
 def statement(file: SchemaFile) -> Statement:
@@ -175,6 +180,8 @@ def _textless(file: SchemaFile) -> Statement:
 
 def _by_type(file: SchemaFile, problem: str) -> Statement:
     kind = _BY_TYPE.get(file.type)
+    if kind is None and _CREATES.match(file.query):
+        return CreateTableStatement()  # of which nothing but the name in its message is known
     if kind in (None, Rename, Recover, Exchange):
         return Unknown(
             f"the DDL of {file.table} at {file.version} cannot be read ({problem}; type {file.type}): "

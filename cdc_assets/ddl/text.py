@@ -22,6 +22,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
 from cdc_assets.model.names import fold_name
+from cdc_assets.types.families import is_type
 
 
 class Unreadable(Exception):
@@ -88,14 +89,62 @@ _QUOTED_OR_END = re.compile(
 )
 
 
-@lru_cache(maxsize=8192)  # every plan reads every DDL again
 def tokens(sql: str) -> tuple[Token, ...]:
     """Return the tokens of one statement, TiDB's and MySQL's version comments read as text; raises Unreadable.
 
     The semicolons at its end, which TiDB keeps in a DDL's text, are not part of it.
     """
+    return _read(sql)[1]
+
+
+@lru_cache(maxsize=8192)  # every plan reads every DDL again
+def _read(sql: str) -> tuple[str, tuple[Token, ...]]:
+    """Return a statement without version comments and with names in backquotes, and its tokens."""
     plain = _uncommented(sql)
-    return _plain_tokens(plain) or _tokenized(plain, _Restored, _Escaped)
+    found = _plain_tokens(plain) or _tokenized(plain, _Restored, _Escaped)
+    if not _is_ansi(found):
+        return plain, found
+    plain = _in_backquotes(plain)
+    return plain, _tokenized(plain, _Restored, _Escaped)
+
+
+_BEFORE_NAMES = frozenset(
+    (
+        *("TABLE", "TABLES", "EXISTS", "DATABASE", "SCHEMA", "VIEW", "COLUMN", "INDEX", "KEY", "CONSTRAINT"),
+        *("REFERENCES", "ADD", "MODIFY", "CHANGE", "DROP", "RENAME", "TO", "AFTER", "PARTITION", "USE", "."),
+    )
+)
+"""Words and signs behind which a statement has a name, and no text."""
+
+
+def _is_ansi(parts: Sequence[Token]) -> bool:
+    """Return whether double quotes enclose names, as in the `sql_mode` ANSI_QUOTES: one is where no text can be.
+
+    That is behind a word that a name follows, beside the dot of a qualified name, or before a type in a column's
+    definition.
+    """
+    for place, part in enumerate(parts):
+        if part.kind != "string" or not part.raw.startswith('"'):
+            continue
+        before, after = parts[place - 1] if place else _END, parts[place + 1] if place + 1 < len(parts) else _END
+        if before.kind in ("word", "sign") and before.text in _BEFORE_NAMES:
+            return True
+        if after.is_word(".") or (before.text == "LIKE" and not any(one.is_word(",") for one in parts[:place])):
+            return True
+        if before.text in ("(", ",") and after.kind == "word" and is_type(after.text):
+            return True
+    return False
+
+
+_QUOTED = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*' | `[^`]*` | /\*.*?\*/ | (?:--\s|\#)[^\n]* | "(?P<name>(?:[^"]|"")*)" """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _in_backquotes(sql: str) -> str:
+    """Return a text of ANSI_QUOTES with its names in backquotes."""
+    return _QUOTED.sub(lambda part: part[0] if part["name"] is None else quote(part["name"].replace('""', '"')), sql)
 
 
 def ansi_tokens(sql: str) -> tuple[Token, ...]:
@@ -216,8 +265,8 @@ def concealed(sql: str, is_masked: Callable[[str], bool]) -> tuple[str, frozense
     cannot be read may name any: it ends where the first value may stand.
     """
     try:
-        parts = tokens(sql)
-        gaps = tuple(_gaps(_uncommented(sql), parts))
+        plain, parts = _read(sql)
+        gaps = tuple(_gaps(plain, parts))
     except Unreadable:
         head, *rest = re.split(r"""(?i)(?=['"]|\b(?:DEFAULT|CHECK|AS|VALUES)\b)""", sql, maxsplit=1)
         return head + "'***'" * len(rest), frozenset(filter(str.strip, re.split(r"""['"]""", "".join(rest))))

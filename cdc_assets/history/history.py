@@ -12,6 +12,7 @@ people decided, by kind of DDL or about a single one, replaces what the files sa
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -146,6 +147,8 @@ def _with_dumps(
         left = [one for one in left if one not in late and one not in idle]
 
 
+_RENAMES = re.compile(r"(?is)^\s*(?:RENAME\s+TABLES?|ALTER\s+(?:\w+\s+){0,2}TABLE\b.*\bRENAME)\b")
+"""A text that may give a table another name."""
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTableStatement)
 """Names become free before others take them."""
 
@@ -266,8 +269,9 @@ class _Player:
 
     def _alter(self, file: SchemaFile, statement: ddl.Statement) -> None:
         table = self.lives.holder(file.table)
-        if table is None and file.by_text and isinstance(statement, ddl.Unknown) and file.columns:
-            self.lives.begin(file, ("unknown",), reason=statement.reason)  # it has rows, whose columns it was given
+        may_begin = file.columns or _RENAMES.search(file.query)  # it has rows, whose columns it was given, or a name
+        if table is None and file.by_text and isinstance(statement, ddl.Unknown) and may_begin:
+            self.lives.begin(file, ("unknown",), reason=statement.reason)
         elif table is None and file.by_text or table is not None and file.whole is not None and not file.grows:
             self.other_files.append(file)  # of a table that begins with the file that has its columns
         elif table is not None:

@@ -53,9 +53,8 @@ class SchemaFile:
     may have come before it, though no DDL brought it. `commit_ts` is when the source carried the DDL
     out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
     anew, with the file. `sent` says which rows come under the name, None where all do. `unsent` are columns by which
-    the database changes rows without a word in its log, each with the words of the foreign key that does so.
-    `by_server` says that what no text has, as collations, is as a server of MySQL or MariaDB was set up, and not as
-    TiDB has it.
+    the database changes rows without a word in its log, each with the words of the foreign key that does so. `server`
+    is the kind of server whose log the DDL is from, mysql or mariadb; "" for TiDB and others.
     """
 
     path: str
@@ -75,8 +74,13 @@ class SchemaFile:
     commit_ts: Tso = 0
     filling: Filling = field(default_factory=Filling)
     unsent: tuple[tuple[str, str], ...] = ()
-    by_server: bool = False
     sent: SentRows | None = None
+    server: str = ""
+
+    @property
+    def by_server(self) -> bool:
+        """Whether what no text has, as collations, is as a server was set up, and not as TiDB has it."""
+        return bool(self.server)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,3 +51,19 @@ _SYNONYMS: Mapping[str, str] = {
 def type_name(words: str) -> str:
     """Return TiDB's name of a type in upper case: `NUMERIC` is DECIMAL; a word that is no synonym stays as it is."""
     return _SYNONYMS.get(words, words)
+
+
+_TYPE_WORDS = frozenset(
+    (
+        *(*INTEGER, *FLOATING, *CHARACTER, *BINARY, *MEMBERS, *DATED),
+        *("DECIMAL", "BIT", "YEAR", "TIME", "JSON", "VECTOR", "UUID", "INET4", "INET6"),
+        *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
+        *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
+        *(synonym.partition(" ")[0] for synonym in _SYNONYMS),
+    )
+)
+
+
+def is_type(word: str) -> bool:
+    """Return whether a word in upper case begins the name of a type."""
+    return word in _TYPE_WORDS

@@ -19,7 +19,7 @@ from cdc_assets.ddl import concealed
         ("ALTER TABLE t ADD COLUMN m VARCHAR(9) DEFAULT _utf8mb4'a', ADD n BIT(3) DEFAULT b'101'",
          "ALTER TABLE t ADD COLUMN m VARCHAR(9) DEFAULT _utf8mb4'***', ADD n BIT(3) DEFAULT b'101'"),
         ("ALTER TABLE t /* m is a */ ADD m BIGINT DEFAULT (77) -- a\n", "ALTER TABLE t ADD m BIGINT DEFAULT ('***')"),
-        ('ALTER TABLE t ADD COLUMN "m" INT DEFAULT \'a\'', "ALTER TABLE t ADD COLUMN '***' INT DEFAULT '***'"),
+        ('ALTER TABLE t ADD COLUMN "m" INT DEFAULT \'a\'', "ALTER TABLE t ADD COLUMN `m` INT DEFAULT '***'"),
         ("ALTER TABLE t FROBNICATE m WITH 'a', 'b'", "ALTER TABLE t FROBNICATE m WITH '***', '***'"),
         ("ALTER TABLE t ADD COLUMN m INT DEFAULT 7, ADD b VARCHAR(4) DEFAULT 'a",
          "ALTER TABLE t ADD COLUMN m INT '***'"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from cdc_assets.ddl import DropTableStatement, cascades, changefeed_options, described_tables, statement
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.messages import SchemaEvent, codec_of
+from cdc_assets.formats.messages import SchemaEvent, codec_of, dialect_of
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.schema import TableId, TableSchema
@@ -52,11 +52,21 @@ def landed_schema_files(
     if not options.in_source_order:
         return list(placed)
     return [
-        replace(file, unsent=cascades(file.query), by_server=True, sent=fillings.sent(file.table))
+        replace(
+            file,
+            unsent=cascades(file.query),
+            server=_server(places.get((file.version, file.query))),
+            sent=fillings.sent(file.table),
+        )
         if file.query
         else file
         for file in placed
     ]
+
+
+def _server(event: LandedEvent | None) -> str:
+    """Return the kind of server that a DDL is from."""
+    return dialect_of(event.source) if event is not None and dialect_of(event.source) else "mysql"
 
 
 def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:

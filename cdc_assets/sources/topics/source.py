@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdc_assets.ddl import Rename, Unknown, statement
+from cdc_assets.ddl import DropTableStatement, Rename, Unknown, statement
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.formats import Content
 from cdc_assets.formats.landed import Fetch, LandedReader, SplitPart
@@ -311,13 +311,19 @@ def _cut(
             versions.setdefault(file.table, []).append(file)
     found, unknown = dict[str, tuple[str, SplitPart, DataFile]](), dict[str, str]()
     for split in splits:
-        known = sorted({(file.version, file.root) for file in versions.get(split.table, ())})
+        own = versions.get(split.table, ())
+        known = sorted({(file.version, file.root) for file in own})
         if split.low <= min(fence, known[0][0] if known else FOREVER):
             path, reason = _of_no_columns(split, known[0][0] if known else 0)
             unknown.setdefault(path, reason)
         ends = [*known, (FOREVER, "")]
+        dropped = {file.version for file in own} - {file.version for file in own if not _drops(file)}
         for (since, root), (until, _) in pairwise(ends):
-            if split.high > since and split.low <= min(until, fence):
+            is_certain = split.low > since or until == FOREVER  # of others, no row need be from between the two
+            if since in dropped and is_certain and split.high > since and split.low <= min(until, fence):
+                path, reason = _of_no_columns(split, since, "after the DROP TABLE at")
+                unknown.setdefault(path, reason)
+            elif split.high > since and split.low <= min(until, fence):
                 part = _part(split, root, since, until)
                 found[part[0]] = part
     return list(found.values()), unknown
@@ -328,9 +334,14 @@ def _says_nothing(file: SchemaFile) -> bool:
     return file.by_text and not file.columns and isinstance(statement(file), Unknown)
 
 
-def _of_no_columns(split: LandedSplit, first: Tso) -> tuple[str, str]:
+def _drops(file: SchemaFile) -> bool:
+    """Return whether a table ends with a file, and none begins."""
+    return file.by_text and isinstance(statement(file), DropTableStatement)
+
+
+def _of_no_columns(split: LandedSplit, at: Tso, when: str = "before") -> tuple[str, str]:
     path = LandedPath(format_root(split.table), split.low, "bad", *split.partition, 0, 0)
-    since = f" before {first}" if first else ""
+    since = f" {when} {at}" if at else ""
     return str(path), (
         f"{split.table} has rows in {split.partition} from offset {split.first} on, and its columns are "
         f"not known{since}, neither from a DDL in the topics nor from the rows themselves. Give its CREATE TABLE in "

@@ -1,0 +1,100 @@
+"""DDL of MySQL's and MariaDB's connectors: in either sql_mode, by the server's own rules, and never without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdc_assets_tests.binlog_connector import BinlogConnector, Change
+
+FIRST = Change(200, 0, "c", None, {"id": 1, "v": "a"})
+
+
+def test_names_in_double_quotes_are_read_as_names() -> None:
+    connector = BinlogConnector(
+        'CREATE TABLE "t" (\n  "id" int NOT NULL,\n  "v" varchar(10) DEFAULT \'x\', PRIMARY KEY ("id"))'
+    )
+    connector.send(FIRST)
+    connector.ddl(300, 'ALTER TABLE "shop"."t" ADD COLUMN "w" int DEFAULT 7')
+    assert connector.apply() == [{"id": 1, "v": "a", "w": 7}]
+
+
+@pytest.mark.parametrize(
+    "text", ["CREATE TABLE t? (id int)", "CREATE OR REPLACE TABLE 1 + 1", "CREATE TABLE t (id FROBNICATE)"]
+)
+def test_a_create_table_that_cannot_be_read_holds_the_table_of_its_message(text: str) -> None:
+    connector = BinlogConnector()
+    connector.ddl(90, "DROP TABLE IF EXISTS `shop`.`t`", "DROP")
+    connector.ddl(100, text, "CREATE")
+    connector.send(FIRST)
+    reasons = connector.reasons()
+    assert len(reasons) == 1
+    assert text in reasons[0]
+
+
+def test_a_rename_that_cannot_be_read_holds_the_table_of_its_message() -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9))")
+    connector.send(FIRST)
+    connector.apply()
+    connector.ddl(300, "RENAME TABLE `t` `u`", table="u")
+    connector.send(Change(400, 0, "u", {"id": 1, "v": "a"}, {"id": 1, "v": "b"}))
+    assert any("RENAME TABLE `t` `u`" in reason for reason in connector.reasons())
+
+
+def test_rows_behind_the_drop_of_their_table_are_told() -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9))")
+    connector.send(FIRST)
+    connector.apply()
+    connector.ddl(300, "DROP TABLE `t`", "DROP")
+    connector.send(Change(400, 0, "c", None, {"id": 2, "v": "b"}))
+    reasons = connector.reasons()
+    assert len(reasons) == 1
+    assert "shop.t has rows" in reasons[0]
+    assert "schemas" in reasons[0]
+
+
+def test_addresses_of_mariadb_are_texts() -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` INET6, `b` INET4)", server="mariadb")
+    connector.send(Change(200, 0, "c", None, {"id": 1, "a": "::1", "b": "10.0.0.1"}))
+    assert connector.apply() == [{"id": 1, "a": "::1", "b": "10.0.0.1"}]
+
+
+@pytest.mark.parametrize(("server", "kept"), [("mariadb", '{"b":1,"a":2,"a":10.50}'), ("mysql", '{"a": 10.5, "b": 1}')])
+def test_a_text_that_becomes_json_stays_in_mariadb_byte_for_byte(server: str, kept: str) -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(40))", server=server)
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": '{"b":1,"a":2,"a":10.50}'}))
+    connector.apply()
+    connector.ddl(300, "ALTER TABLE `t` MODIFY `v` JSON NOT NULL")
+    assert connector.apply() == [{"id": 1, "v": kept}]
+
+
+def test_bytes_by_another_name_and_a_period_of_system_time() -> None:
+    connector = BinlogConnector(
+        "CREATE TABLE `t` (`id` INT, `b` CHAR(4) BYTE, `s` TIMESTAMP(6) GENERATED ALWAYS AS ROW START, "
+        "`e` TIMESTAMP(6) GENERATED ALWAYS AS ROW END, PRIMARY KEY (`id`), PERIOD FOR SYSTEM_TIME (`s`, `e`)) "
+        "WITH SYSTEM VERSIONING",
+        server="mariadb",
+    )
+    moments = {"s": "2025-01-01T00:00:00Z", "e": "2038-01-19T03:14:07.999999Z"}
+    connector.send(Change(200, 0, "c", None, {"id": 1, "b": "AAECAw==", **moments}))
+    (row,) = connector.apply()
+    assert row["b"] == bytes(range(4))
+    assert [row[name].isoformat()[:19] for name in "se"] == ["2025-01-01T00:00:00", "2038-01-19T03:14:07"]
+
+
+@pytest.mark.parametrize("replaces", ["true", "false", ""])
+def test_a_value_is_the_default_of_its_column_unless_the_converter_sends_null_as_null(
+    replaces: str, tmp_path: Path
+) -> None:
+    config = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": "my"}
+    config |= {"value.converter.replace.null.with.default": replaces} if replaces else {}
+    (tmp_path / "connector.json").write_text(json.dumps(config))
+    connector = BinlogConnector(
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9) DEFAULT '')", config=tmp_path / "connector.json"
+    )
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": ""}), Change(201, 0, "c", None, {"id": 2, "v": None}))
+    outcome = connector.feed.apply()
+    assert [row["v"] for row in connector.rows] == ["", None]
+    assert ("the default of its column" in repr(outcome)) == (replaces != "false")
