@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
+from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.cuts import CutOutcome
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
+from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, HoldTable, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted
@@ -215,7 +216,9 @@ class TableRun:
         self.version = max(self.version, step.ddl if isinstance(step, (ApplyRows, CreateTable)) else step.at)
 
     def stop(self, step: Step, error: CdcError) -> None:
-        """Record that the table stops in this run."""
+        """Record that the table stops in this run; where the rows of a DDL stop it, a person may decide about that."""
+        if isinstance(step, ChangeTable) and isinstance(error, TableHeld) and not error.where.get("ways"):
+            error.where["ways"] = ways_out(step.life.source, step.at, WAYS)
         self.error, self.stopped_at = error, step.at
 
 

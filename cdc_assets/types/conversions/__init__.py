@@ -234,8 +234,8 @@ def _turn(value: Any, change: Change) -> Any:
     except (ValueError, ArithmeticError, KeyError, IndexError) as error:
         raise TableHeld(
             f'column "{new.name}": {texts.shown(value, change)} cannot become {type_text(new)} from '
-            f"{type_text(old)}. A source in strict mode refuses such a change, one in another sql_mode cuts the value; "
-            "or the lake does not hold what the source held. Rebuild the table from here.",
+            f"{type_text(old)}. The source has cut it, in an sql_mode that is not strict; or the row was written while "
+            "the DDL was rewriting the table, and TiDB let both pass; or the lake does not hold what the source held.",
             column=new.name,
         ) from error
 
