@@ -32,6 +32,7 @@ from cdc_assets.history.imports import (
     needless,
     superseded,
 )
+from cdc_assets.history.later_signs import LaterSigns
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.masks import with_masks
 from cdc_assets.history.policies import Rules, utc
@@ -57,17 +58,18 @@ def read_history(
     standing: Mapping[Life, AppliedState] | None = None,
     begun: Tso | None = None,
     missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
+    newest_rows: Mapping[TableId, Tso] | None = None,
 ) -> History:
     """Play the schema files with version <= `until`, by what settings and people decide beside them.
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
     is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
-    could be read.
+    could be read. `newest_rows` are the greatest known commit-ts of rows by name (see `LaterSigns`).
     """
     files, there, rules = tuple(files), standing or {}, rules or Rules()
     choice = choose(imports, there, until, begun)
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
-    again = not imports and not choice.chosen and not missed
+    again = not imports and not choice.chosen and not missed and not newest_rows
     due = sum(file.version <= until for file in files)
     asked = due, replace(rules, zone=utc, masks=None), getattr(rules.zone, "__self__", rules.zone)
     if again and (recent := _recent(files, rules.masks, asked)) is not None:
@@ -80,7 +82,7 @@ def read_history(
     ordered = sorted(given, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
 
     def play(chosen: Sequence[ChosenImport]) -> _Player:
-        player = _Player(rules)
+        player = _Player(rules, LaterSigns(ordered, newest_rows))
         player.play_all(ordered, until, chosen)
         return player
 
@@ -154,8 +156,8 @@ _FREES_NAMES = (ddl.DropDatabase, ddl.DropTableStatement)
 
 
 class _Player:
-    def __init__(self, rules: Rules) -> None:
-        self.lives = Lives(rules)
+    def __init__(self, rules: Rules, later: LaterSigns) -> None:
+        self.lives = Lives(rules, later)
         self.rules = rules
         self.brought: dict[ChosenImport, Life] = {}
         self.views: ByName[Tso] = ByName()

@@ -9,6 +9,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import TableHeld
+from cdc_assets.history.later_signs import LaterSigns
 from cdc_assets.history.policies import PolicyDecision, Rules, SchemaEffect, born, by_policy, evolved, ways_of
 from cdc_assets.history.recovery import Gone
 from cdc_assets.history.releases import ways_out
@@ -45,8 +46,9 @@ def unchanged(table: TableHistory, file: SchemaFile) -> tuple[SchemaFile, TableS
 class Lives:
     """Every life with its events so far."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, later: LaterSigns | None = None) -> None:
         self.rules = rules
+        self.later = LaterSigns() if later is None else later
         self.tables: dict[Life, TableHistory] = {}
         self.holders: ByName[Life] = ByName()
         self.gone: Gone[Life] = Gone()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 
 from cdc_assets import ddl
+from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.lives import Lives, unchanged
 from cdc_assets.history.policies import Rules, by_policy
 from cdc_assets.history.releases import ways_out
@@ -28,8 +29,11 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
     asked: ByName[tuple[TableId, SchemaFile]] = ByName()
     for file, statement in renames:
         sources = [given[file.table]] if file.table in given else _sources(lives, file, statement, targets)
-        if len(sources) > 1:
-            _hold_each(lives, file, sources)
+        if file.table not in given and not statement.old.table:
+            sources = [name for name in sources if name not in given.values()]
+            _hold_each(lives, file, sources, _NAMELESS)
+        elif len(sources) > 1:
+            _hold_each(lives, file, sources, "it names no database")
         else:
             asked[file.table] = (sources[0], file)
     moves = _known(lives, asked)
@@ -96,24 +100,40 @@ def _exchanges(name: TableId, sources: ByName[TableId]) -> bool:
     return source.folded == name.folded
 
 
+_NAMELESS = "it lacks the old name, as TiCDC before 8.5.6 writes a RENAME of several tables of TiDB up to 8.1"
+
+
 def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Collection[TableId]) -> list[TableId]:
     """The old name; without a schema in the text it is of the session's database, which was not recorded.
 
     Several, if tables of several databases have the name and neither the database of the new one nor another rename of
-    the statement does. A table that a person let go past the statement is not meant.
+    the statement does; where the text lacks the name, tables of its database with the columns of the file. A table that
+    a person let go past the statement is not meant, nor one that has rows or DDL under its name afterwards.
     """
     near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
     others = {target.folded for target in targets} - {file.table.folded}
-    if near in lives.holders or statement.old.schema or near.folded in others:
+    if statement.old.table and (near in lives.holders or statement.old.schema or near.folded in others):
         return [lives.holders.spelled(near)]
-    same = [name for name in lives.holders if name.folded.table == near.folded.table]
+    if statement.old.table:
+        same = [name for name in lives.holders if name.folded.table == near.folded.table]
+    else:
+        same = [name for name in lives.holders if name.folded.schema == near.folded.schema and _fits(lives, name, file)]
     decided = {name: lives.rules.release(lives.holders[name], file.version) for name in same}
-    return [name for name, release in decided.items() if release is None or release.way != "skip"] or [near]
+    left = [name for name, release in decided.items() if release is None or release.way != "skip"]
+    left = [name for name in left if not lives.later.keeps(name, file.version)]
+    return left if left or not statement.old.table else [near]
 
 
-def _hold_each(lives: Lives, file: SchemaFile, sources: Sequence[TableId]) -> None:
+def _fits(lives: Lives, name: TableId, file: SchemaFile) -> bool:
+    """Return whether a table has the columns of a file, as far as it lists them."""
+    schema = lives.tables[lives.holders[name]].schema
+    return not file.columns or with_facts(file, schema).decodes_like(schema)
+
+
+def _hold_each(lives: Lives, file: SchemaFile, sources: Sequence[TableId], lacks: str) -> None:
     """Hold the tables of which one gets a new name, and what follows under that."""
-    why = f"{file.query}: it names no database, and may rename any of {', '.join(map(str, sources))}."
+    some = ", ".join(map(str, sources)) if sources else "a table that is not known"
+    why = f"{file.query}: {lacks}, and may rename {'any of ' if len(sources) > 1 else ''}{some}."
     for source in sources:
         table = lives.holder(source)
         if table is not None and table.events[-1].at != file.version:

@@ -13,14 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding.upgrade import changes_columns_only
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
+from cdc_assets.model.by_name import ByName
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
+from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
@@ -156,6 +159,7 @@ def plan(
         standing=imports.standing(standing, beginnings.bases),
         begun=imports.earliest(listing, facts.stats, facts.begun),
         missed=listing.missed,
+        newest_rows=_newest_rows(listing, facts.stats, standing),
     )
     kinds = with_kinds(feed, rules.kinds, applied, beginnings.states, positions=facts.positions)
     history = kinds.history
@@ -182,6 +186,30 @@ def plan(
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
         steps = held_back(steps, applied, kinds.idle)
     return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, kinds.idle, kinds.unmatched)
+
+
+def _newest_rows(
+    listing: Listing, stats: Mapping[str, FileStats], applied: Mapping[Life, AppliedState]
+) -> Mapping[TableId, Tso]:
+    """Return the greatest position through which each name is known to have had rows, or was applied under the name.
+
+    Only a rename that does not say of which table it is needs that; without one nothing is returned.
+    """
+    statements = (ddl.statement(file) for file in listing.schema_files)
+    if not any(isinstance(it, ddl.Rename) and not (it.old.schema and it.old.table) for it in statements):
+        return {}
+    names = {file.root: file.table for file in listing.schema_files if file.table.table}
+    ends = [(names.get(settled.root), settled.through) for settled in listing.settled]
+    ends += [(state.name, state.progress.tso) for state in applied.values()]
+    for file in listing.data_files:
+        read = stats.get(file.path)
+        until = file.bounds[1] if file.bounds is not None else read.max_commit_ts if read is not None else None
+        ends.append((names.get(file.root), until or 0))
+    newest = ByName[Tso]()
+    for name, until in ends:
+        if name is not None:
+            newest[name] = max(until, newest.get(name, 0))
+    return newest
 
 
 def _chains(

@@ -1,0 +1,141 @@
+"""DDL of which the files do not say all: which table is renamed, or what became of a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.releases import Release
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.table_history import Held
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+RENAMED = FIRST + 10
+
+
+class Site:
+    """A changefeed and its lake; `states` are those of the newest run, `reasons` why tables are held."""
+
+    def __init__(self, directory: Path, *names: str) -> None:
+        self.lake, self.ledger, self.feed = MemoryLake(), Ledger("sqlite://"), LittleFeed(directory)
+        self.states, self.reasons = dict[str, str](), dict[str, str]()
+        for name in names:
+            self.feed.create(name)
+            self.feed.rows(name, FIRST, [("I", FIRST + 1, 1, f"of {name}")])
+
+    def apply(self, checkpoint: int = FIRST + 99) -> None:
+        self.feed.publish(checkpoint)
+        settings = self.feed.settings()
+        self.pipeline = Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        tables = self.pipeline.apply("test").tables
+        self.states = {str(table.name): str(table.state) for table in tables}
+        self.reasons = {str(table.name): table.reason for table in tables if table.reason}
+        self.ways = {str(table.name): table.ways for table in tables if table.reason}
+
+    def rows(self, name: str) -> list[str]:
+        return sorted(map(str, self.lake.read(TableId(*name.split("."))).column("v").to_pylist()))
+
+    def release(self, name: str, way: str, text: str = "") -> None:
+        (life,) = [life for life in self.lake.applied() if str(life.born_as) == name]
+        history = self.pipeline.plan()[1].history
+        at = next(event.at for event in history.lives[life].events if isinstance(event, Held))
+        self.lake.decided[life, at] = Release(life, at, way, text)
+
+
+TENANTS = ("a.orders", "b.orders", "c.orders")
+
+
+def moved(directory: Path) -> Site:
+    """A table that moved to another database, with a text that does not say from which."""
+    site = Site(directory, *TENANTS)
+    site.feed.ddl("z.orders", RENAMED, "RENAME TABLE `orders` TO `z`.`orders`", 14)
+    site.feed.rows("z.orders", RENAMED, [("I", RENAMED + 5, 2, "after")])
+    return site
+
+
+@pytest.mark.parametrize("steps", [(FIRST + 99,), (FIRST + 5, RENAMED, FIRST + 99)])
+def test_a_rename_is_of_the_only_table_of_the_name_that_did_not_go_on_under_it(
+    tmp_path: Path, steps: tuple[int, ...]
+) -> None:
+    site = moved(tmp_path)
+    site.feed.ddl("b.orders", RENAMED + 3, "ALTER TABLE `orders` COMMENT 'x'", 17)
+    site.feed.rows("c.orders", FIRST, [("I", RENAMED + 5, 2, "still here")])
+    for checkpoint in steps:
+        site.apply(checkpoint)
+    site.apply()
+    assert site.states == {"b.orders": "applied", "c.orders": "applied", "z.orders": "applied"}
+    assert site.rows("z.orders") == ["after", "of a.orders"]
+    assert site.rows("c.orders") == ["of c.orders", "still here"]
+    site.ledger = Ledger("sqlite://")
+    site.feed.rows("z.orders", RENAMED, [("I", FIRST + 101, 3, "later")])
+    site.feed.rows("c.orders", FIRST, [("I", FIRST + 101, 3, "later")])
+    site.apply(FIRST + 200)
+    assert site.rows("z.orders") == ["after", "later", "of a.orders"]
+    assert site.rows("c.orders") == ["later", "of c.orders", "still here"]
+
+
+def test_a_table_that_is_made_anew_under_the_name_does_not_show_that_the_former_one_kept_it(tmp_path: Path) -> None:
+    site = moved(tmp_path)
+    site.feed.create("c.orders", RENAMED + 2)
+    site.feed.rows("c.orders", RENAMED + 2, [("I", RENAMED + 5, 2, "anew")])
+    site.feed.ddl("b.orders", RENAMED + 3, "ALTER TABLE `orders` COMMENT 'x'", 17)
+    site.apply()
+    assert site.states["b.orders"] == "applied"
+    assert {"a.orders", "z.orders"} <= site.reasons.keys()
+    assert "a.orders, c.orders" in site.reasons["a.orders"]
+
+
+def test_tables_of_the_name_without_a_later_sign_are_held_until_a_person_says_which(tmp_path: Path) -> None:
+    site = moved(tmp_path)
+    site.apply()
+    assert site.reasons.keys() == {*TENANTS, "z.orders"}
+    site.release("a.orders", "apply", "RENAME TABLE a.orders TO z.orders")
+    site.apply()
+    assert site.rows("z.orders") == ["after", "of a.orders"]
+    assert site.states["b.orders"] == "applied"
+
+
+def test_a_rename_without_the_old_name_holds_the_tables_that_it_may_mean(tmp_path: Path) -> None:
+    site = Site(tmp_path, "s.a", "s.b", "other.c")
+    site.feed.ddl("s.wide", FIRST, "CREATE TABLE `wide` (`id` INT PRIMARY KEY,`v` VARCHAR(40),`w` INT)", 3, wide=True)
+    for name in ("x", "y"):
+        site.feed.ddl(f"s.{name}", RENAMED, f"RENAME TABLE `s`.`` TO `s`.`{name}`", 14)
+        site.feed.rows(f"s.{name}", RENAMED, [("I", RENAMED + 5, 2, "after")])
+    site.apply()
+    assert site.reasons.keys() == {"s.a", "s.b", "s.x", "s.y"}
+    for reason in site.reasons.values():
+        assert "lacks the old name" in reason
+        assert "s is not known" not in reason
+    site.release("s.a", "apply", "RENAME TABLE s.a TO s.x")
+    site.apply()
+    assert site.rows("s.x") == ["after", "of s.a"]
+    assert site.reasons.keys() == {"s.b", "s.y"}
+    site.release("s.b", "apply", "RENAME TABLE s.b TO s.y")
+    site.apply()
+    assert site.reasons == {}
+    assert site.rows("s.y") == ["after", "of s.b"]
+
+
+@pytest.mark.parametrize(("way", "expected"), [("rebuild", ["7"]), ("skip", ["7", "None"])])
+def test_a_value_that_a_ddl_cannot_have_left_as_it_was_holds_the_table_with_ways_out(
+    tmp_path: Path, way: str, expected: list[str]
+) -> None:
+    site = Site(tmp_path, "s.a")
+    text = site.feed.bucket.joinpath
+    site.feed.ddl("s.a", RENAMED, "ALTER TABLE `a` MODIFY COLUMN `v` INT", 12)
+    schema = next(text("s", "a", "meta").glob(f"schema_{RENAMED}_*"))
+    changed = schema.read_text().replace('"VARCHAR"', '"INT"').replace('"40"', '"11"')
+    schema.write_text(changed)
+    site.feed.rows("s.a", RENAMED, [("I", RENAMED + 5, 2, "7")])
+    site.apply()
+    assert site.states == {"s.a": "held"}
+    assert any(f"release s.a@{FIRST} {RENAMED} --{way}" in one for one in site.ways["s.a"])
+    (life,) = site.lake.applied()
+    site.lake.decided[life, RENAMED] = Release(life, RENAMED, way)
+    site.apply()
+    assert site.reasons == {}
+    assert site.rows("s.a") == expected
