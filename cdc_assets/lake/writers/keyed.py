@@ -128,7 +128,7 @@ def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batc
     values = ", ".join(f"_cdc_s.{place}" for place in listed.split(", "))
     target.session.sql(
         f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
-        f"SELECT false, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) s "
+        f"SELECT false, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) _cdc_s "
         f"ON {' AND '.join([f'_cdc_s.{_LEAVES}', *_on(schema, batch)])} WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED AND NOT _cdc_s.{_LEAVES} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
     )
