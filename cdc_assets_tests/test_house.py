@@ -24,6 +24,7 @@ ROOMS = {
     "dagster": ("defs/", "definitions.py", "run_coordinator.py", "cli/demo.py"),
     "dagster_aws": ("defs/", "definitions.py"),
     "dagster_pyspark": ("defs/", "definitions.py"),
+    "duckdb": ("operations/query.py",),
     "fastavro": ("formats/avro_records.py",),
     "fsspec": ("io/",),
     "google_crc32c": ("io/",),

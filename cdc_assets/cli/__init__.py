@@ -10,6 +10,7 @@ or setup.
     options    options and printing that the commands share
     progress   the progress display of the command line
     proof      commands that prove what the lake has
+    query      the command that shows rows
     setup      the command that fetches jars
     upkeep     commands that maintain whole tables
 """
@@ -51,6 +52,7 @@ from cdc_assets.cli.options import (
     show_status,
     target_of,
 )
+from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 from cdc_assets.model.progress import State
@@ -140,12 +142,15 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
     target = target_of(given)
     lake = lake_of(target)
     ready_jars(lake.extras)
-    code = DONE
+    code, tables = DONE, list[str]()
     for settings in target.changefeeds:
         with watching(as_json) as watch, open_pipeline(settings, lake, watch, applies=True) as pipeline:
             outcome = pipeline.apply(run_name())
         code = max(code, DONE if outcome.complete and not outcome.quarantined else HELD)
+        tables += [str(table.name) for table in outcome.tables if table.state is not State.DROPPED]
         show_json(outcome_json(settings.name, outcome)) if as_json else show_outcome(outcome)
+    if not as_json and tables:
+        click.echo(query_line(lake, given["settings"], tables))
     return code
 
 
@@ -524,6 +529,13 @@ def demo(directory: str | None, topics: bool, debug: bool) -> int:
 @commands.command()
 @click.option("--directory", metavar="DIR", help="The demo's directory. Default: .demo")
 @click.option(
+    "--settings",
+    type=click.Path(dir_okay=False),
+    envvar="CDC_ASSETS_CONFIG",
+    help="changefeeds.yaml of your own, instead of the demo. Dagster's state is kept in .dagster beside it, or where "
+    "DAGSTER_HOME says.",
+)
+@click.option(
     "--port",
     type=click.IntRange(1, 65535),
     default=3000,
@@ -531,11 +543,11 @@ def demo(directory: str | None, topics: bool, debug: bool) -> int:
     help="Port of the web interface on this machine.",
 )
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
-def ui(directory: str | None, port: int, debug: bool) -> int:
-    """Open Dagster's web interface on the demo's instance."""
+def ui(directory: str | None, settings: str | None, port: int, debug: bool) -> int:
+    """Open Dagster's web interface, with a daemon, on your changefeeds or on the demo's instance."""
     from cdc_assets.cli.demo import run_ui
 
-    return run_ui(directory or ".demo", port)
+    return run_ui(directory or ".demo", port, None if directory else settings)
 
 
 for command in (
@@ -549,6 +561,7 @@ for command in (
     as_of,
     extract,
     forget,
+    query,
     setup,
 ):
     commands.add_command(command)

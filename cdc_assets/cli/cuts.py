@@ -122,8 +122,8 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
             if one.converted:
                 types = ", ".join(f"{column} ({text} then)" for column, text in one.converted.items())
                 click.echo(f"{one.table}: shown in the type that they have now: {types}", err=True)
-        for name in [engine] if engine else list(ENGINE_NAMES):
-            click.echo(f"\n-- {name}")
+        for name in [engine] if engine else ENGINE_NAMES:
+            click.echo(f"\n-- {name}\n{state.connect[name]}")
             for one in state.tables:
                 if name in one.read:
                     click.echo(f"{one.read[name]}{'' if name == 'pyiceberg' else ';'}")

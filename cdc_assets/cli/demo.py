@@ -12,9 +12,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import time
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +82,7 @@ class Demo:
             archive.extractall(self.directory / "recorded")  # noqa: S202  # it is the package's own
         for config in (self.directory / "recorded").glob("*.toml"):
             shutil.copy(config, self.directory)
-        (self.home / "dagster.yaml").write_text(_instance_text())
+        shutil.copy(str(files("cdc_assets.defs") / "dagster.yaml"), self.home)
         plays: list[dict[str, Any]] = json.loads((self.directory / "recorded" / "plays.json").read_text())
         return plays
 
@@ -179,6 +179,7 @@ def _end_as_by_ctrl_c() -> None:
 def run_demo(directory: str, *, topics: bool = False) -> int:
     """Play the feed, let Dagster's daemon load each checkpoint, and print the lake's rows afterwards."""
     from cdc_assets.cli.options import show_status
+    from cdc_assets.cli.query import query_line
     from cdc_assets.defs.instance import RunWatch, daemon
     from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_status
@@ -211,6 +212,7 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     _show_rows(lake)
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")
+    click.echo(query_line(lake, str(demo.settings_file), ["bank.accounts"]))
     ui = "make ui" if demo.directory.name == ".demo" else f"cdc-assets ui --directory {directory}"
     click.echo(f"Took {time.monotonic() - started:.0f} s. Dagster's UI on the same instance: {ui}")
     return 0
@@ -261,41 +263,26 @@ def _show_rows(lake: LakeSettings) -> None:
     click.echo(f"accounts and savings together: {total} (600000.00 at every checkpoint)")
 
 
-def run_ui(directory: str, port: int) -> int:
-    """Run Dagster's webserver and daemon on the demo's instance until Ctrl-C."""
-    from cdc_assets.defs.instance import stop_group
+def run_ui(directory: str, port: int, settings_file: str | None) -> int:
+    """Run `dagster dev` on the demo, or on a settings file with Dagster's home beside it, until Ctrl-C."""
+    from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home
 
     _end_as_by_ctrl_c()
-    ready_jars()
-    demo = _demo_in(directory)
-    _prepare_once(demo)
-
-    command = [
-        sys.executable,
-        # The command that Dagster names instead is in a package of its own, which nothing else here needs.
-        "-W",
-        "ignore:Function `dev_command` is superseded",
-        "-m",
-        "dagster",
-        "dev",
-        "-m",
-        "cdc_assets.definitions",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
-    click.echo(f"Dagster at http://127.0.0.1:{port} (Ctrl-C ends it)")
-    process = subprocess.Popen(command, env=demo.environment(), start_new_session=True)
+    if settings_file is not None:
+        file = Path(settings_file).expanduser().resolve()
+        home = Path(os.environ.get("DAGSTER_HOME") or file.parent / ".dagster").resolve()
+        variables = {"CDC_ASSETS_CONFIG": str(file), "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+        environment = {**os.environ, **variables}
+    else:
+        demo = _demo_in(directory)
+        _prepare_once(demo)
+        file, home, environment = demo.settings_file, demo.home, demo.environment()
+    settings = load(file)
+    ready_jars(settings.needed_lake().extras)
+    add_first_partitions(settings, prepare_home(home), partial(click.echo, err=True))
+    click.echo(f"Dagster at http://127.0.0.1:{port}, its runs and partitions in {home} (Ctrl-C ends it)")
     try:
-        return process.wait()
+        with dagster_dev(settings, environment, port) as process:
+            return process.wait()
     except KeyboardInterrupt:
         return 0
-    finally:
-        stop_group(process)
-
-
-def _instance_text() -> str:
-    """The checkout's dagster.yaml; outside of a checkout, the settings that a demo needs."""
-    file = Path(__file__).resolve().parents[2] / "dagster.yaml"
-    return file.read_text() if file.exists() else "telemetry: {enabled: false}\nnux: {enabled: false}\n"

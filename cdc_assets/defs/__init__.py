@@ -12,6 +12,7 @@ dump ────────────────▶     (what was in the ta
     checks            checks on the changefeed as a whole and on each of its lake tables
     component         the component `cdc_assets.Changefeed`
     cuts              an asset with an event for each cut, the job that makes one, and the schedule of regular ones
+    development       `dagster dev` on one machine, with what a first look needs
     dumps             what was in the tables before the changefeed: an asset upstream of `ddl`
     events            the events that a run over many tables logs
     extracts          the job that writes the changes of a range, and the range of a time window

@@ -32,7 +32,6 @@ from cdc_assets.defs.verify import verify_job, verify_schedule
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.status import known_tables
 from cdc_assets.planning.kinds import source_of
 from cdc_assets.settings.config import ChangefeedSettings, Settings
 from cdc_assets.settings.lake import LakeSettings
@@ -60,7 +59,7 @@ def build_changefeed_defs(
     """
     source = _source(changefeed, lake, settings)
     changefeed, name = source.changefeed, source.changefeed.name
-    tables = list(_lake_tables(source, known_tables(source.lake, name, changefeed.namespace)))
+    tables = list(_lake_tables(source, source.tables))
     partitions = dg.DynamicPartitionsDefinition(name=keys_name(name))
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
@@ -167,7 +166,7 @@ def _lake_spec(source: ConfiguredFeed, table: TableId) -> dg.AssetSpec:
             **({"lag_target_seconds": target} if target is not None else {}),
         },
         description=f"{table} as in the source, through the time in `applied_time`, with the additional column "
-        "`_cdc_commit_ts`. Any Iceberg reader can query it."
+        "`_cdc_commit_ts`. Readers of Iceberg format 3 query it (docs/query.md)."
         if beside is None
         else f"{HISTORY_KINDS[beside[1]]} of {beside[0]}, through the time in `applied_time` (docs/history.md).",
     )

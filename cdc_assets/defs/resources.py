@@ -21,8 +21,11 @@ from cdc_assets.lake.spark.cluster import refuse_dead, watch_executors
 from cdc_assets.lake.spark.gateway import open_gateway
 from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_pipeline, open_state
+from cdc_assets.operations.status import known_tables
 from cdc_assets.pipeline.pipeline import Watch
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings
@@ -55,9 +58,25 @@ class ConfiguredFeed:
     lake: LakeSettings
     read: tuple[tuple[int, int] | None, ...] = field(init=False, compare=False)
     """The stamps of when the settings were read."""
+    tables: tuple[TableId, ...] = field(init=False, compare=False)
+    """The lake's tables that runs had seen by then: those have assets."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "read", self.stamps())
+        object.__setattr__(self, "tables", self._known_tables())
+
+    def _known_tables(self) -> tuple[TableId, ...]:
+        return tuple(known_tables(self.lake, self.changefeed.name, self.changefeed.namespace))
+
+    def outdated(self) -> list[str]:
+        """Return what is not in the definitions yet, as sentences: other settings, new tables."""
+        new = len(set(self._known_tables()).difference(self.tables))
+        sentences = (
+            [f"{counted(new, 'new table has', 'new tables have')} no asset yet: reload definitions"] if new else []
+        )
+        if self.read != self.stamps():
+            sentences.append("the settings changed since this sensor read them: reload the code location")
+        return sentences
 
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
         """Return time in ns and bytes of each file that has settings, None for one that is not there."""

@@ -364,7 +364,8 @@ class _Tick:
         waiting = [one for one in dues if one.mark not in paused]
         held = any(isinstance(step, HoldTable) for step in plan.steps)
         look_at = self.now if waiting else min(paused[one.mark] for one in dues) if dues else self.now + ANYWAY_SECONDS
-        look_at = min(look_at, self.now + (HELD_SECONDS if held else ANYWAY_SECONDS))
+        soon = held or bool(self.source.outdated())
+        look_at = min(look_at, self.now + (HELD_SECONDS if soon else ANYWAY_SECONDS))
         return list(made[: settings.runs_at_once - underway.caught_up_by]), look_at
 
     def _paused(self) -> dict[str, int]:
@@ -442,9 +443,7 @@ class _Tick:
         if held:
             where = feed_key(self.source.changefeed).to_user_string()
             parts.append(f"{counted(held, 'table is', 'tables are')} on hold (see the check `holds` of {where})")
-        if self.source.read != self.source.stamps():
-            parts.append("the settings changed since this sensor read them: reload the code location")
-        return ", ".join(parts)
+        return ", ".join([*parts, *self.source.outdated()])
 
     def _failures(self, plan: Plan, waiting: Sequence[Due]) -> list[str]:
         """The reasons of the newest failed runs of these tables, a few of them, without duplicates."""
@@ -489,6 +488,8 @@ class _Tick:
             metadata["tables"] = sum(table.name is not None for table in plan.history.lives.values())
             metadata["tables_due"] = sum(len(one.lives) for one in dues)
             metadata["tables_held"] = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
+            if outdated := self.source.outdated():
+                metadata["definitions"] = "; ".join(outdated)
         return dg.AssetObservation(feed_key(self.source.changefeed), metadata=metadata)
 
 

@@ -6,6 +6,7 @@ comparison     two sides of a table compared row by row
 complete       say that tables had no rows before their changefeed began
 cuts           one state of all tables at a position: made, listed, removed
 decide_landed  what people decide about messages of topics
+engines        how engines connect to a lake and read a table, as text
 equal_ranges   a large table in ranges of its key, of which those that were equal are not compared again
 explain        where a row comes from
 extract        changes of a table between two positions
@@ -29,6 +30,7 @@ net_changes    what several changes of a key come to
 opening        settings -> open parts
 position_sort  changes in the order of their positions, however many there are
 purge          dropped tables removed for good, with their files
+query          rows of lake tables for a first look, and SQL on them
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
 repair         the source's rows written into tables that differ from it

@@ -21,6 +21,7 @@ from cdc_assets.model.cuts import Cut
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Life, Phase
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.operations.engines import connections, snapshot_statements
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger
@@ -29,49 +30,7 @@ from cdc_assets.operations.status import cuts_of
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.lake.lake_table import LakeTable
-    from cdc_assets.lake.names import Identifier
     from cdc_assets.settings.lake import LakeSettings
-
-
-ENGINES: Mapping[str, tuple[str, str]] = {
-    "spark": ("`", "SELECT {columns} FROM {table} VERSION AS OF {snapshot}{where}"),
-    "trino": ('"', "SELECT {columns} FROM {table} FOR VERSION AS OF {snapshot}{where}"),
-    "duckdb": ('"', "SELECT {columns} FROM {table} AT (VERSION => {snapshot}){where}"),
-    "pyiceberg": (
-        "",
-        "load_catalog({lake!r}).load_table({name!r}).scan({filter}{selected}snapshot_id={snapshot}).to_arrow(){renamed}",
-    ),
-}
-"""How each engine quotes names and reads a snapshot; the lake's catalog has the name that the settings give it."""
-
-
-def _statements(
-    lake: str, name: Identifier, snapshot: int, condition: str = "", columns: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the statement of each engine: all columns, or those of the lake named here, each under another name."""
-
-    def quoted(text: str, sign: str) -> str:
-        return f"{sign}{text.replace(sign, 2 * sign) if sign else text}{sign}"
-
-    def listed(sign: str) -> str:
-        pairs = [(quoted(one, sign), quoted(shown, sign)) for one, shown in (columns or {}).items()]
-        return ", ".join(one if one == shown else f"{one} AS {shown}" for one, shown in pairs) or "*"
-
-    renamed = columns is not None and any(one != shown for one, shown in columns.items())
-    return {
-        engine: text.format(
-            columns=listed(sign),
-            table=".".join(quoted(part, sign) for part in (lake, *name)),
-            lake=lake,
-            name=name,
-            snapshot=snapshot,
-            where=f" WHERE {condition}" if condition else "",
-            filter=f"{condition!r}, " if condition else "",
-            selected=f"selected_fields={tuple(columns)!r}, " if columns else "",
-            renamed=f".rename_columns({dict(columns or {})!r})" if renamed else "",
-        )
-        for engine, (sign, text) in ENGINES.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +56,13 @@ class AsOfTable:
 
 @dataclass(frozen=True, slots=True)
 class PastState:
-    """The tables of a changefeed at a moment."""
+    """The tables of a changefeed at a moment, and by engine the lines that connect it before the statements."""
 
     changefeed: str
     at: Tso
     time: str
     tables: tuple[AsOfTable, ...]
+    connect: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -170,7 +130,7 @@ def as_of(
             "snapshots expired, or the tables did not exist yet; cuts keep states for longer, and tables of all states "
             "(scd2) keep every one."
         )
-    return PastState(changefeed, at, tso_time(at), tuple(found))
+    return PastState(changefeed, at, tso_time(at), tuple(found), connections(lake))
 
 
 def _empty(changefeed: str, feeds: Iterable[str]) -> BadSettings:
@@ -231,7 +191,9 @@ def _table(
             reason = f"its states begin at {begins} ({tso_time(begins)})"
             return AsOfTable(*shown, None, None, "", False, reason, {})
         condition = _open_at(best.position) if life.kind == "scd2" else ""
-        read = _statements(state.settings.name, table.identifier, best.snapshot_id, condition)
+        read = snapshot_statements(
+            state.settings, table.identifier, table.metadata_location, best.snapshot_id, condition
+        )
         found = _Reading(best.snapshot_id, best.position, "" if complete else _may_miss(best.position), read)
     lacks = gap_text(table.gap, life, table.base) if table.gap is not None and table.gap.since <= at else ""
     reason, stands = lacks or found.reason, (found.position, tso_time(found.position))
@@ -283,6 +245,13 @@ def _among_states(
     then = {name: name if source.lower() in twice else source for name, source in then.items()}
     columns = {**then, **{column.name: column.name for column in own_columns(table.life.kind)}}
     same = len(then) == len({one.column for one in lives}) and all(name == shown for name, shown in then.items())
-    read = _statements(state.settings.name, table.identifier, snapshot, _open_at(position), None if same else columns)
+    read = snapshot_statements(
+        state.settings,
+        table.identifier,
+        table.metadata_location,
+        snapshot,
+        _open_at(position),
+        None if same else columns,
+    )
     former = ((then[one.column], one.former_type(position)) for one in lived)
     return _Reading(snapshot, position, reason, read, {name: text for name, text in former if text is not None})

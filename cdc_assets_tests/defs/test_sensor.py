@@ -23,8 +23,11 @@ from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
 from cdc_assets.defs.failures import run_reasons
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
 from cdc_assets.defs.sensor import MAX_NEW_KEYS, SensorCursor, checkpoint_sensor
+from cdc_assets.model.ledger_entries import TableState
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
+from cdc_assets.operations.opening import open_ledger
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.planning.run_batches import Attempt
 from cdc_assets.run_coordinator import GAVE_WAY_TAG, TABLE_TAG, table_of
@@ -554,3 +557,16 @@ def test_a_run_config_shows_the_next_tick_what_the_run_takes(tables: list[str], 
 @pytest.mark.parametrize("given", [None, {}, {"ops": []}, {"ops": {"job_tables": None}}, {"ops": {"job_tables": {}}}])
 def test_a_run_that_was_asked_for_without_config_takes_all_tables(given: object) -> None:
     assert not any(parse_run_config("job", given))
+
+
+def test_a_sensor_says_that_tables_have_no_asset_yet(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watched = Watched(tmp_path / "place", instance)
+    watched.feed.publish(FIRST)
+    assert "asset" not in why(watched.tick())
+    lake = LakeSettings.from_warehouse(tmp_path / "place" / "lake")
+    new = [
+        TableState(f"s.{name}@{FIRST}", TableId("s", name), FIRST, FIRST, FIRST, State.APPLIED) for name in ("a", "b")
+    ]
+    with open_ledger(lake) as ledger:
+        ledger.record_states("little", new, {})
+    assert "2 new tables have no asset yet: reload definitions" in why(watched.tick(700))

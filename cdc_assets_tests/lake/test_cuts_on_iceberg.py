@@ -309,7 +309,7 @@ def test_tables_as_of_a_moment_are_read_by_the_statements_that_are_shown(shop: S
     for at, rows in expected.items():
         found = of_orders(as_of(lake, "default", str(at)))
         assert (found.exact, found.position, found.reason) == (True, at, "")
-        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: catalog})
+        read = eval(found.read["pyiceberg"], {"catalog": catalog})
         assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
         with shop.lake.workbench.sessions.step() as session:
             statement = found.read["spark"].replace("`lake`", f"`{session.name(('x', 'y')).split('.')[0].strip('`')}`")
@@ -406,7 +406,7 @@ def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Sho
     for at, rows in expected.items():
         (found,) = [one for one in as_of(lake, "default", str(at)).tables if one.table == "shop.orders__scd2"]
         assert (found.exact, found.position) == ((True, at) if at < FIRST + 60 else (False, FIRST + 50))
-        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
+        read = eval(found.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
         assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
         with shop.lake.workbench.sessions.step() as session:
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
@@ -436,7 +436,7 @@ def test_states_that_are_overwritten_are_exact_in_a_cut_and_so_is_the_newest_sna
     shown = {}
     for moment in ("report", str(FIRST + 15), str(FIRST + 40)):
         (found,) = as_of(lake, "default", moment, states).tables
-        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
+        read = eval(found.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
         shown[moment] = (found.exact, read.column("v").to_pylist())
     assert list(shown.values()) == [(True, ["two"]), (False, ["three"]), (True, ["three"])]
     assert made.at == FIRST + 19
@@ -470,7 +470,7 @@ def test_a_table_of_all_states_has_the_columns_of_the_moment_by_their_names(shop
         (found,) = as_of(lake, "default", str(FIRST + at), ["shop.orders__scd2"]).tables
         assert found.exact
         assert found.converted == ({} if at == 45 else {"v": "VARCHAR(40)"})
-        read = eval(found.read["pyiceberg"], {"load_catalog": lambda name: shop.lake.state.catalog})
+        read = eval(found.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
         with shop.lake.workbench.sessions.step() as session:
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
             rows = session.spark.sql(found.read["spark"].replace("`lake`", f"`{catalog}`"))

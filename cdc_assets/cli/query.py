@@ -1,0 +1,87 @@
+"""The command that shows rows of the lake, and the line that names it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdc_assets.cli.options import DONE, common_options, lake_options, named_lake, show_grid, show_json
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.wording import counted
+
+if TYPE_CHECKING:
+    from cdc_assets.settings.lake import LakeSettings
+
+
+@click.command()
+@click.argument("table", required=False)
+@click.option("--sql", metavar="SELECT", help="A query of DuckDB's SQL instead: all its rows are shown.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="Rows of TABLE to show.")
+@lake_options(required=True)
+@click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
+@common_options
+def query(
+    as_json: bool,
+    debug: bool,
+    table: str | None,
+    sql: str | None,
+    limit: int,
+    warehouse: str | None,
+    settings: str | None,
+) -> int:
+    """Show rows of TABLE, or what --sql selects from the lake's tables. Starts no Spark.
+
+    Tables are called as in the source: shop.orders. A query reads a copy of the tables that it names, so give large
+    ones to an engine: docs/query.md.
+    """
+    from cdc_assets.operations.query import first_rows, selected_rows
+
+    if (table is None) == (sql is None):
+        raise BadSettings(
+            "one table or one query is expected: cdc-assets query shop.orders, or cdc-assets query --sql "
+            "'SELECT count(*) FROM shop.orders'."
+        )
+    lake, _ = named_lake(warehouse, settings)
+    found = first_rows(lake, table, limit) if sql is None else selected_rows(lake, sql)  # type: ignore[arg-type]
+    rows = found.rows.to_pylist()
+    if as_json:
+        show_json(rows)
+    else:
+        show_grid(found.rows.column_names, [[_cell(value) for value in row.values()] for row in rows])
+        click.echo(f"{counted(len(rows), 'row')}{' of more; --limit shows as many as you say' if found.more else ''}")
+    for line in _reservations(lake, found.tables):
+        click.echo(line, err=True)
+    return DONE
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
+    """Return what a reader of these tables has to know: those that are incomplete, held, or have rows kept out."""
+    from cdc_assets.operations.status import lake_status
+
+    lines = []
+    for row in lake_status(lake):
+        if row.table in tables:
+            lines += [f"{row.table} is incomplete: {row.incomplete}"] if row.incomplete else []
+            lines += (
+                [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]
+                if row.state.stopped
+                else []
+            )
+    return lines
+
+
+def query_line(lake: LakeSettings, settings: str | None, tables: Iterable[str]) -> str:
+    """Return the line that says how to see rows of the first of these tables, "" if there is none."""
+    table = min(tables, default="")
+    place = f"--warehouse {shlex.quote(str(lake.local_directory))}" if lake.catalog_file is not None else ""
+    place = f"--settings {shlex.quote(settings)}" if settings else place
+    return f"See rows: cdc-assets query {shlex.quote(table)} {place}".rstrip() if table else ""

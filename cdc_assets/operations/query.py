@@ -1,0 +1,160 @@
+"""Rows of lake tables for a first look: read by PyIceberg, with SQL by DuckDB on a copy of them, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.lake.lake_table import LakeTable
+from cdc_assets.lake.scan import TableScan
+from cdc_assets.lake.state import LakeState
+from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.opening import open_state, read_ledger, refuse_missing
+from cdc_assets.settings.lake import LakeSettings
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedRows:
+    """What a query returned, and the lake tables that it read, by their names in the source or in the lake.
+
+    `more` says that the tables have more rows than were asked for.
+    """
+
+    rows: pa.Table
+    tables: tuple[str, ...]
+    more: bool = False
+
+
+class _QueryTables:
+    """The tables of a lake, of all its changefeeds, that have a name."""
+
+    def __init__(self, lake: LakeSettings, stack: ExitStack) -> None:
+        refuse_missing(lake)
+        with read_ledger(lake) as ledger:
+            names = sorted(ledger.states())
+        self._tables: list[tuple[LakeState, LakeTable]] = []
+        for name in names:
+            state = stack.enter_context(open_state(lake, name))
+            self._tables += [(state, table) for table in state.tables().values() if table.name is not None]
+
+    def named(self, text: str, *, short: bool = False) -> tuple[LakeState, LakeTable] | None:
+        """Return the table of that name in the source or in the lake, or identity; with `short` also without schema.
+
+        None for no table, and for a short name that several tables have.
+        """
+        known = [(table, (table.name, table.life, ".".join(table.identifier))) for _, table in self._tables]
+        chosen = [table for table, names in known if is_called(text, names)]
+        if short and not chosen:
+            chosen = [table for table, _ in known if is_called(text, (table.identifier[-1],))]
+        return next(one for one in self._tables if one[1] is chosen[0]) if len(chosen) == 1 else None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tables in the source."""
+        return sorted(str(table.name) for _, table in self._tables)
+
+
+def first_rows(lake: LakeSettings, text: str, limit: int) -> QueriedRows:
+    """Return the first rows of a table, in no order. Raises BadSettings for a table that is not there."""
+    with ExitStack() as stack:
+        tables = _QueryTables(lake, stack)
+        chosen = tables.named(text)
+        if chosen is None:
+            raise no_such_table(text, tables.names, "one of them")
+        state, table = chosen
+        schema, pieces = _rows(state, table)
+        read, count = list[pa.Table](), 0
+        for piece in pieces:
+            read.append(piece.slice(0, limit + 1 - count))
+            count += read[-1].num_rows
+            if count > limit:
+                break
+        rows = pa.concat_tables([schema.empty_table(), *read])
+        return QueriedRows(rows.slice(0, limit), (str(table.name),), count > limit)
+
+
+def selected_rows(lake: LakeSettings, sql: str) -> QueriedRows:
+    """Return what a statement of DuckDB's SQL selects from the lake's tables.
+
+    Tables are called as in the source (`shop.orders`), as in the lake (`lake.shop.orders`) or, where that is clear,
+    without schema. Each is copied into a database of DuckDB for the time of the query, in memory or, as far as it does
+    not fit there, on the temporary disk. Raises BadSettings for SQL that DuckDB refuses, or that would change tables.
+    """
+    import duckdb
+
+    with ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory())
+        database = stack.enter_context(duckdb.connect(config={"temp_directory": place}))
+        tables = _QueryTables(lake, stack)
+        try:
+            kinds = [statement.type.name for statement in database.extract_statements(sql)]
+            if kinds != ["SELECT"]:
+                raise BadSettings(
+                    f"one SELECT is expected, but this is {', '.join(kinds) or 'empty'}. Rows of the lake are "
+                    "changed by its changefeeds only."
+                )
+            # Names mean tables of the lake, never variables of this program.
+            database.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
+            database.execute(f"ATTACH ':memory:' AS {_quoted(lake.name)}; USE {_quoted(lake.name)}")
+            read = dict[tuple[str, ...], str]()
+            for name in _table_names(database, sql):
+                name = name[1:] if name[0] == lake.name and len(name) > 2 else name
+                chosen = tables.named(".".join(name), short=True)
+                if chosen is not None and name not in read:
+                    _copy(database, *chosen, name)
+                    read[name] = str(chosen[1].name)
+            rows = database.sql(sql).to_arrow_table()
+            heads = [
+                name if name not in rows.column_names[:at] else f"{name}_{at}"
+                for at, name in enumerate(rows.column_names)
+            ]
+            return QueriedRows(rows.rename_columns(heads), tuple(dict.fromkeys(read.values())))
+        except duckdb.CatalogException as error:
+            raise BadSettings(f"{error} Tables of the lake: {', '.join(tables.names)}.") from None
+        except duckdb.Error as error:
+            raise BadSettings(f"DuckDB refuses the query: {error}") from None
+
+
+def _copy(database: DuckDBPyConnection, state: LakeState, table: LakeTable, name: Sequence[str]) -> None:
+    """Copy a table's rows into DuckDB, under the schema and name by which a query calls it."""
+    schema, pieces = _rows(state, table)
+    batches = (batch for piece in pieces for batch in piece.to_batches())
+    database.register("rows_of_the_lake", pa.RecordBatchReader.from_batches(schema, batches))
+    if len(name) > 1:
+        database.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(name[-2])}")
+    database.execute(f"CREATE TABLE {'.'.join(map(_quoted, name))} AS SELECT * FROM rows_of_the_lake")
+    database.unregister("rows_of_the_lake")
+
+
+def _table_names(database: DuckDBPyConnection, sql: str) -> list[tuple[str, ...]]:
+    """Return the names of tables in a SELECT, each with its parts; those of its own WITH are among them."""
+    (tree,) = database.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0]
+    names, left = dict[tuple[str, ...], None](), [json.loads(tree)]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
+            names[tuple(filter(None, (node[f"{part}_name"] for part in ("catalog", "schema", "table"))))] = None
+        left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return list(names)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _rows(state: LakeState, table: LakeTable) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the Arrow schema of a table, and its rows piece by piece."""
+    scan = TableScan(state, table)
+    schema = scan.schema(list(scan.columns))
+    pieces = scan.where("") if table.snapshot_id is not None else iter(())
+    return schema, (piece.cast(schema) for piece in pieces)

@@ -1,0 +1,130 @@
+"""Rows of the lake: the command that shows them, the lines by which engines connect, and the blocks of their page."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from cdc_assets.operations.engines import connections
+from cdc_assets.settings.config import Settings
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.command_line import Commands, commands_here
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "query.md").read_text()
+LAKES = re.findall(
+    r"^## ([^\n]+)\n\n```yaml\n(lake:\n.*?)```", (DOCS / "lakes.md").read_text(), re.MULTILINE | re.DOTALL
+)
+PYTHON = re.findall(r"^```python\n(.*?)^```", PAGE.partition("## Other catalogs")[0], re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Commands]:
+    with commands_here(spark, monkeypatch, capsys) as commands:
+        yield commands
+
+
+def applied(run: Commands, directory: Path) -> str:
+    """Apply a table to `lake` in the directory: a row updated, one deleted, a column added with a default later."""
+    feed = LittleFeed(directory)
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + n, n, "a") for n in range(1, 5)])
+    feed.publish(FIRST + 10)
+    feed_of = ["--sink-uri", f"file://{feed.bucket}?protocol=csv&date-separator=none", "--config", str(feed.toml)]
+    apply = ["apply", *feed_of, "--warehouse", str(directory / "lake")]
+    assert run(*apply).returncode == 0
+    feed.rows("shop.orders", FIRST, [("U", FIRST + 11, 2, "b"), ("D", FIRST + 12, 3, "a")])
+    feed.publish(FIRST + 20)
+    return run(*apply).stdout
+
+
+def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
+    run: Commands, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = applied(run, tmp_path).splitlines()[-1]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # else it warns that another package plans faster
+    shown = run(*shlex.split(last.partition("See rows: cdc-assets ")[2]))
+    heads, *rows, count = [line.split()[:2] for line in shown.stdout.splitlines()]
+    assert (heads, sorted(rows), count) == (["id", "v"], [["1", "a"], ["2", "b"], ["4", "a"]], ["3", "rows"])
+    for line in re.findall(r"^cdc-assets (query .*)$", PAGE, re.MULTILINE):
+        assert run(*shlex.split(line)).returncode == 0
+    lake = ["--warehouse", "lake"]
+    counted = run("query", "--sql", "SELECT v, count(*) AS n FROM orders GROUP BY v ORDER BY v", "--json", *lake)
+    assert json.loads(counted.stdout) == [{"v": "a", "n": 2}, {"v": "b", "n": 1}]
+    joined = "WITH x AS (FROM shop.orders) SELECT * FROM x JOIN lake.shop.orders USING (id)"
+    assert json.loads(run("query", "--sql", joined, "--json", *lake).stdout)[0].keys() >= {"id", "v", "_cdc_commit_ts"}
+    for wrong, sentence in [
+        (["shop.nothing"], "known are shop.orders"),
+        (["--sql", "DELETE FROM shop.orders"], "one SELECT is expected"),
+        (["--sql", "SELECT * FROM nothing"], "shop.orders"),
+        ([], "one table or one query"),
+    ]:
+        refused = run("query", *wrong, *lake)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+
+    for block in PYTHON:
+        names: dict[str, Any] = {}
+        if "SparkSession" not in block:
+            exec(block, names)
+            assert len(names["orders"] if "duckdb" in block else names["rows"]) == 3
+    read = run("as-of", str(FIRST + 10), "--engine", "pyiceberg", *lake).stdout
+    assert "load_catalog" in read
+    *lines, statement = read.partition("-- pyiceberg\n")[2].partition("\nas of")[0].strip().splitlines()
+    exec("\n".join([*lines, f"result = {statement}"]), names)
+    assert sorted(names["result"]["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_the_spark_block_of_the_page_names_what_the_command_line_of_spark_does() -> None:
+    (block,) = (block for block in PYTHON if "SparkSession" in block)
+    stated = dict(re.findall(r'config\(\s*"([^"]+)",\s*"([^"]+)"', block))
+    line = shlex.split(connections(LakeSettings.from_warehouse("lake"))["spark"])
+    options = dict(one.split("=", 1) for one in line if one.startswith("spark."))
+    assert stated.pop("spark.jars.packages") == line[line.index("--packages") + 1]
+    here = f"{Path.cwd()}/lake"
+    assert {name: value.replace(here, "lake") for name, value in options.items()}.items() >= stated.items()
+
+
+def test_the_page_has_the_connections_of_every_type_of_catalog_as_they_are_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CATALOG_CREDENTIAL", "LEDGER", "LAKE_PASSWORD", "S3_KEY", "S3_SECRET", "AZURE_KEY"):
+        monkeypatch.setenv(name, f"secret-of-{name}")
+    text = page_of_connections()
+    assert "secret-of" not in text
+    assert text == PAGE.partition("<!-- connections -->\n")[2].partition("<!-- end of connections -->")[0]
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        ast.parse(block)
+    for block in re.findall(r"^```sql\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        duckdb.extract_statements(block)
+
+
+def page_of_connections() -> str:
+    """Return the generated part of the page: the first lake of `lakes.md` of each type of catalog."""
+    languages = {"spark": "sh", "trino": "properties", "duckdb": "sql", "pyiceberg": "python"}
+    text = ""
+    types = set[str]()
+    for title, settings in LAKES:
+        lake = Settings.model_validate(yaml.safe_load(settings)).lake
+        assert lake is not None
+        if lake.catalog["type"] in types:
+            continue
+        types.add(lake.catalog["type"])
+        text += f"\n### {title}\n"
+        for engine, lines in connections(lake).items():
+            body = re.sub(r"^-- +", "", lines, flags=re.MULTILINE) if engine == "trino" else lines
+            body = f"# {body}" if engine == "trino" else body
+            text += f"\n```{languages[engine]}\n{body}\n```\n"
+    return f"{text}\n"

@@ -1,0 +1,105 @@
+"""`dagster dev` for a person: a home that stays, partitions at once, and assets of new tables by themselves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from cdc_assets.defs import development
+from cdc_assets.defs.development import add_first_partitions, prepare_home
+from cdc_assets.errors import CdcError
+from cdc_assets.settings.config import Settings
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+
+def settings_of(directory: Path, feed: LittleFeed) -> Settings:
+    return Settings(lake=LakeSettings.from_warehouse(directory / "lake"), changefeeds=(feed.settings(),))
+
+
+def test_a_home_is_made_once_and_what_a_person_wrote_there_stays(tmp_path: Path) -> None:
+    home = prepare_home(tmp_path / "project" / ".dagster")
+    assert "cdc_assets.run_coordinator" in (home / "dagster.yaml").read_text()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    prepare_home(home)
+    assert (home / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
+
+
+def test_partitions_are_there_before_any_sensor_ran(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.publish(FIRST + 10)
+    home, said = prepare_home(tmp_path / "home"), list[str]()
+    add_first_partitions(settings_of(tmp_path, feed), home, said.append)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert instance.get_dynamic_partitions("cdc_little") == [f"shop.orders@{FIRST:020d}"]
+    assert said == []
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_changefeed_that_has_not_begun_is_told(tmp_path: Path) -> None:
+    said = list[str]()
+    add_first_partitions(settings_of(tmp_path, LittleFeed(tmp_path)), prepare_home(tmp_path / "home"), said.append)
+    assert said[0].startswith("little has no partitions yet: ")
+
+
+@contextmanager
+def webserver() -> Iterator[tuple[int, list[str]]]:
+    """A server that answers as Dagster's does when its definitions are loaded again; yield port and questions."""
+    asked = list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the library's name
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append(body["variables"]["name"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"data": {"reloadRepositoryLocation": {"__typename": "WorkspaceLocationEntry"}}}')
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_definitions_are_loaded_again_once_for_each_change_of_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    looks = iter([["a"], ["a"], ["a", "b"], ["a", "b"], None, ["b"]])
+
+    def known(*_: object) -> list[str]:
+        try:
+            found = next(looks)
+        except StopIteration:
+            ended.set()
+            return ["b"]
+        if found is None:
+            raise CdcError("the lake does not answer")
+        return found
+
+    monkeypatch.setattr(development, "known_tables", known)
+    monkeypatch.setattr(development, "LOOK_SECONDS", 0)
+    with webserver() as (port, asked):
+        development._reload_for_tables(settings_of(tmp_path, LittleFeed(tmp_path)), port, ended)
+    assert asked == ["cdc_assets.definitions"] * 2
+
+
+def test_a_webserver_that_is_not_there_yet_is_asked_later(tmp_path: Path) -> None:
+    with webserver() as (port, _):
+        pass
+    assert development.reload_definitions(port) is False
