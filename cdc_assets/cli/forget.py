@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,14 +12,22 @@ from cdc_assets.cli.options import (
     DONE,
     HELD,
     common_options,
+    confirm,
+    dry_run_option,
     feed_options,
     lake_options,
     opened,
     run_name,
+    show_grid,
     show_json,
+    yes_option,
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
+
+if TYPE_CHECKING:
+    from cdc_assets.model.forgetting import SearchedFiles
+    from cdc_assets.model.progress import Life
 
 
 @click.command()
@@ -40,6 +49,8 @@ from cdc_assets.model.wording import counted
 @click.option(
     "--abandon", is_flag=True, help="End runs that were killed with keys that nobody has any more: rows may be left."
 )
+@dry_run_option
+@yes_option
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -53,6 +64,8 @@ def forget(
     decision: str,
     undo: str | None,
     abandon: bool,
+    dry_run: bool,
+    yes: bool,
     **given: Any,
 ) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
@@ -64,6 +77,7 @@ def forget(
     """
     from cdc_assets.lake.forget import LakeForgetting
     from cdc_assets.operations.forget import abandon as end_abandoned
+    from cdc_assets.operations.forget import find_rows
     from cdc_assets.operations.forget import forget as run
     from cdc_assets.operations.keep_out import let_in, parse_until
     from cdc_assets.operations.keys import parse_keys
@@ -77,7 +91,13 @@ def forget(
         )
     if decision and until is None:
         raise BadSettings("--decision names what keeps keys out. Give --until with it.")
+    if dry_run and alone:
+        raise BadSettings("--dry-run shows where rows of keys are. Give it with a key or with --keys.")
     keys = [list(key)] if file is None else parse_keys(file.read_bytes(), str(file))
+    if abandon:
+        confirm(f"Forget that runs on {table} were broken off, though rows of their keys may be left?", yes)
+    elif undo is None and not dry_run:
+        confirm(f"Take the rows of {counted(len(keys), 'key')} out of {table}, its history, cuts and files?", yes)
     me = run_name()
     with opened("A row is of", given, is_there=True) as pipeline:
         if undo is not None:
@@ -97,6 +117,8 @@ def forget(
                 click.echo("  rows of them may be left; the journal says so, and status no more")
             return DONE
         through = None if until is None else parse_until(pipeline, until)
+        if dry_run:
+            return _show_found(find_rows(pipeline, LakeForgetting(pipeline.lake), table, keys, through), as_json)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
         report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, decision)
     if as_json:
@@ -105,3 +127,15 @@ def forget(
         for line in forget_lines(report):
             click.echo(line)
     return DONE if report.complete else HELD
+
+
+def _show_found(found: Mapping[Life, SearchedFiles], as_json: bool) -> int:
+    """Print in how many files of each table rows of the keys are."""
+    heads = ("table", "files with rows", "files", "bytes read")
+    rows = [(str(life), len(one.having), one.files, one.bytes) for life, one in found.items()]
+    if as_json:
+        show_json([dict(zip(("table", "having", "files", "bytes"), row, strict=True)) for row in rows])
+    else:
+        show_grid(heads, rows)
+        click.echo("Nothing was changed. Quarantine, stages, cuts and landed messages are searched by the run itself.")
+    return DONE

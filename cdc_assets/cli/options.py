@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -167,6 +168,30 @@ def common_options(command: F) -> F:
     """Add the options of every command."""
     command = click.option("--debug", is_flag=True, help="Show the stack trace of an error.")(command)
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def dry_run_option(command: F) -> F:
+    """Add the option of commands that can say beforehand what they would do."""
+    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
+
+
+def yes_option(command: F) -> F:
+    """Add the option of commands that do what cannot be undone (see `confirm`)."""
+    return click.option("--yes", is_flag=True, help="Do not ask: for scripts, which need it.")(command)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask a person at a terminal whether to do what cannot be undone; `yes` is their answer given beforehand.
+
+    Raises BadSettings without a terminal and without `yes`, and ends the command where the answer is no.
+    """
+    if yes:
+        return
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadSettings(f"{question} That cannot be undone, and nobody is at a terminal to be asked. Give --yes.")
+    if not click.confirm(f"{question} That cannot be undone.", err=True):
+        click.echo("Nothing was changed.", err=True)
+        raise click.exceptions.Exit(HELD)
 
 
 def run_name() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from cdc_assets.cli.options import (
     DONE,
     HELD,
     common_options,
+    confirm,
+    dry_run_option,
     feed_options,
     lake_of,
     lake_options,
@@ -20,29 +23,34 @@ from cdc_assets.cli.options import (
     show_grid,
     show_json,
     target_of,
+    yes_option,
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
     from cdc_assets.operations.maintenance import MaintenanceResult
+    from cdc_assets.operations.rebuild import TargetTable
 
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--all", "every", is_flag=True, help="All tables that have a name.")
 @click.option("--incomplete", is_flag=True, help="The incomplete tables that a dump of --initial has.")
+@dry_run_option
 @feed_options
 @lake_options(required=True)
 @common_options
-def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, incomplete: bool, **given: Any) -> int:
+def rebuild(
+    as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, incomplete: bool, dry_run: bool, **given: Any
+) -> int:
     """Rebuild each TABLE from its whole history, aside, and swap it in one commit.
 
     TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions are
     rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records do not fit.
     """
     from cdc_assets.lake.swap import Rebuilds
-    from cdc_assets.operations.rebuild import incomplete_in_dumps
+    from cdc_assets.operations.rebuild import incomplete_in_dumps, rebuild_targets
     from cdc_assets.operations.rebuild import rebuild as run
 
     if bool(tables) + every + incomplete != 1:
@@ -51,6 +59,8 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
         asked = incomplete_in_dumps(pipeline) if incomplete else tables
         if incomplete and not asked:
             return _nothing_to_import(as_json)
+        if dry_run:
+            return _show_targets(rebuild_targets(pipeline, asked), as_json)
         done = run(
             pipeline,
             Rebuilds(pipeline.lake),
@@ -64,6 +74,18 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
         show_json([dict(zip(heads, row, strict=True)) for row in rows])
     else:
         show_grid(heads, [(*row[:3], f"{row[3]:.2f}") for row in rows])
+    return DONE
+
+
+def _show_targets(targets: Sequence[TargetTable], as_json: bool) -> int:
+    """Print the tables that a rebuild would build and swap."""
+    heads = ("table", "name", "steps", "changed bytes")
+    rows = [(str(one.life), str(one.name or "dropped"), one.steps, one.file_bytes) for one in targets]
+    if as_json:
+        show_json([dict(zip(("table", "name", "steps", "file_bytes"), row, strict=True)) for row in rows])
+    else:
+        show_grid(heads, [(*row[:3], f"{row[3]:,}") for row in rows])
+        click.echo(f"{counted(len(rows), 'table')} would be rebuilt; nothing was changed.")
     return DONE
 
 
@@ -108,7 +130,8 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--all", "every", is_flag=True, help="All dropped tables.")
 @click.option("--days", type=click.FloatRange(min=0), metavar="N", help="Only tables dropped at least N days ago.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@dry_run_option
+@yes_option
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -119,6 +142,7 @@ def purge(
     every: bool,
     days: float | None,
     dry_run: bool,
+    yes: bool,
     **given: Any,
 ) -> int:
     """Remove each dropped TABLE and its files for good: RECOVER TABLE cannot bring it back afterwards.
@@ -132,7 +156,11 @@ def purge(
         raise BadSettings("Name the dropped tables to remove, or give --all.")
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
     with opened("A purge concerns", given) as pipeline:
-        found = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry_run)
+        found = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry=True)
+        gone = [str(one.life) for one in found if not one.kept]
+        if gone and not dry_run:
+            confirm(f"Remove {', '.join(gone)} with all files?", yes)
+            found = run(pipeline, pipeline.lake, run_name(), tables, before_ms)
     heads = ("table", "name", "dropped", "kept because")
     rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]
     if as_json:

@@ -53,13 +53,19 @@ class ForgetConfig(dg.Config):
         description="End runs that were killed with keys that nobody has any more: rows of them may be left.",
     )
 
+    confirmed: bool = Field(
+        default=False, description="Set to true: what is taken out here cannot be brought back. Not asked for undo."
+    )
+
     def check(self) -> None:
-        """Raise BadSettings unless exactly one of the four says which keys are meant."""
+        """Raise BadSettings unless exactly one of the four says which keys are meant, and it is confirmed."""
         if bool(self.keys_file) + bool(self.keys_variable) + bool(self.undo) + self.abandon != 1:
             raise BadSettings("Give keys_file, keys_variable, undo or abandon: one of the four.")
         alone = self.undo or self.abandon
         if alone and (self.until or self.decision) or (self.decision and not self.until):
             raise BadSettings("decision names what until makes. Give both, until alone, or undo or abandon alone.")
+        if not (self.confirmed or self.undo):
+            raise BadSettings("Forgetting rows cannot be undone. Set confirmed to true, and launch the job again.")
 
 
 def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:

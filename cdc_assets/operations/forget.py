@@ -167,6 +167,24 @@ def forget(
     return report
 
 
+def find_rows(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    table: str,
+    keys: Sequence[Sequence[str]],
+    until: Tso | None = None,
+    name: str = "",
+) -> dict[Life, SearchedFiles]:
+    """Find in which files of the lake's tables rows of these keys are, as `forget` would take them out of these.
+
+    Nothing of the tables is changed; messages of topics are landed first. Raises what `forget` raises beforehand.
+    """
+    now, distinct = time.time(), list({tuple(key): key for key in keys}.values())
+    work = _ForgetRun(pipeline, lake, Ticket("", "", "", now, now), lambda _: None)
+    rows = looking_again(lambda: _find(work, table, distinct, until, name))
+    return {life: lake.search(life, wanted) for life, wanted in rows.targets.items() if life in rows.applied}
+
+
 def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tuple[Ticket, ...]:
     """End the runs that were killed with keys of a table that nobody has any more, and return them; journaled.
 

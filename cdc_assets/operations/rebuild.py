@@ -255,10 +255,47 @@ def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targ
     rebuilt(pipeline.landing, names, landed, DecidedBy.now())
 
 
-def _begun(
-    pipeline: Pipeline, rebuilder: Rebuilder[AsideT], tables: Sequence[str], run: str
-) -> tuple[_Rebuild[AsideT], Plan]:
-    """Return the rebuild and its plan, unless there is a reason against it, and write its ticket."""
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """A table that a rebuild would build: its name, if it has one, the steps of its history, bytes of their input."""
+
+    life: Life
+    name: TableId | None
+    steps: int
+    file_bytes: int
+
+
+def rebuild_targets(pipeline: Pipeline, tables: Sequence[str] = ()) -> tuple[TargetTable, ...]:
+    """Return what `rebuild` of these tables would build; nothing is changed.
+
+    Raises RebuildRefused for a reason against it that is known beforehand, BadSettings for an unknown table.
+    """
+    chosen = _choose(pipeline, tables)
+    lives = chosen.planned.history.lives
+    return tuple(
+        TargetTable(
+            life,
+            lives[life].name,
+            len(steps := chosen.planned.of(life)),
+            sum(file.size for step in steps if isinstance(step, ApplyRows) for file in step.files),
+        )
+        for life in chosen.targets
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which tables are rebuilt (`targets`), with those that they `need`, by a plan from nothing and its `bases`."""
+
+    planned: Plan
+    applied: Mapping[Life, AppliedState]
+    bases: Mapping[Life, Base | None]
+    targets: tuple[Life, ...]
+    needed: Sequence[Life]
+
+
+def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
+    """Choose the tables of a rebuild, unless there is a reason against it, which is raised as RebuildRefused."""
     listing, present = pipeline.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
@@ -277,6 +314,16 @@ def _begun(
     named = (life for life in needed if life in asked or (lives[life].name is not None and life not in beside))
     targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
+    return _Choice(planned, applied, bases, targets, needed)
+
+
+def _begun(
+    pipeline: Pipeline, rebuilder: Rebuilder[AsideT], tables: Sequence[str], run: str
+) -> tuple[_Rebuild[AsideT], Plan]:
+    """Return the rebuild and its plan, unless there is a reason against it, and write its ticket."""
+    chosen = _choose(pipeline, tables)
+    planned, applied, bases, targets = chosen.planned, chosen.applied, chosen.bases, chosen.targets
+    needed = chosen.needed
     ticket = _ticket(pipeline, rebuilder, targets, bases, run)
     rebuilder.end_stale()
     family = families(planned.history)

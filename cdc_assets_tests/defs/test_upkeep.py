@@ -261,7 +261,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     name, token = TableId("test", "update_pk"), "no-number-4711"
 
     def forgotten(**config: Any) -> dg.ExecuteInProcessResult:
-        given = {"ops": {f"{NAME}_forget_rows": {"config": {"table": str(name), **config}}}}
+        given = {"ops": {f"{NAME}_forget_rows": {"config": {"table": str(name), "confirmed": True, **config}}}}
         defined = location.defs.resolve_job_def(f"{NAME}_forget")
         return defined.execute_in_process(run_config=given, instance=location.instance, raise_on_error=False)
 
@@ -274,6 +274,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     given = location.settings.model_copy(update={"privacy_key": {"env": "SEAL_KEY"}})
     location.defs = build_changefeed_defs(given, location.lake)
     assert "one of the four" in failure_of(forgotten())
+    assert "Set confirmed to true" in failure_of(forgotten(keys_variable="FORGET_THESE", confirmed=False))
     assert "no run that forgets rows" in failure_of(forgotten(abandon=True))
     refused = forgotten(keys_variable="FORGET_THESE")
     assert "is no value of the key column" in failure_of(refused)

@@ -32,7 +32,7 @@ from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.comparison import value_text
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import abandon, forget
+from cdc_assets.operations.forget import abandon, find_rows, forget
 from cdc_assets.operations.keys import keys_of, parse_keys
 from cdc_assets.operations.opening import open_state
 from cdc_assets.operations.rebuild import rebuild
@@ -86,8 +86,15 @@ def killed(*_: Any, **__: Any) -> NoReturn:
 def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     shop = Shop(tmp_path, history={"shop.*": ["log", "scd2"]})
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"), ("U", FIRST + 3, 1, "uno"))
+
+    def found() -> list[bool]:
+        lake = MemoryForgetting(shop.lake)
+        return [bool(files.having) for files in find_rows(shop.pipeline(), lake, "shop.t", [["1"]]).values()]
+
+    assert found() == [True] * 3
     report = shop.forget("1")
     assert (report.complete, report.keys, len(report.removed)) == (True, 1, 3)
+    assert found() == [False] * 3
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
     assert "a rebuild brings them back, and so does a kind of history that is switched on" in report.feed
 

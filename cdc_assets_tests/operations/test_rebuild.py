@@ -21,7 +21,14 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.rebuild import EarlierRuns, SwappedTable, incomplete_in_dumps, rebuild, refusals
+from cdc_assets.operations.rebuild import (
+    EarlierRuns,
+    SwappedTable,
+    incomplete_in_dumps,
+    rebuild,
+    rebuild_targets,
+    refusals,
+)
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.changefeed import sink_options
@@ -146,7 +153,11 @@ def test_nothing_aside_is_left_and_the_journal_has_each_swap() -> None:
     pipeline = pipeline_of(config, checkpoint, lake, ledger)
     pipeline.apply("first")
     rebuilds = MemoryRebuilds(lake)
+    targets = rebuild_targets(pipeline)
+    assert not rebuilds.open
     done = rebuild(pipeline, rebuilds, (), "again")
+    assert [(one.life, one.name) for one in targets] == [(one.life, one.name) for one in done]
+    assert all(one.steps for one in targets)
     assert not rebuilds.asides
     assert not rebuilds.open
     journaled = {entry.life for entry in ledger.journal("default") if entry.action == "rebuild"}
