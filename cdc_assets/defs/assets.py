@@ -18,7 +18,7 @@ from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.dumps import log_imported, upstream_of_ddl
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.landing_assets import landing_events
-from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
+from cdc_assets.defs.metadata import APPLIED_FIGURES, ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import TableMoved
@@ -207,9 +207,20 @@ def _recorded(
     if work is not None:
         log_imported(context, source, outcome.plan, work.step, work.staged.report, changed)
     lives = life_of(outcome.plan, key)
-    _log_lake_tables(context, source, pipeline, outcome, lives, changed)
+    _log_lake_tables(context, source, pipeline, outcome, lives if work is not None else (), changed)
     _report(context, source, pipeline, outcome, lives)
-    return dml_metadata(outcome.plan, key, step, changed)
+    found = dml_metadata(outcome.plan, key, step, changed)
+    return found if work is not None else {**found, **_figures_before(context, source)}
+
+
+def _figures_before(context: dg.OpExecutionContext, source: ConfiguredFeed) -> dict[str, Any]:
+    """Return the figures of the run that applied the partition: one with nothing left to do has none of its own."""
+    asset = asset_key(source.changefeed.name, "dml")
+    newest = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[context.partition_key])
+    for record in context.instance.fetch_materializations(newest, limit=1).records:
+        if (event := record.asset_materialization) is not None:
+            return {name: value for name, value in event.metadata.items() if name in APPLIED_FIGURES}
+    return {}
 
 
 def _of_others(context: Any, source: ConfiguredFeed, pipeline: LakePipeline, key: PartitionKey) -> Callable[..., None]:

@@ -1,10 +1,10 @@
 """Checks on the changefeed as a whole and on each of its lake tables. Every failing one says what to do next.
 
     on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
-    on a lake table     row_arithmetic (before + inserted - deleted = after), initial_rows (those from before the
-                        changefeed exist), freshness (against its own lag target), equals_source (when it was last
-                        compared), keeps_up (it does not fall behind), states (of a table of all states: they do not
-                        overlap, and those that are open are the mirror's rows)
+    on a lake table     holds (it is neither held nor failed), row_arithmetic (before + inserted - deleted = after),
+                        initial_rows (those from before the changefeed exist), freshness (against its own lag target),
+                        equals_source (when it was last compared), keeps_up (it does not fall behind), states (of a
+                        table of all states: they do not overlap, and those that are open are the mirror's rows)
     on a dml partition  column_types: the one that gates the write, see `assets`
 
 All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
@@ -53,7 +53,7 @@ COLUMN_TYPES = "column_types"
 CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
 
-FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_rows"
+HOLDS, FRESHNESS, ARITHMETIC, INITIAL_ROWS = "holds", "freshness", "row_arithmetic", "initial_rows"
 EQUALS_SOURCE, KEEPS_UP, STATES = "equals_source", "keeps_up", "states"
 
 _LOOKED_AT = 1_000_000
@@ -64,20 +64,24 @@ def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]
     """Return the checks of a changefeed, and those of lake tables that `specs` names (see `table_specs`)."""
     bucket = feed_key(source.changefeed)
 
-    @dg.asset_check(asset=bucket, name="conformance", description="Everything the changefeed writes can be followed.")
+    @dg.asset_check(
+        asset=bucket, name="conformance", description="Fails for what the changefeed writes and cannot be followed."
+    )
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
         return conformance_result(conformance_report(source.with_credentials(s3), source.lake))
 
-    @dg.asset_check(asset=bucket, name="completeness", description="Nothing is missing, changed or vanished unread.")
+    @dg.asset_check(
+        asset=bucket, name="completeness", description="Fails for files that are missing, changed or vanished unread."
+    )
     def completeness(s3: S3Resource) -> dg.AssetCheckResult:
         with source.pipeline(s3) as pipeline:
             return completeness_result(pipeline.status().findings)
 
-    @dg.asset_check(asset=bucket, name="holds", description="No table is on hold.")
+    @dg.asset_check(asset=bucket, name=HOLDS, description="Fails while a table is held or failed.")
     def holds() -> dg.AssetCheckResult:
         return holds_result(standing(source))
 
-    @dg.asset_check(asset=bucket, name="quarantine", description="No record is in quarantine.")
+    @dg.asset_check(asset=bucket, name="quarantine", description="Fails while records are in quarantine.")
     def quarantine() -> dg.AssetCheckResult:
         return quarantine_result(standing(source))
 
@@ -115,39 +119,45 @@ def _table_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) ->
 
 
 def table_specs(source: ConfiguredFeed, table: TableId) -> Iterator[dg.AssetCheckSpec]:
-    """Yield the checks of one lake table."""
+    """Yield the checks of one lake table. Each description says when the check fails, as the UI shows it then, too."""
+    yield dg.AssetCheckSpec(
+        HOLDS,
+        asset=lake_key(source.changefeed, table),
+        description="Fails while the table is held or failed: it does not go on until that is decided or mended.",
+    )
     yield dg.AssetCheckSpec(
         ARITHMETIC,
         asset=lake_key(source.changefeed, table),
-        description="For every window, rows before plus inserted minus deleted are the rows after.",
+        description="Fails for a window whose rows before plus inserted minus deleted are not its rows after.",
     )
     yield dg.AssetCheckSpec(
         INITIAL_ROWS,
         asset=lake_key(source.changefeed, table),
-        description="The rows that the table had before its changefeed began are imported, or there were none.",
+        description="Fails while the table is incomplete: it lacks rows from before its changefeed began, until they "
+        "are imported or a person says that there were none.",
     )
     yield dg.AssetCheckSpec(
         KEEPS_UP,
         asset=lake_key(source.changefeed, table),
-        description="The table does not fall behind: its runs apply at least as much as comes.",
+        description="Fails while the table falls behind: its runs apply less than comes.",
     )
     if source.changefeed.verify.source is not None:
         yield dg.AssetCheckSpec(
             EQUALS_SOURCE,
             asset=lake_key(source.changefeed, table),
-            description="The table was equal to its source when it was last compared, and that is not long ago.",
+            description="Fails if it differed from its source when it was last compared; warns if that is long ago.",
         )
     beside = source_of(source.changefeed.history_rules, table)
     if beside is not None and keeps_states(beside[1]):
         yield dg.AssetCheckSpec(
             STATES,
             asset=lake_key(source.changefeed, table),
-            description="The states of a row do not overlap, and those that are open are the rows of the mirror: on "
-            "the keys of a run's windows, and of all rows in maintenance.",
+            description="Fails where states of a row overlap, or those that are open are not the rows of the mirror: "
+            "on the keys of a run's windows, and of all rows in maintenance.",
         )
     target = source.changefeed.lag_target_of(table)
     if target is not None:
-        description = f"Everything is applied through at least {seconds_text(target)} ago."
+        description = f"Fails while not everything is applied through {seconds_text(target)} ago."
         yield dg.AssetCheckSpec(FRESHNESS, asset=lake_key(source.changefeed, table), description=description)
 
 
@@ -168,7 +178,7 @@ def evaluations(
     ):
         yield evaluation(bucket, result)
     if touched is None:
-        touched = {table.life for table in outcome.tables if table.steps or table.error is not None}
+        touched = {table.life for table in outcome.tables if table.steps or table.error or table.state.stopped}
     moved = [table for table in outcome.tables if table.life in touched]
     for result in table_results(source, pipeline, moved, outcome.plan, time.time()):
         assert result.asset_key is not None
@@ -268,6 +278,7 @@ def table_results(
         if table.state is State.DROPPED:
             continue
         key = lake_key(source.changefeed, table.name)
+        yield table_holds_result(key, table)
         yield arithmetic_result(key, accounts.get(str(table.life), ()))
         yield initial_rows_result(key, table)
         target = source.changefeed.lag_target_of(table.name)
@@ -279,6 +290,13 @@ def table_results(
         fresh = freshness_of(source, table, planned.checkpoint, now)
         if fresh is not None:
             yield fresh.result()
+
+
+def table_holds_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
+    """Fail for a table that is held or failed, with its reason and the ways out."""
+    ways = {"ways out": _points(table.ways)} if table.state.stopped and table.ways else {}
+    description = table.reason if table.state.stopped else "The table is neither held nor failed."
+    return _result(HOLDS, not table.state.stopped, ways, error=True, description=description, asset_key=key)
 
 
 def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg.AssetCheckResult:

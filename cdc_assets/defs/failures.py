@@ -23,7 +23,7 @@ def as_failure() -> Iterator[None]:
     try:
         yield
     except CdcError as error:
-        raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from error
+        raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from None
 
 
 @contextmanager

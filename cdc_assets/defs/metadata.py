@@ -66,6 +66,11 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
     return found
 
 
+APPLIED_FIGURES = ("changes", "commit_ts_low", "commit_ts_high", "files", "file_bytes", "source_files",
+                   "message_bytes", "source_messages")  # fmt: skip
+"""The metadata of a partition of `dml` that say what the run that applied it brought."""
+
+
 def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed: int) -> dict[str, Any]:
     """Return the applied window and its number of files; without a `step`, those of the plan for the partition."""
     through = min((limit_of(plan, life, key.version) for life in life_of(plan, key)), default=plan.checkpoint)

@@ -61,7 +61,7 @@ def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         "faster than a swap; with the tag "
         f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, its partitions wait in the queue."
     )
-    return source.job(job_name, _rebuild_op(source, f"{job_name}_tables"), description)
+    return source.job(job_name, _rebuild_op(source, f"{job_name}_tables"), description, {"tables": []})
 
 
 def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:

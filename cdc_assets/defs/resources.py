@@ -89,14 +89,18 @@ class ConfiguredFeed:
         """The changefeed's name in the form that Dagster accepts for groups, ops, jobs and assets."""
         return feed_name(self.changefeed.name)
 
-    def job(self, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
-        """Return a job of one op on this changefeed."""
+    def job(
+        self, name: str, op: dg.OpDefinition, description: str, scaffold: Mapping[str, Any] | None = None
+    ) -> dg.JobDefinition:
+        """Return a job of one op on this changefeed; `scaffold` is the op's config with which its form opens."""
+        config: Any = None if scaffold is None else {"ops": {op.name: {"config": dict(scaffold)}}}
 
         @dg.job(
             name=name,
             executor_def=dg.in_process_executor,
             tags={CHANGEFEED_TAG: self.group},
             description=description,
+            config=config,
         )
         def job() -> None:
             op()

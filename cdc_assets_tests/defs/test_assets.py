@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import CHECKS
+from cdc_assets.defs.metadata import APPLIED_FIGURES
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
@@ -79,6 +81,13 @@ class Location:
         ]
         return found + [f"{name} is missing" for name in set(expected) - names]
 
+    def figures(self, key: str) -> Mapping[str, Any]:
+        """Return what the newest event of a partition of `dml` says of what was applied."""
+        newest = dg.AssetRecordsFilter(dg.AssetKey([NAME, "dml"]), asset_partitions=[key])
+        (record,) = self.instance.fetch_materializations(newest, limit=1).records
+        assert record.asset_materialization is not None
+        return {name: one for name, one in record.asset_materialization.metadata.items() if name in APPLIED_FIGURES}
+
     def materialized(self, asset: str) -> set[str]:
         return set(self.instance.get_materialized_partitions(dg.AssetKey([NAME, asset])))
 
@@ -103,6 +112,10 @@ def test_partitions_in_reverse_order_end_equal_and_earlier_ones_find_their_work_
         assert location.materialize(key).success
     assert location.differences() == []
     assert location.materialized("dml") == set(keys)
+    applied = location.figures(keys[-1])
+    assert applied["changes"].value > 0
+    assert location.materialize(keys[-1]).success
+    assert location.figures(keys[-1]) == applied
 
 
 def test_history_tables_are_assets_of_their_own_that_partitions_of_their_source_bring_with_it(
@@ -241,9 +254,12 @@ def test_a_held_table_fails_the_check_with_its_ways_out_and_a_release_lets_it_go
     location = Location(Case("N_filtered_ddl").config("csv-ts"), tmp_path, instance, {"add column": "hold"})
     held = location.catch_up()
     assert not held.success
-    (holds,) = (e for e in held.get_asset_check_evaluations() if e.check_name == "holds")
-    assert not holds.passed
-    assert "release" in str(holds.metadata["filt.t"].value)
+    holds = {e.asset_key: e for e in held.get_asset_check_evaluations() if e.check_name == "holds"}
+    of_all, of_table = holds[dg.AssetKey([NAME, "bucket"])], holds[dg.AssetKey(["lake", "filt", "t"])]
+    assert not of_all.passed
+    assert "release" in str(of_all.metadata["filt.t"].value)
+    assert (of_table.passed, of_table.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "release" in str(of_table.metadata["ways out"].value)
     (row,) = lake_status(location.lake)
     version = next(way.split()[way.split().index("filt.t") + 1] for way in row.ways if "filt.t" in way.split())
     config = {"ops": {f"{NAME}_catch_up_tables": {"config": {"releases": {f"filt.t@{version}": "apply"}}}}}

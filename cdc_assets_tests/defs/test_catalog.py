@@ -208,7 +208,7 @@ def test_comments_come_from_the_ddl_and_follow_a_rename() -> None:
 
 def test_sensor_runs_and_partition_runs_report_the_same_checks(caught_up: Seen, by_partition: Seen) -> None:
     expected = {(dg.AssetKey([NAME, "bucket"]), name) for name in CHECKS}
-    expected |= {(TABLE, name) for name in ("row_arithmetic", "initial_rows", "keeps_up", "freshness")}
+    expected |= {(TABLE, name) for name in ("holds", "row_arithmetic", "initial_rows", "keeps_up", "freshness")}
     expected |= {(dg.AssetKey([NAME, "dml"]), "column_types")}
     assert set(caught_up.evaluations) == expected
     assert set(by_partition.evaluations) == expected

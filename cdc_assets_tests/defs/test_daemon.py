@@ -343,7 +343,7 @@ def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
         for table in expected_tables(last.expected):
             asset = site.ask(CHECKS, key={"path": list(lake_key(settings, table).path)})["assetNodeOrError"]
             checks = {check["name"] for check in asset["assetChecksOrError"]["checks"]}
-            assert checks == {"initial_rows", "keeps_up", "row_arithmetic"}, table
+            assert checks == {"holds", "initial_rows", "keeps_up", "row_arithmetic"}, table
     finally:
         assert site.process is not None
         stop_group(site.process)

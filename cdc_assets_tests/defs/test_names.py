@@ -81,7 +81,7 @@ def test_definitions_load_whatever_tables_are_called(feed: LittleFeed, lake: Lak
     assert len(keys) == len(tables)
     checked = [(key.asset_key, key.name) for key in graph.asset_check_keys if key.asset_key in keys]
     assert sorted(checked) == sorted(
-        (key, name) for key in keys for name in ("freshness", "initial_rows", "keeps_up", "row_arithmetic")
+        (key, name) for key in keys for name in ("freshness", "holds", "initial_rows", "keeps_up", "row_arithmetic")
     )
 
 
@@ -200,7 +200,7 @@ def test_tables_have_keys_labels_and_outputs_of_their_own_by_letter_case_too(tab
     outputs = [
         check_output(key, check)
         for key in keys
-        for check in ("", "freshness", "initial_rows", "keeps_up", "row_arithmetic")
+        for check in ("", "freshness", "holds", "initial_rows", "keeps_up", "row_arithmetic")
     ]
     assert all(PLAIN.fullmatch(output) for output in outputs)
     assert len({output.casefold() for output in outputs}) == len(outputs)
