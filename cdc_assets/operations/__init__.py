@@ -10,7 +10,6 @@ engines        how engines connect to a lake and read a table, as text
 equal_ranges   a large table in ranges of its key, of which those that were equal are not compared again
 explain        where a row comes from
 extract        changes of a table between two positions
-feed_changes   changes of a table decoded again from its feed, and its rows at a position
 forget         rows of keys taken out of everything that the lake has
 forget_tables  which tables may have the rows, and the keys as each has them
 forget_landed  the same of what is landed of topics
@@ -28,7 +27,6 @@ moments        moments as people give them: a TSO, a time, the name of a cut
 named          which table a person means
 net_changes    what several changes of a key come to
 opening        settings -> open parts
-position_sort  changes in the order of their positions, however many there are
 purge          dropped tables removed for good, with their files
 query          rows of lake tables for a first look, and SQL on them
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each

@@ -1,15 +1,13 @@
 """Where a row comes from: the changes of its key in the input, the DDL in between, and what of it was set aside.
 
-Where the table has a log that covers the time asked for, its changes are those. Else the table is planned once more as
-if nothing were applied, which gives every window with the files that it was made of. Of these the files that may have a
-change of the time asked for are decoded by the very functions that windows use, and the key's changes are kept. The
-ledger knows the run and the snapshot that each file came with. Nothing is written.
+Where the table has a log that covers the time asked for, its changes are those. Else the input is decoded again, and of
+the files that may have a change of the time asked for the key's changes are kept. The ledger knows the run and the
+snapshot that each file came with. Nothing is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -21,10 +19,9 @@ import pyarrow as pa
 from cdc_assets.decoding import FILE, PLACE
 from cdc_assets.decoding.keyed_rows import keys_like, of_keys, rows_of_keys
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE
-from cdc_assets.decoding.split import key_ranges, with_key
+from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import evolve_rows
-from cdc_assets.decoding.window import decode_window
-from cdc_assets.errors import BadSettings, CdcError
+from cdc_assets.errors import BadSettings
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
@@ -32,10 +29,8 @@ from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
-from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, RenameColumn, RetypeColumn
-from cdc_assets.model.splits import in_shares
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
@@ -46,9 +41,9 @@ from cdc_assets.operations.keys import keys_of, masked_keys
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.operations.named import mirrors, table_called
-from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.operations.repair import REPAIR
-from cdc_assets.pipeline.pipeline import gone_file, looking_again
+from cdc_assets.pipeline.pipeline import looking_again
+from cdc_assets.pipeline.replay import Reading, Replay, ReplayRequest
 from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.planning.value_settings import masked_otherwise, masked_since
 from cdc_assets.types.conversions import needs_conversion
@@ -63,10 +58,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-_READERS = 8
-"""So many shares of files are read side by side."""
-_SHARE_FILES, _SHARE_BYTES = 50, 8 << 20
-"""Files that are decoded together: checking ten rows costs as much as ten thousand."""
 _FOREVER = 1 << 63
 _FILES = (".csv", ".json")
 """The ends of names of files, of whose records logs have the lines."""
@@ -212,8 +203,8 @@ def _of_input(
     """Return the images of the key in the input that is there, in their order, and sentences on what is not."""
     life = history.life
     bases = {one: state.base for one, state in present.applied.items()}
-    planned = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False)
-    steps = planned.of(life)
+    replay = Replay(pipeline, ReplayRequest(listing, bases))
+    steps = replay.plan.of(life)
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
     # What is landed is cut into other pieces from one time to another, and tells itself what has expired.
@@ -221,40 +212,38 @@ def _of_input(
     gone = list(_gone(life, windows, expired, known))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
     found = list[_Found]()
-    stats = {one.path: one for one in pipeline.ledger.files_of(pipeline.settings.name, life.source)}
     conversion: _KeyConversion | None = None
-    with ThreadPoolExecutor(_READERS) as pool:
-        for earlier in (*_conversions(history), None):
-            # Which row became this one shows at the DDL, also where only changes before that are asked for.
-            through = last if conversion is None else max(last, conversion.at)
-            tasks = []
-            for step in windows:
-                if step.ddl < (0 if earlier is None else earlier.at) or (conversion and step.ddl >= conversion.at):
-                    continue
-                keys = _key_then(history, step, wanted)
-                if keys is None:
-                    of_then = ", ".join(step.schema.key)
-                    gone.append(f"before {step.hi} the key was ({of_then}): changes of then are not looked for")
-                elif step.lo <= through:
-                    tasks += [
-                        pool.submit(_rows_of_key, step, share, pipeline.source.reader, keys, conversion)
-                        for share in _shares(step, stats, None if conversion else keys, since, through)
-                    ]
-            era = list[_Found]()
-            for task in tasks:
-                rows, problems = task.result()
-                era += [one for one in rows if since < one[1].position <= through]
-                gone += problems
-            era.sort(key=lambda one: one[0])
-            if conversion is not None:
-                era = conversion.row_of(era)
-                if not era:
-                    break
-            found = era + found
-            if earlier is not None:
-                names = [_name_then(history, name, earlier.at) for name in wanted.column_names]
-                key = wanted if conversion is None else era[-1][1].key
-                conversion = _KeyConversion(earlier, key.rename_columns(names))
+    for earlier in (*_conversions(history), None):
+        # Which row became this one shows at the DDL, also where only changes before that are asked for.
+        through = last if conversion is None else max(last, conversion.at)
+        readings = list[Reading]()
+        for step in windows:
+            if step.ddl < (0 if earlier is None else earlier.at) or (conversion and step.ddl >= conversion.at):
+                continue
+            key = _key_then(history, step, wanted)
+            if key is None:
+                of_then = ", ".join(step.schema.key)
+                gone.append(f"before {step.hi} the key was ({of_then}): changes of then are not looked for")
+            elif step.lo <= through:
+                pick = partial(_of_key, step, key, conversion)
+                readings += replay.readings(step, since, through, None if conversion else key, pick)
+        era = list[_Found]()
+        for reading, rows, problem in replay.decoded(readings):
+            if rows is None:
+                gone.append(problem)
+            else:
+                images = _images(reading.step, rows, _names_then(history, reading.step, wanted), pipeline.source.reader)
+                era += [one for one in images if since < one[1].position <= through]
+        era.sort(key=lambda one: one[0])
+        if conversion is not None:
+            era = conversion.row_of(era)
+            if not era:
+                break
+        found = era + found
+        if earlier is not None:
+            names = [_name_then(history, name, earlier.at) for name in wanted.column_names]
+            key = wanted if conversion is None else era[-1][1].key
+            conversion = _KeyConversion(earlier, key.rename_columns(names))
     return [image for _, image in found if image.position <= last], gone
 
 
@@ -366,90 +355,45 @@ def _new_name(change: RenameColumn | RetypeColumn) -> str:
     return change.new.name if isinstance(change, RetypeColumn) else change.new
 
 
+def _names_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> list[str]:
+    """Return what the columns of the key were called in a window."""
+    return [_name_then(history, name, step.ddl) for name in wanted.column_names]
+
+
 def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Table | None:
     """Return the key by the columns of a window, None where rows were of another key then."""
-    names = [_name_then(history, name, step.ddl) for name in wanted.column_names]
+    names = _names_then(history, step, wanted)
     return wanted.rename_columns(names) if set(names) == set(step.schema.key) else None
+
+
+def _of_key(step: ApplyRows, key: pa.Table, conversion: _KeyConversion | None, changes: pa.Table) -> pa.Table:
+    """Return the changes of a key, or with a conversion those of all keys that it made to the one that it has."""
+    if conversion is not None:
+        return conversion.rows_of(changes, key.column_names)
+    return of_keys(changes, keys_like(key.select(step.schema.key), changes, step.schema), step.schema)
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _shares(
-    step: ApplyRows, stats: Mapping[str, FileStats], wanted: pa.Table | None, since: Tso, last: Tso
-) -> Iterator[Sequence[int]]:
-    """Return the files of a window that may have the key in (since, last], by their numbers, some at a time.
-
-    Without a key any file may.
-    """
-    numbers = {of: () if wanted is None else key_ranges(wanted, schema) for of, (_, schema) in step.schemas.items()}
-    places = (
-        place
-        for place, file in enumerate(step.files)
-        if file.may_hold(known := stats.get(file.path), since, last)
-        and _may_have_key(step, file, known, numbers[file.root, file.version])
-    )
-    return in_shares(places, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES)
-
-
-def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:
-    """Return whether the key of these numbers may be in a file by the ranges that are known of its key columns."""
-    of_file, schema = step.schemas[file.root, file.version][1], step.schema
-    if known is None or (known.size, known.etag) != (file.size, file.etag) or of_file.key != schema.key:
-        return True
-    mine = {one.column: one for one in numbers}
-    for theirs in known.keys:
-        own = mine.get(theirs.column)
-        if own is None or own.unit != theirs.unit or own.low in range(theirs.low, theirs.high + 1):
-            continue
-        if arrow_type(of_file.column(own.column)) == arrow_type(schema.column(own.column)):  # no DDL makes it another
-            return False
-    return True
-
-
-def _rows_of_key(
-    step: ApplyRows, share: Sequence[int], reader: SplitReader, wanted: pa.Table, conversion: _KeyConversion | None
-) -> tuple[list[_Found], list[str]]:
-    """Return the images of the key in files of a window, and why some cannot be read.
-
-    With a conversion they are those of all keys that it made to the one that it has.
-    """
-    schema = step.schema
-    try:
-        changes = decode_window(step, reader, share, quarantine=True).changes
-        if conversion is not None:
-            mine = conversion.rows_of(changes, wanted.column_names)
-        else:
-            mine = of_keys(changes, keys_like(wanted.select(schema.key), changes, schema), schema)
-    except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
-        if isinstance(error, CdcError) and gone_file(error):
-            raise
-        if len(share) == 1:
-            return [], [f"{step.files[share[0]].path} cannot be read: {error}"]
-        alone = [_rows_of_key(step, [place], reader, wanted, conversion) for place in share]
-        return [image for images, _ in alone for image in images], [text for _, texts in alone for text in texts]
-    column, names = position_column(mine), [column.name for column in schema.stored]
-    keys = mine.select(wanted.column_names)
-    images = [
-        (
-            (row[column], row[OP] > 0, file.path, row[LINE]),
-            _Image(
-                row[column],
-                row[OP] > 0,
-                row[OP] == Op.UPDATE,
-                {name: row.get(name) for name in names},
-                names,
-                row.get(UNCHANGED) or (),
-                file.path,
-                (step.lo, step.hi),
-                partial(_place, file, row[LINE], reader),
-                keys.slice(number, 1),
-            ),
+def _images(step: ApplyRows, rows: pa.Table, key: Sequence[str], reader: SplitReader) -> Iterator[_Found]:
+    """Yield the images that changes of a window are, whose key has these columns, each behind what orders it."""
+    column, names, keys = position_column(rows), [column.name for column in step.schema.stored], rows.select(key)
+    for number, row in enumerate(python_rows(rows)):
+        file = step.files[row[FILE]]
+        image = _Image(
+            row[column],
+            row[OP] > 0,
+            row[OP] == Op.UPDATE,
+            {name: row.get(name) for name in names},
+            names,
+            row.get(UNCHANGED) or (),
+            file.path,
+            (step.lo, step.hi),
+            partial(_place, file, row[LINE], reader),
+            keys.slice(number, 1),
         )
-        for number, row in enumerate(python_rows(mine))
-        for file in [step.files[row[FILE]]]
-    ]
-    return images, []
+        yield (row[column], row[OP] > 0, file.path, row[LINE]), image
 
 
 def _changes(

@@ -28,8 +28,8 @@ from cdc_assets.model.wording import first_of
 from cdc_assets.operations.forget_tables import keyed_alike
 from cdc_assets.operations.key_bytes import KeyBytes
 from cdc_assets.operations.maintenance import taken_through
-from cdc_assets.operations.rebuild import planned_from_nothing
 from cdc_assets.pipeline.pipeline import looking_again
+from cdc_assets.pipeline.replay import Replay, ReplayRequest
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
     source = cast("LandedSource", pipeline.source)
     listing = source.all_landed()
     bases = {life: state.base for life, state in planned.applied.items()}
-    nothing = planned_from_nothing(pipeline, replace(listing, gone={}), bases, fuse=False, forgotten=False)
+    nothing = Replay(pipeline, ReplayRequest(listing, bases, keep_out=False)).plan
     lives = nothing.sources
     named = {life: lives[life].names for life in sought.sources if life in lives}
     landed.tables |= {name for names in named.values() for name, _, _ in names}

@@ -18,7 +18,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -41,7 +41,7 @@ from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
-from cdc_assets.pipeline.planner import EmptyLake, Planner, PlanRequest
+from cdc_assets.pipeline.replay import Replay, ReplayRequest
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.settings.config import ChangefeedSettings
@@ -299,7 +299,7 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    planned = planned_from_nothing(pipeline, listing, bases)
+    planned = Replay(pipeline, ReplayRequest(listing, bases, fuse=True, hold_expired=True)).plan
     asked = _named(planned, applied, tables)
     needed = _with_partners(planned, asked)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
@@ -374,26 +374,6 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
         if named and _lacks_rows(present, life, applied) and (own is None or own.at < base.at):
             bases[life] = base
     return bases
-
-
-def planned_from_nothing(
-    pipeline: Pipeline,
-    listing: Listing,
-    bases: Mapping[Life, Base | None],
-    fuse: bool = True,
-    forgotten: bool = True,
-    settings: ChangefeedSettings | None = None,
-) -> Plan:
-    """Return the plan of an empty lake, with people's decisions, and tables based on these dumps.
-
-    Without `forgotten` the rows of forgotten keys are in its windows; `settings` take the place of the pipeline's.
-    """
-    lake = pipeline.lake
-    keys = lake.forgotten_keys() if forgotten else ()
-    decided = EmptyLake(lake.said_complete(), lake.settings_changes(), keys, lake.releases())
-    with closing(Ledger("sqlite://")) as ledger:
-        request = PlanRequest(fuse, bases)
-        return Planner(settings or pipeline.settings, pipeline.source, decided, ledger, request).plan(listing)[1]
 
 
 def _refuse(

@@ -8,6 +8,7 @@ missing_files  files that were there and are gone
 outcome        how a run left each table, by its plan, its steps and the lake's progress
 pipeline       the spine
 planner        the plan of what is to be done
+replay         the input decoded again, as if nothing were applied
 settled        files that no window needs any more
 window_pool    windows of several tables side by side
 """

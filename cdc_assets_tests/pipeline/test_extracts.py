@@ -20,12 +20,13 @@ from hypothesis import given, note, settings
 from pyarrow import csv
 
 from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.position_sort import PositionSort
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
 from cdc_assets.ledger import Ledger
-from cdc_assets.operations import feed_changes, net_changes
+from cdc_assets.operations import net_changes
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.position_sort import PositionSort
+from cdc_assets.pipeline import replay as replaying
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import history
@@ -91,7 +92,7 @@ def check_extracts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tom
 def piecemeal() -> Iterator[None]:
     """Read extracts in the smallest pieces."""
     rows = patch.object(PositionSort, "ROWS", 3)
-    files, nets = patch.object(feed_changes, "_SHARE_FILES", 1), patch.object(net_changes, "_ROWS", 1)
+    files, nets = patch.object(replaying, "_SHARE_FILES", 1), patch.object(net_changes, "_ROWS", 1)
     with rows, files, nets:
         yield
 

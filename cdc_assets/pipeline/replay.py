@@ -1,0 +1,193 @@
+"""The input of tables decoded again, as if nothing were applied.
+
+    plan        the steps that bring the tables of an empty lake to the end of a listing
+    readings    the files of a window that may have changes of a range, or of a key, some at a time
+    decoded     such files read side by side, with the changes that are picked of them
+    changes     all changes of a window in a range, in the order of their positions
+
+Everything that looks back asks this: which rows a rebuild has, where a row comes from, what changed in a range, which
+messages have rows of a key. The windows are decoded by the functions with which they are applied. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.position_sort import PositionSort
+from cdc_assets.decoding.split import key_ranges
+from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
+from cdc_assets.errors import CdcError
+from cdc_assets.formats import POSITION, position_column
+from cdc_assets.io.scratch import scratch
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Base, Life
+from cdc_assets.model.reports import FileStats, KeyRange
+from cdc_assets.model.splits import DataFile, Listing, in_shares
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.pipeline import gone_file
+from cdc_assets.pipeline.planner import EmptyLake, Planner, PlanRequest
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.types.mysql_types import arrow_type
+
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+_READERS = 8
+"""So many shares of files are read side by side."""
+_SHARE_FILES, _SHARE_BYTES = 200, 8 << 20
+"""Files that are decoded together: checking ten rows costs as much as ten thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What a replay reads, and how.
+
+    Attributes:
+        listing: The input.
+        bases: The dumps on which tables are based, None for one that is based on the feed alone.
+        settings: The changefeed's settings, None for those of the pipeline.
+        fuse: Plan as few windows as give the same rows, not one for each version of a table.
+        keep_out: Leave out rows of forgotten keys, as people decided.
+        hold_expired: Hold tables of which input has expired; else what is left of it is read.
+    """
+
+    listing: Listing
+    bases: Mapping[Life, Base | None]
+    settings: ChangefeedSettings | None = None
+    fuse: bool = False
+    keep_out: bool = True
+    hold_expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Files of a window, by their numbers, that are decoded together, and what `pick` keeps of their changes."""
+
+    step: ApplyRows
+    files: Sequence[int]
+    pick: Callable[[pa.Table], pa.Table]
+
+
+class Replay:
+    """The input of a changefeed's tables, planned as into an empty lake with people's decisions, and decoded again."""
+
+    def __init__(self, pipeline: Pipeline, request: ReplayRequest) -> None:
+        lake, listing = pipeline.lake, request.listing
+        keys = lake.forgotten_keys() if request.keep_out else ()
+        decided = EmptyLake(lake.said_complete(), lake.settings_changes(), keys, lake.releases())
+        with closing(Ledger("sqlite://")) as nothing_read:
+            settings, how = request.settings or pipeline.settings, PlanRequest(request.fuse, request.bases)
+            planner = Planner(settings, pipeline.source, decided, nothing_read, how)
+            self.plan = planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
+        self._pipeline = pipeline
+        self._stats: dict[Life, Mapping[str, FileStats]] = {}
+
+    def _stats_of(self, source: Life) -> Mapping[str, FileStats]:
+        """Return the statistics of the files that were read for a table of the source, by path."""
+        if source not in self._stats:
+            pipeline = self._pipeline
+            known = pipeline.ledger.files_of(pipeline.settings.name, source)
+            self._stats[source] = {one.path: one for one in known}
+        return self._stats[source]
+
+    def readings(
+        self,
+        step: ApplyRows,
+        since: Tso,
+        until: Tso,
+        key: pa.Table | None = None,
+        pick: Callable[[pa.Table], pa.Table] = lambda changes: changes,
+    ) -> Iterator[Reading]:
+        """Yield the files of a window that may have changes at positions in (since, until], some at a time.
+
+        With `key`, a row in the key's columns of then, files that cannot have it are left out.
+        """
+        stats = self._stats_of(step.life.source)
+        ranges = {of: () if key is None else key_ranges(key, schema) for of, (_, schema) in step.schemas.items()}
+        places = (
+            place
+            for place, file in enumerate(step.files)
+            if file.may_hold(known := stats.get(file.path), since, until)
+            and _may_have_key(step, file, known, ranges[file.root, file.version])
+        )
+        for share in in_shares(places, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES):
+            yield Reading(step, share, pick)
+
+    def decoded(self, readings: Iterable[Reading]) -> Iterator[tuple[Reading, pa.Table | None, str]]:
+        """Read files side by side, and yield in their order what is picked of their changes.
+
+        Records that do not fit are passed over. Of files that cannot be read there are no changes, but a sentence.
+        Raises CdcError for a file that was listed and is gone.
+        """
+        with ThreadPoolExecutor(_READERS) as pool:
+            for found in pool.map(self._picked, list(readings)):
+                yield from found
+
+    def _picked(self, reading: Reading) -> list[tuple[Reading, pa.Table | None, str]]:
+        step, files = reading.step, reading.files
+        try:
+            changes = decode_window(step, self._pipeline.source.reader, files, quarantine=True).changes
+            return [(reading, reading.pick(changes), "")]
+        except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
+            if isinstance(error, CdcError) and gone_file(error):
+                raise
+            if len(files) == 1:
+                return [(reading, None, f"{step.files[files[0]].path} cannot be read: {error}")]
+            return [found for place in files for found in self._picked(replace(reading, files=[place]))]
+
+    def changes(self, step: ApplyRows, since: Tso, until: Tso) -> Iterator[pa.Table]:
+        """Yield the changes of a window at positions in (since, until], as its table takes them in, in their order.
+
+        What does not fit into memory lies on disk, but for a table without key: only all of a window says what came
+        twice. Raises MalformedData for records that do not fit.
+        """
+        reader, stats = self._pipeline.source.reader, self._stats_of(step.life.source)
+        shares: Iterable[Sequence[int]] = [range(len(step.files))]
+        if step.schema.key:
+            if not step.is_import:
+                step = replace(step, lo=max(step.lo, since), hi=min(step.hi, until))
+            shares = [reading.files for reading in self.readings(step, -1 if step.is_import else step.lo, step.hi)]
+        if not any(shares):
+            return
+        kind, reports = kind_of(step), [look_beside(step, stats, reader)]
+        with scratch() as directory:
+            found: PositionSort | None = None
+            for share in shares:
+                window = decode_window(step, reader, share)
+                reports.append(window.report)
+                if window.changes.num_rows:
+                    found = found or PositionSort(directory, position_column(window.changes))
+                    found.add(window.changes)
+            report = merge_reports(reports, 0)
+            if report.failed:
+                raise rejected(step, report)
+            if found is None:
+                return
+            for changes in found.ranges() if step.schema.key else [window.changes]:
+                rows = kind.finished(reduced(step, [Window(changes)]).changes, step)
+                at = rows.column(POSITION)
+                yield rows.filter(pc.and_(pc.greater(at, since), pc.less_equal(at, until)))
+
+
+def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:
+    """Return whether the key of these numbers may be in a file by the ranges that are known of its key columns."""
+    of_file, schema = step.schemas[file.root, file.version][1], step.schema
+    if known is None or (known.size, known.etag) != (file.size, file.etag) or of_file.key != schema.key:
+        return True
+    mine = {one.column: one for one in numbers}
+    for theirs in known.keys:
+        own = mine.get(theirs.column)
+        if own is None or own.unit != theirs.unit or own.low in range(theirs.low, theirs.high + 1):
+            continue
+        if arrow_type(of_file.column(own.column)) == arrow_type(schema.column(own.column)):  # no DDL makes it another
+            return False
+    return True
