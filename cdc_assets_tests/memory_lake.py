@@ -17,11 +17,17 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding import COUNT
-from cdc_assets.decoding.keyed_rows import WantedKeys, rows_of_keys
+from cdc_assets.decoding.keyed_rows import (
+    RecordLookup,
+    RecordReplay,
+    WantedKeys,
+    find_keys,
+    read_replay,
+    rows_of_keys,
+)
 from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.patches import with_rows
-from cdc_assets.decoding.replay import RecordLookup, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS, tracked
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_table
@@ -241,12 +247,11 @@ class MemoryLake:
     def quarantined_counts(self) -> Mapping[Life, int]:
         return Counter(row.life for row in self.quarantined())
 
-    def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
+    def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
         found = find_keys(replay, reader)
         table, frame = self.tables[replay.frame.life], replay.frame
-        windows = [
-            read_replay(dataclasses.replace(replay, keys=found.keys), reader, task) for task in replay_tasks(replay)
-        ]
+        keyed = dataclasses.replace(replay, keys=found.keys)
+        windows = [read_replay(keyed, reader, place) for place, _ in replay.windows]
         if not kind_of(frame).EQUAL_ROWS:
             windows = [reduced(frame, windows)]
         for window in windows:

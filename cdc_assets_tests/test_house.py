@@ -107,7 +107,7 @@ NOT_BUILT: set[str] = set()
 """Rooms of the design that are still to come. This list only shrinks."""
 
 EXECUTORS = (
-    "cdc_assets.decoding.replay",
+    "cdc_assets.decoding.keyed_rows",
     "cdc_assets.lake.staging.tasks",
     "cdc_assets.landing.files",
     "cdc_assets.landing.tasks",

@@ -18,9 +18,8 @@ cut_off       a last record without terminator: is anything lost with it?
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source
-keyed_rows    rows of given keys
-position_sort changes in the order of their positions, however many there are
-replay        quarantined records read again after a fix
+keyed_rows    rows of given keys, and of those of quarantined records after a fix
+position_sort  changes in the order of their positions, however many there are
 
 What flows is a table as `formats` describes it, and up to two columns more; after `reduce` some kinds have COUNT, and
 changes under a new key BASE (`moved`).

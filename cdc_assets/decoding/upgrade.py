@@ -5,6 +5,7 @@ here, so that one window can hold rows from before and after a DDL.
 
     upgraded      rows of a file, from before and after the DDLs that the step's table took ahead -> the step's schema
     evolve_rows   rows from before some changes -> as they read after them
+    carried       row changes from before a DDL -> as it leaves them
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY
 from cdc_assets.decoding.own_columns import ABSENT
 from cdc_assets.decoding.split import Split, between, in_shape, no_changes
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import UNCHANGED
+from cdc_assets.formats import OP, UNCHANGED, Op
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
+    DeleteRows,
     DropColumn,
     MoveColumns,
+    Rekey,
     RenameColumn,
     RetypeColumn,
     SchemaChange,
     SetDefault,
 )
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, ChangeTable
 from cdc_assets.types.conversions import convert_past, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text, values, widens
 
@@ -144,3 +149,30 @@ def _carried(rows: pa.Table, before: TableSchema, step: ApplyRows, number: int) 
     for evolution in step.evolutions[number:]:
         rows = evolve_rows(rows, evolution.changes, evolution.after)
     return in_shape(rows, step.schema, of_source=False)
+
+
+def carried(changes: pa.Table, step: ChangeTable) -> pa.Table:
+    """Return row changes from before a DDL as it leaves them: a row that it deletes becomes a delete of its key."""
+    columns = []
+    for change in step.changes:
+        if isinstance(change, DeleteRows):
+            changes = changes if step.life.kind else _deleted(changes, change)
+        elif not isinstance(change, Rekey):
+            columns.append(change)
+    return evolve_rows(changes, columns, step.schema)
+
+
+def _deleted(changes: pa.Table, change: DeleteRows) -> pa.Table:
+    from cdc_assets.ddl import polars_expr, undated, undated_rows
+
+    gone = pa.repeat(pa.scalar(True), changes.num_rows)
+    if change.predicate is not None:
+        frame = pl.from_arrow(changes)
+        assert isinstance(frame, pl.DataFrame)
+        missing = undated(change.predicate)
+        if missing is not None and not frame.filter(polars_expr(missing)).is_empty():
+            raise undated_rows("quarantined records", change.predicate)
+        chosen = frame.select(polars_expr(change.predicate).fill_null(value=False).alias("gone"))
+        gone = chosen.get_column("gone").to_arrow()
+    ops = pc.if_else(gone, pa.scalar(int(Op.DELETE), pa.int8()), changes.column(OP))
+    return changes.set_column(changes.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)

@@ -3,8 +3,7 @@
 tables               Lake: what the pipeline calls
 workbench            what steps share: sessions, a table with its label, results of steps
 steps                tables created, renamed, dropped, exchanged
-windows              rows staged and committed
-replaying            quarantined records applied after a fix
+windows              rows staged and committed; those of repairs and of records that fit after a fix, too
 state                contents of the catalog (no JVM)
 lake_table           a table by its metadata file, with its label (no JVM)
 scan                 rows of a table as of one snapshot (no JVM)

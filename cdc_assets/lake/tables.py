@@ -17,18 +17,17 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cdc_assets.decoding.replay import RecordLookup, Replay
+from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import POSITION, SplitReader
 from cdc_assets.lake import schema, table_renames
 from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.quarantine import Quarantine
-from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.tickets import held_back
-from cdc_assets.lake.windows import commit_window, repair_rows, stage_windows, withdraw_window
+from cdc_assets.lake.windows import commit_window, repair_rows, replay_records, stage_windows, withdraw_window
 from cdc_assets.lake.workbench import Workbench, refuse_forgotten
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
 from cdc_assets.model.forgetting import ForgottenKeys
@@ -289,7 +288,7 @@ class Lake:
         """Return how many records of each table are open. Starts no JVM."""
         return Quarantine(self.state).counts()
 
-    def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
+    def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.
 
         Raises TableMoved if the table's progress is no longer `replay.frame.hi`.

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
+from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay, find_keys, read_replay
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.lake_table import landing_of, read_model
+from cdc_assets.lake.quarantine import REPLAY as RECORDS
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
+from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.workbench import Work, Workbench, refuse_forgotten
@@ -108,20 +113,88 @@ def repair_rows(
     `changes` are images as decoding makes them. Raises TableMoved if the table's progress is no longer what was read
     last, or it is not at `snapshot`, where one is given.
     """
+
+    def refuse_moved(work: Work) -> None:
+        if snapshot is not None and work.target.snapshot != snapshot:
+            raise TableMoved(
+                f"{step.life} was written to since it was compared, so nothing of it was repaired. Compare it again.",
+                table=str(step.life),
+            )
+
+    return _rewrite(bench, step, stage.stage_changes(_place(bench, step), changes), refuse_moved, {REPAIR: repair})
+
+
+def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
+    """Merge the changes of quarantined records' keys in one commit, and close the records that fit now.
+
+    In a table that may have equal rows a record must not be added twice: the commit carries a token, under which the
+    records are marked before. Another run looks for the commits of all their tokens, in the table as it is loaded for
+    its own commit, too. Raises TableMoved if the table's progress is no longer `replay.frame.hi`, or if another run has
+    replayed them.
+    """
+    step, records, spark = replay.frame, Quarantine(bench.state), bench.sessions.side().spark
+    life, equal_rows = step.life, kind_of(step).EQUAL_ROWS
+
+    def added() -> set[tuple[str, int]]:
+        waiting = records.tokens(life)
+        tokens = {token for some in waiting.values() for token in some}
+        committed = {token for token in tokens if bench.state.snapshot_with(life, RECORDS, token) is not None}
+        places = {(path, n) for path, lines in replay.targets.items() for n in lines}
+        return {place for place in places if place not in waiting or waiting[place] & committed}
+
+    if equal_rows:
+        done = added()
+        records.close(life, done)
+        left = {path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()}
+        replay = dataclasses.replace(replay, targets={path: lines for path, lines in left.items() if lines})
+    (found,) = run_tasks(spark, 1, lambda _: find_keys(replay, reader))
+    fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in found.bad]
+    if not fitting:
+        return found
+    reads = partial(read_replay, dataclasses.replace(replay, keys=found.keys), reader)
+    places, staged = [place for place, _ in replay.windows], StagedWindow("", 0, Report())
+    if places:
+        staged = stage.stage_tasks(spark, *bench.storage(bench.state.find(life)), step, reads, places)
+    mark: dict[str, str] = {}
+
+    def refuse_moved(work: Work) -> None:
+        if work.label.progress.tso != step.hi:
+            raise TableMoved(f"{life} advanced to {work.label.progress.tso} meanwhile. Plan again.", table=str(life))
+        if mark and added():
+            raise TableMoved(f"{life}: another run has replayed records meanwhile. Plan again.", table=str(life))
+
+    try:
+        if staged.report.failed:
+            raise rejected(step, staged.report)
+        if staged.rows and equal_rows:
+            mark[RECORDS] = records.begin_replay(life, fitting)
+    except BaseException:
+        discard_window(bench, staged)
+        raise
+    _rewrite(bench, step, staged, refuse_moved, mark)
+    records.close(life, fitting)
+    return found
+
+
+def _rewrite(
+    bench: Workbench,
+    step: ApplyRows,
+    staged: StagedWindow,
+    refuse_moved: Callable[[Work], None],
+    mark: Mapping[str, str],
+) -> StepResult:
+    """Write staged rows of some keys in one commit, under the label that the table has, and remove the stage.
+
+    `refuse_moved` raises TableMoved for a table that is no longer as it was when these rows were chosen.
+    """
     started = time.monotonic()
-    staged = stage.stage_changes(_place(bench, step), changes)
     try:
         with bench.on(step.life) as work:
-            if snapshot is not None and work.target.snapshot != snapshot:
-                raise TableMoved(
-                    f"{step.life} was written to since it was compared, so nothing of it was repaired. Compare it "
-                    "again.",
-                    table=str(step.life),
-                )
+            refuse_moved(work)
             io = bench.storage(work.lake_table)[1]
             batch = stage.read_manifest(io, staged.path) if staged.rows else Batch()
             if staged.rows:
-                commit_stage(work.target, work.label, step, staged, batch, io, {REPAIR: repair})
+                commit_stage(work.target, work.label, step, staged, batch, io, mark)
             return bench.result(work, started, staged.report, batch.leaving)
     except TableMoved as error:
         if not error.where.get("unsettled"):

@@ -69,7 +69,7 @@ from cdc_assets.sources import Source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cdc_assets.decoding.replay import RecordLookup, Replay
+    from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
     from cdc_assets.model.quarantine import QuarantinedRow
 
 REPLANS = 5
@@ -123,7 +123,7 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
     def quarantined_counts(self) -> Mapping[Life, int]:
         """The number of those, by table."""
 
-    def replay(self, replay: Replay, reader: SplitReader) -> RecordLookup:
+    def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
     def changes(self, life: Life, since: Tso, until: Tso, equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,13 +28,15 @@ from cdc_assets.errors import CdcError
 from cdc_assets.formats import POSITION, position_column
 from cdc_assets.io.scratch import scratch
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Base, Life
+from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.splits import DataFile, Listing, in_shares
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import gone_file
 from cdc_assets.pipeline.planner import EmptyLake, Planner, PlanRequest
+from cdc_assets.planning.inputs import FeedFacts
+from cdc_assets.planning.plan import plan
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -58,6 +60,8 @@ class ReplayRequest:
         fuse: Plan as few windows as give the same rows, not one for each version of a table.
         keep_out: Leave out rows of forgotten keys, as people decided.
         hold_expired: Hold tables of which input has expired; else what is left of it is read.
+        begins: Tables that are replayed from there on only, as they stood; no others are then. What holds them now is
+            passed over.
     """
 
     listing: Listing
@@ -66,6 +70,7 @@ class ReplayRequest:
     fuse: bool = False
     keep_out: bool = True
     hold_expired: bool = False
+    begins: Mapping[Life, AppliedState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +86,21 @@ class Replay:
     """The input of a changefeed's tables, planned as into an empty lake with people's decisions, and decoded again."""
 
     def __init__(self, pipeline: Pipeline, request: ReplayRequest) -> None:
+        self._pipeline = pipeline
+        self._stats: dict[Life, Mapping[str, FileStats]] = {}
         lake, listing = pipeline.lake, request.listing
+        if request.begins:
+            rules = pipeline.planner.rules()
+            values = None if rules.values is None else replace(rules.values, compared=False)
+            facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
+            self.plan = plan(listing, request.begins, replace(rules, values=values, cuts=(), fuse=request.fuse), facts)
+            return
         keys = lake.forgotten_keys() if request.keep_out else ()
         decided = EmptyLake(lake.said_complete(), lake.settings_changes(), keys, lake.releases())
         with closing(Ledger("sqlite://")) as nothing_read:
             settings, how = request.settings or pipeline.settings, PlanRequest(request.fuse, request.bases)
             planner = Planner(settings, pipeline.source, decided, nothing_read, how)
             self.plan = planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
-        self._pipeline = pipeline
-        self._stats: dict[Life, Mapping[str, FileStats]] = {}
 
     def _stats_of(self, source: Life) -> Mapping[str, FileStats]:
         """Return the statistics of the files that were read for a table of the source, by path."""

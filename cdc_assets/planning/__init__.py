@@ -10,7 +10,6 @@ masking         what steps do to columns whose values are masked
 partitions      partition keys `schema.table@version`, both ways
 plan            listing + applied state + checkpoint -> ordered steps over all tables
 related         the steps that a table's steps depend on
-replay          quarantined records of one table -> what is read again to apply them
 run_batches     which tables have something to do, and how they are grouped into runs
 value_settings  tables whose values were read with other settings than those now
 """
