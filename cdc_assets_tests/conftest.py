@@ -24,6 +24,7 @@ from cdc_assets.jvm.java import spark_conf
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import in_turn
 from cdc_assets_tests.durations import Recorder
+from cdc_assets_tests.writer import TOMLS
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -170,6 +171,15 @@ CLOUDS = {"gcp": ("gcs", "Google"), "azure": ("azure", "Azure")}
 def _clouds_of(items: list[pytest.Item]) -> list[str]:
     names = [item.name for item in items if item.get_closest_marker("soak")]
     return [jars for jars, words in CLOUDS.items() if any(word in name for name in names for word in words)]
+
+
+@pytest.fixture(scope="session")
+def tomls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The changefeed's TOML of each rendering."""
+    directory = tmp_path_factory.mktemp("changefeeds")
+    for name, text in TOMLS.items():
+        (directory / f"{name}.toml").write_text(text)
+    return {name: directory / f"{name}.toml" for name in TOMLS}
 
 
 @pytest.fixture(scope="session")

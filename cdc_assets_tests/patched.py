@@ -14,7 +14,7 @@ from typing import Any
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
-from cdc_assets_tests.pipeline.test_histories import Feed
+from cdc_assets_tests.generated import Feed
 from cdc_assets_tests.record_feed.source import Records
 from cdc_assets_tests.source import Col, Row, RowChange, Source, Transaction, Value, normal
 from cdc_assets_tests.writer import Publication, Style, Writer

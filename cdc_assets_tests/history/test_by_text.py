@@ -20,8 +20,8 @@ from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import Changed, Created, Held, History
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import Case, cases
+from cdc_assets_tests.generated import CHECKS, STEPS
 from cdc_assets_tests.histories import Picks, history
-from cdc_assets_tests.pipeline.test_histories import CHECKS, STEPS
 from cdc_assets_tests.source import Ddl
 from cdc_assets_tests.writer import Style, Writer
 

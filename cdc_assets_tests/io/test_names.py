@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.io import storage as names
 from cdc_assets.io.storage import NotPassedOver, directory_entries, objects
-from cdc_assets_tests.pipeline.test_histories import CHECKS
+from cdc_assets_tests.generated import CHECKS
 
 TABLES = ("db/a", "db/a-b", "db/a.b", "db/a b", "db/ab", "z/t")
 DATES = ("2024-05-01", "2024-05-02", "2024-05-03", "2024-05", "2024", "106", "meta", "2024-05-02x")

@@ -8,10 +8,8 @@ that fails is named by it: `CDC_ASSETS_HISTORIES=1200-1400 make soak` tries othe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 from typing import cast
 
 import pytest
@@ -23,13 +21,7 @@ from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import MaintenanceSettings
-from cdc_assets_tests.alterations import Picks
-from cdc_assets_tests.histories import KINDS, history
-from cdc_assets_tests.pipeline.test_histories import Feed, faults, tomls
-from cdc_assets_tests.source import Source
-from cdc_assets_tests.writer import TOMLS, Publication, Style, publications
-
-__all__ = ["tomls"]
+from cdc_assets_tests.generated import Feed, Trial, faults
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -39,47 +31,8 @@ CHOSEN = (13, 53)
 _FIRST, _, _LAST = os.environ.get("CDC_ASSETS_HISTORIES", "1-200").partition("-")
 NUMBERS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
 
-_OFTEN = ("delete all rows", "truncate", "modify column", "exchange partition", "recover table", "drop table")
 _EAGER = {"small_files": 2, "manifests": 4, "deleted_share": 0.01, "snapshots_kept": 1, "expire_at_least": 1}
 _DAY_MS = 86_400_000
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A history by its number: what happens at the source, how it is written, when the lake is tidied."""
-
-    number: int
-
-    @property
-    def style(self) -> Style:
-        random = Random(f"style {self.number}")
-        new = random.random() < 0.5
-        return Style(
-            rendering=random.choice(sorted(TOMLS)),
-            new=new,
-            dates=random.random() < 0.5,
-            ids=random.random() < 0.5,
-            dispatchers=random.choice([0, 0, 3]) if new else 0,
-        )
-
-    @property
-    def source(self) -> Source:
-        random = Random(f"steps {self.number}")
-        kinds = ["rows"] * 14 + [*KINDS, *_OFTEN, *_OFTEN]
-        steps = [("create", random.randbytes(24)) for _ in range(random.randint(1, 2))]
-        steps += [(random.choice(kinds), random.randbytes(24)) for _ in range(random.randint(5, 13))]
-        return history(steps, self.style.old_values)
-
-    def publications(self, source: Source) -> list[Publication]:
-        """The bucket at some checkpoints: about half of those in memory, since each costs seconds here."""
-        random = Random(f"picks {self.number}")
-        *between, last = publications(source, self.style, Picks(random.randbytes(150)))
-        return [*(one for one in between if random.random() < 0.5), last]
-
-    def tidies(self, count: int) -> Iterator[bool]:
-        """Return after which of the publications the lake is tidied."""
-        random = Random(f"upkeep {self.number}")
-        yield from (random.random() < 0.25 for _ in range(count))
 
 
 def tidy(feed: Feed) -> list[str]:

@@ -24,13 +24,11 @@ from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.folding import differences
-from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
+from cdc_assets_tests.generated import Feed, Trial
+from cdc_assets_tests.lake.test_histories_lake import NUMBERS, tidy
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.pipeline.test_histories import Feed
 from cdc_assets_tests.pipeline.test_history_tables import LOGS, stopped
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
-
-__all__ = ["tomls"]
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -20,12 +20,10 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets_tests.lake.test_histories_lake import NUMBERS, Trial, tidy, tomls
+from cdc_assets_tests.generated import Feed, Trial
+from cdc_assets_tests.lake.test_histories_lake import NUMBERS, tidy
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.pipeline.test_histories import Feed
 from cdc_assets_tests.pipeline.test_states_of_histories import STATES, faults
-
-__all__ = ["tomls"]
 
 pytestmark = pytest.mark.timeout(900)
 

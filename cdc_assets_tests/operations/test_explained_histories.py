@@ -16,14 +16,12 @@ from cdc_assets.model.explanation import RowExplanation
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.explain import explain
 from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.generated import Feed
 from cdc_assets_tests.landing.test_generated_topics import any_history, any_style
 from cdc_assets_tests.message_writer import marks
-from cdc_assets_tests.pipeline.test_histories import Feed, tomls
 from cdc_assets_tests.source import Source, Table, Transaction, Value, normal
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 from cdc_assets_tests.writer import TOMLS, Style, publications
-
-__all__ = ["tomls"]
 
 Change = tuple[int, str, dict[str, tuple[str | None, str | None]]]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, note, settings
 
 from cdc_assets.errors import BadSettings, CutRefused
 from cdc_assets.ledger import Ledger
@@ -23,15 +22,11 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.cuts import cut_position, due_position
 from cdc_assets_tests.alterations import Picks
-from cdc_assets_tests.histories import history
+from cdc_assets_tests.generated import Feed, Generated, each_history, how_many
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, tomls
 from cdc_assets_tests.source import Contents, Source
-from cdc_assets_tests.writer import Style, publications
-
-__all__ = ["tomls"]
 
 # --- against generated histories --------------------------------------------------------------------------------------
 
@@ -52,12 +47,11 @@ def decided(lake: MemoryLake, source: Source, checkpoint: Tso, picks: Picks, num
     return request
 
 
-def check_cuts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> None:
-    source, picks = history(steps, style.old_values), Picks(raw)
-    note(f"{style}\n{source.script}")
+def check_cuts(generated: Generated, tomls: Mapping[str, Path]) -> None:
+    source, style, picks = generated.source, generated.style, Picks(generated.raw)
     feed, expected = Feed(style, tomls[style.rendering]), dict[str, Contents]()
     with closing(feed):
-        for number, publication in enumerate(publications(source, style, Picks(raw))):
+        for number, publication in enumerate(generated.publications()):
             feed.publish(publication)
             for one in range(picks(3)):
                 cut = decided(feed.lake, source, publication.checkpoint, picks, 10 * number + one)
@@ -70,22 +64,9 @@ def check_cuts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: 
             assert held_by(feed.lake, name) == contents, name
 
 
-@settings(CHECKS, max_examples=8, derandomize=True, database=None)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_a_cut_of_a_generated_history_holds_what_the_source_held_then(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
-) -> None:
-    check_cuts(steps, style, raw, tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=3000)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_cuts_of_thousands_of_generated_histories_hold_what_the_source_held_then(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
-) -> None:
-    check_cuts(steps, style, raw, tomls)
+@how_many(8, 3000)
+def test_a_cut_of_a_generated_history_holds_what_the_source_held_then(tomls: Mapping[str, Path], count: int) -> None:
+    each_history(count, lambda generated: check_cuts(generated, tomls))
 
 
 # --- one changefeed ---------------------------------------------------------------------------------------------------

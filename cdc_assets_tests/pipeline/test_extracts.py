@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, note, settings
 from pyarrow import csv
 
 from cdc_assets.decoding.kinds import own_columns
@@ -29,18 +28,14 @@ from cdc_assets.operations.extract import extract
 from cdc_assets.pipeline import replay as replaying
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks
-from cdc_assets_tests.histories import history
+from cdc_assets_tests.generated import Feed, Generated, each_history, how_many
 from cdc_assets_tests.lake_contents import rows_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.masked import KEY
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.pipeline.test_cuts import Shop
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, tomls
 from cdc_assets_tests.schema_documents import document, write_schema
 from cdc_assets_tests.source import Source, Table, normal
-from cdc_assets_tests.writer import Style, publications
-
-__all__ = ["tomls"]
 
 LEAVES = ("DELETE", "UPDATE_BEFORE")
 
@@ -70,12 +65,11 @@ def identity_of(table: Table) -> Any:
     return lambda row: tuple(normal(row[name], table.column(name)) for name in key)
 
 
-def check_extracts(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> int:
-    source, picks, checked = history(steps, style.old_values), Picks(raw), 0
-    note(f"{style}\n{source.script}")
+def check_extracts(generated: Generated, tomls: Mapping[str, Path]) -> int:
+    source, style, picks, checked = generated.source, generated.style, Picks(generated.raw), 0
     feed, logged = Feed(style, tomls[style.rendering]), Feed(style, tomls[style.rendering], history={"*.*": "log"})
     with closing(feed), closing(logged):
-        for publication in publications(source, style, Picks(raw)):
+        for publication in generated.publications():
             feed.publish(publication)
             logged.publish(publication)
             logged.pipeline.apply("test")
@@ -149,28 +143,9 @@ def check_table(feed: Feed, source: Source, name: str, table: Table, middle: int
     return 1
 
 
-@settings(CHECKS, max_examples=3, derandomize=True, database=None)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_the_changes_of_a_generated_history_lead_to_its_rows(
-    tomls: Mapping[str, Path],
-    steps: list[tuple[str, bytes]],
-    style: Style,
-    raw: bytes,
-) -> None:
-    check_extracts(steps, style, raw, tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=2000)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_the_changes_of_thousands_of_generated_histories_lead_to_their_rows(
-    tomls: Mapping[str, Path],
-    steps: list[tuple[str, bytes]],
-    style: Style,
-    raw: bytes,
-) -> None:
-    check_extracts(steps, style, raw, tomls)
+@how_many(3, 2000)
+def test_the_changes_of_a_generated_history_lead_to_its_rows(tomls: Mapping[str, Path], count: int) -> None:
+    each_history(count, lambda generated: check_extracts(generated, tomls))
 
 
 # --- one table --------------------------------------------------------------------------------------------------------

@@ -26,23 +26,12 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.generated import CHECKS, PICKS, RAW, STYLES, Feed, faults, feeds
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.lake_contents import contents_of
-from cdc_assets_tests.pipeline.test_histories import (
-    CHECKS,
-    PICKS,
-    RAW,
-    STYLES,
-    Feed,
-    faults,
-    feeds,
-    small,
-    tomls,
-)
+from cdc_assets_tests.pipeline.test_histories import small
 from cdc_assets_tests.source import Col, Ddl, Parts, Rows, Source, Table
 from cdc_assets_tests.writer import TOMLS, Publication, Style, Writer, publications
-
-__all__ = ["tomls"]
 
 STATING = STYLES.map(lambda style: replace(style, defaults=True))
 """Where neither a DDL nor a file states a default, that of a hidden ADD COLUMN is a guess."""

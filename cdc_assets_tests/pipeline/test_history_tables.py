@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, note, settings
 
 from cdc_assets.cli.progress import watching
 from cdc_assets.errors import BadSettings
@@ -19,18 +18,14 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import open_exchanges
 from cdc_assets.report.plan_text import describe_plan
-from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.folding import fold_differences
-from cdc_assets_tests.histories import history
+from cdc_assets_tests.generated import Feed, Generated, each_history, feeds, how_many
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, feeds, tomls
 from cdc_assets_tests.replay import replay
 from cdc_assets_tests.schema_documents import document, write_schema
-from cdc_assets_tests.writer import Publication, Style, publications
-
-__all__ = ["tomls"]
+from cdc_assets_tests.writer import Publication
 
 LOGS = {"*.*": "log"}
 
@@ -44,32 +39,18 @@ def stopped(feed: Feed, publication: Publication) -> Iterator[str]:
             yield f"{table.life} is {table.state}: {table.reason}"
 
 
-def check_logs(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> None:
-    source = history(steps, style.old_values)
-    note(f"{style}\n{source.script}")
+def check_logs(generated: Generated, tomls: Mapping[str, Path]) -> None:
+    style = generated.style
     with feeds(style, tomls[style.rendering], history=LOGS) as (often, once):
-        for publication in publications(source, style, Picks(raw)):
+        for publication in generated.publications():
             found = [*stopped(often, publication), *fold_differences(often.lake)]
             assert found == [], publication.checkpoint
         assert [*stopped(once, publication), *fold_differences(once.lake)] == [], "in one go"
 
 
-@settings(CHECKS, max_examples=5, derandomize=True, database=None)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_the_log_of_a_generated_history_leads_to_its_mirror(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
-) -> None:
-    check_logs(steps, style, raw, tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=5000)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_the_logs_of_thousands_of_generated_histories_lead_to_their_mirrors(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
-) -> None:
-    check_logs(steps, style, raw, tomls)
+@how_many(5, 5000)
+def test_the_log_of_a_generated_history_leads_to_its_mirror(tomls: Mapping[str, Path], count: int) -> None:
+    each_history(count, lambda generated: check_logs(generated, tomls))
 
 
 # --- recorded feeds ---------------------------------------------------------------------------------------------------

@@ -17,12 +17,10 @@ from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.dump_anywhere import FLAVOURS
 from cdc_assets_tests.dump_writer import Cell, Row, write_dump
+from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, faults, feeds
 from cdc_assets_tests.histories import history
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, faults, feeds, tomls
 from cdc_assets_tests.source import Source, Value, quoted
 from cdc_assets_tests.writer import Style, publications
-
-__all__ = ["tomls"]  # the fixture
 
 
 def write_source(source: Source, at: Tso, into: Path, name: str) -> None:

@@ -13,13 +13,11 @@ from hypothesis import given, note, settings
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.dump_anywhere import FLAVOURS
 from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.generated import CHECKS, feeds
 from cdc_assets_tests.histories import history
-from cdc_assets_tests.pipeline.test_histories import CHECKS, feeds, tomls
 from cdc_assets_tests.pipeline.test_joined_histories import CASES, write_source
 from cdc_assets_tests.pipeline.test_states_of_histories import faults
 from cdc_assets_tests.writer import publications
-
-__all__ = ["tomls"]
 
 RULES: dict[str, object] = {"*.*": ["log", "scd2"]}
 

@@ -26,6 +26,7 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, Feed
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.landing.test_generated_topics import any_history, any_style
@@ -33,13 +34,10 @@ from cdc_assets_tests.masked import KEY, differences_of_masked
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.message_writer import marks
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, tomls
 from cdc_assets_tests.pipeline.test_masks import KILLED_AT, KINDS, SEALED, of_every_kind, rows_of, stopped
 from cdc_assets_tests.states import state_differences, states_of
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 from cdc_assets_tests.writer import Publication, Style, publications
-
-__all__ = ["tomls"]
 
 BOTH: Mapping[str, Any] = {"*.*": ["log", "scd2"]}
 

@@ -18,17 +18,15 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.generated import Feed
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.patched import schema_files, send
-from cdc_assets_tests.pipeline.test_histories import Feed, tomls
 from cdc_assets_tests.record_feed.source import FEEDS, Records
 from cdc_assets_tests.source import Source, Transaction
 from cdc_assets_tests.states import differences, states_of
 from cdc_assets_tests.writer import Style
-
-__all__ = ["tomls"]
 
 RULES: list[dict[str, Any]] = [
     {"kinds": ["log", "scd2"]},

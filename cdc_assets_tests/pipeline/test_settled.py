@@ -23,14 +23,12 @@ from cdc_assets.pipeline.planner import PlanRequest
 from cdc_assets.planning.plan import Plan
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, faults, feeds
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, faults, feeds, tomls
 from cdc_assets_tests.replay import AsOf, compare
 from cdc_assets_tests.writer import Style, publications
-
-__all__ = ["tomls"]
 
 DAY = 24 * 3_600_000 << 18
 """The TSO of one day are so many."""

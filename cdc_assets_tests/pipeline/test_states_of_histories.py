@@ -10,13 +10,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, Feed, feeds
 from cdc_assets_tests.histories import history
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, Feed, feeds, tomls
 from cdc_assets_tests.source import Source
 from cdc_assets_tests.states import differences, states_of
 from cdc_assets_tests.writer import Publication, Style, publications
-
-__all__ = ["tomls"]
 
 STATES: dict[str, object] = {"*.*": "scd2"}
 ALONE: dict[str, object] = {"*.*": {"kinds": ["scd2"], "mirror": False}}

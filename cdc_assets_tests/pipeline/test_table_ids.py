@@ -7,16 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.model.schema import TableId
+from cdc_assets_tests.generated import RAW, Feed, each_history, faults, feeds, how_many
 from cdc_assets_tests.histories import KINDS
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, RAW, Feed, check_history, faults, feeds, tomls
+from cdc_assets_tests.pipeline.test_histories import check_history
 from cdc_assets_tests.source import Col, Parts, Rows, Source, Table
 from cdc_assets_tests.writer import TOMLS, Publication, Style, Writer
-
-__all__ = ["tomls"]
 
 RINT, PLAIN = TableId("slices", "rint"), TableId("slices", "plain")
 
@@ -115,19 +113,6 @@ STEPS = st.builds(
 )
 
 
-@settings(CHECKS, max_examples=6, derandomize=True, database=None)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_a_generated_history_ends_equal_to_the_source(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
-) -> None:
-    check_history(steps, style, raw, tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=2000)
-@given(steps=STEPS, style=STYLES, raw=PICKS)
-def test_thousands_of_generated_histories_end_equal_to_the_source(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes
-) -> None:
-    check_history(steps, style, raw, tomls)
+@how_many(6, 2000)
+def test_a_generated_history_ends_equal_to_the_source(tomls: Mapping[str, Path], count: int) -> None:
+    each_history(count, lambda generated: check_history(generated, tomls), STEPS, STYLES)

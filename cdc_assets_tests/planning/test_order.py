@@ -22,14 +22,12 @@ from cdc_assets.pipeline.planner import PlanRequest
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.cases import Case, Config
+from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, faults, feeds
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, faults, feeds, tomls
 from cdc_assets_tests.replay import AsOf, compare
 from cdc_assets_tests.writer import Style, publications
-
-__all__ = ["tomls"]
 
 
 def materialize(fused: Pipeline, key: PartitionKey) -> Outcome:
