@@ -43,6 +43,7 @@ from cdc_assets.errors import BadSettings, CdcError, MalformedData
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.table_filter import ColumnSelectors
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -508,8 +509,9 @@ class MessageOptions:
     `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: by
     an id, which is a number (Confluent) or a UUID (Glue), the schema's text. `connector` are the settings of a
     connector that say how its values are written and what its snapshot has, by their own names. `patch_without_row` is
-    the policy of that name: apply, hold or skip, "" for what the protocol does by itself. Of a `masked` feed nothing is
-    said of what stands in a message.
+    the policy of that name: apply, hold or skip, "" for what the protocol does by itself. `column_selectors` say which
+    columns the changefeed writes, `case_sensitive` how their names of tables are compared. Of a `masked` feed nothing
+    is said of what stands in a message.
     """
 
     format: ClassVar[str] = "landed"
@@ -528,6 +530,8 @@ class MessageOptions:
     registry: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     connector: tuple[tuple[str, str], ...] = ()
     patch_without_row: str = ""
+    column_selectors: ColumnSelectors = ()
+    case_sensitive: bool = False
     masked: bool = field(default=False, compare=False)
 
     @property

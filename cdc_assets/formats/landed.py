@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import InputError
-from cdc_assets.formats import COMMIT_TS, LINE, POSITION, Decoded, MessageOptions, Wire, position_column
+from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, POSITION, Decoded, MessageOptions, Wire, position_column
 from cdc_assets.formats.messages import codec_of
 from cdc_assets.model.landed import LandedSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.table_filter import hidden_columns
 from cdc_assets.model.tso import Tso
 
 __all__ = [
@@ -186,7 +187,14 @@ def _part(
     frame: Frame, chosen: Lines, path: str, table: TableId, schema: TableSchema, options: MessageOptions
 ) -> Decoded:
     rows = frame.messages.select(["key", "value", "ordinals"]).take(pa.array(chosen))
+    names = (column.name for column in schema.stored if column.name not in schema.exact)
+    hidden = hidden_columns(options.column_selectors, (table.schema, table.table), names, options.case_sensitive)
+    if hidden:  # rows of some versions of TiCDC have them all the same, without their values
+        columns = (replace(one, virtual=True) if one.name in hidden else one for one in schema.columns)
+        schema = replace(schema, columns=tuple(columns))
     found = codec_of(options).decode(rows, path, table, schema, options)
+    if hidden:
+        found = replace(found, notes={**found.notes, **dict.fromkeys(((name, NOT_WRITTEN) for name in hidden), 1)})
     lines = frame.lines(chosen)
     changes = _renumbered(found.changes, lines)
     owners, by_offset = _owners(frame), options.by_offset

@@ -8,7 +8,7 @@ pattern excludes what it matches.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 NAME_PART = re.compile(
     r"""
@@ -28,6 +28,24 @@ def decided(patterns: Sequence[str], names: tuple[str, ...], case_sensitive: boo
         if len(wanted) == len(names) and all(one.fullmatch(name) for one, name in zip(wanted, names, strict=True)):
             return not text.startswith("!")
     return False
+
+
+ColumnSelectors = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""The patterns of tables, and those of the columns of these that a changefeed writes, of each column selector."""
+
+
+def hidden_columns(
+    selectors: ColumnSelectors, table: tuple[str, str], columns: Iterable[str], case_sensitive: bool = False
+) -> frozenset[str]:
+    """Return the columns that a changefeed's column selectors keep out of a table's rows.
+
+    TiCDC takes the first selector that matches the table; in its patterns the last one that matches a column decides,
+    whatever the case, and what none matches is hidden.
+    """
+    for tables, patterns in selectors:
+        if decided(tables, table, case_sensitive):
+            return frozenset(name for name in columns if not decided(patterns, (name,)))
+    return frozenset()
 
 
 def split_pattern(text: str) -> list[list[re.Match[str]]]:

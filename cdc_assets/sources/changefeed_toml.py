@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.table_filter import ColumnSelectors
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,6 +107,13 @@ def misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str
     """Yield the parameters that are called nearly as one that decides how rows are read, with that one."""
     for name in sorted(set(given).difference(known)):
         yield from ((name, one) for one in get_close_matches(name, known, n=1, cutoff=0.8))
+
+
+def column_selectors(document: Mapping[str, Any]) -> ColumnSelectors:
+    """Return the column selectors of a changefeed; raises BadSettings for what are none."""
+    example = '[[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"]'
+    found = rules(table(document, "sink"), "column-selectors", example, ("matcher", "columns"))
+    return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import truth
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.table_filter import decided
-from cdc_assets.sources.changefeed_toml import document, table
+from cdc_assets.model.table_filter import ColumnSelectors, decided, hidden_columns
+from cdc_assets.sources.changefeed_toml import column_selectors, document, table
 
 _SYSTEM = frozenset(
     ("information_schema", "performance_schema", "inspection_schema", "metrics_schema", "mysql", "sys", "tidb_cdc",
@@ -31,7 +31,7 @@ class ReplicatedTables:
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
     keyless: bool | None = None
-    selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    selectors: ColumnSelectors = ()
     filtered: tuple[tuple[str, ...], ...] = ()
 
     def names(self, name: TableId) -> bool:
@@ -41,11 +41,8 @@ class ReplicatedTables:
         return not self.rules or decided(self.rules, (name.schema, name.table), self.case_sensitive)
 
     def has_column(self, name: TableId, column: str) -> bool:
-        """Return whether a column is among those that are sent: the first selector that matches the table decides."""
-        for tables, columns in self.selectors:
-            if decided(tables, (name.schema, name.table), self.case_sensitive):
-                return decided(columns, (column,))
-        return True
+        """Return whether a column is among those that are sent."""
+        return not hidden_columns(self.selectors, (name.schema, name.table), [column], self.case_sensitive)
 
     def filters_events(self, name: TableId) -> bool:
         """Return whether some changes of a table may be left out."""
@@ -63,11 +60,10 @@ def replicated(changefeed_config: str | os.PathLike[str] | None) -> ReplicatedTa
         raise BadSettings(f'changefeed TOML: `filter.rules` is {rules!r}; expected a list such as ["shop.*"].')
     texts = tuple(text for rule in rules if (text := str(rule).strip()) and not text.startswith("#"))
     force = config.get("force-replicate")
-    selectors = table(config, "sink").get("column-selectors", ())
     return ReplicatedTables(
         () if any(text.startswith("@") for text in texts) else texts,
         truth("case-sensitive", config.get("case-sensitive", False)),
         None if force is None else truth("force-replicate", force),
-        tuple((tuple(one.get("matcher", ())), tuple(one.get("columns", ()))) for one in selectors),
+        column_selectors(config),
         tuple(tuple(one.get("matcher", ())) for one in table(config, "filter").get("event-filters", ())),
     )

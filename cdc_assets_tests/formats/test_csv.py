@@ -17,10 +17,11 @@ from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.changes import NULL_OR_TEXT
 from cdc_assets.formats.csv import decode as csv_format
-from cdc_assets.formats.csv.decode import decode, hidden_columns, row_columns
+from cdc_assets.formats.csv.decode import decode, row_columns
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.dialect import count_byte
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.table_filter import hidden_columns
 from cdc_assets.types.mysql_values import BAD_UTF8, ZERO_DATE
 
 TABLE = TableId("shop", "orders")
@@ -402,7 +403,8 @@ def test_columns_hidden_by_a_selector_are_absent() -> None:
     ],
 )
 def test_column_selectors_match_as_tidbs_filters_do(selectors: Any, hidden: set[str]) -> None:
-    assert hidden_columns(replace(PLAIN, column_selectors=selectors), TABLE, SCHEMA) == hidden
+    names = [column.name for column in SCHEMA.stored]
+    assert hidden_columns(selectors, (TABLE.schema, TABLE.table), names) == hidden
 
 
 def test_a_layout_lists_ticdcs_columns_first() -> None:

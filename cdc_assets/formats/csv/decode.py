@@ -49,7 +49,7 @@ from cdc_assets.formats.dialect import (
 )
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.table_filter import decided
+from cdc_assets.model.table_filter import hidden_columns
 from cdc_assets.model.wording import counted
 from cdc_assets.types.mysql_types import finish, values, wire_type
 from cdc_assets.types.mysql_values import Binary, Values
@@ -217,7 +217,8 @@ def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options
 
 def row_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> RowColumns:
     """Return the columns that the options and the schema promise."""
-    hidden = hidden_columns(options, table, schema) if options.column_selectors else frozenset()
+    names = (column.name for column in schema.stored)
+    hidden = hidden_columns(options.column_selectors, (table.schema, table.table), names)
     return RowColumns(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
 
 
@@ -574,22 +575,6 @@ def _tso(text: bytes) -> int | None:
 
 _HEADER = "ticdc-meta$"
 _TITLES = {"op": "operation"}
-
-
-# --- column selectors -------------------------------------------------------------------------------------------------
-
-
-def hidden_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> frozenset[str]:
-    """Return the stored columns that a column selector keeps out of the rows.
-
-    TiCDC takes the first selector that matches the table; in a list of patterns the last one that matches decides, and
-    what none matches is hidden. Patterns are TiDB's table filter: `db.table` with `*`, `?`, `[a-z]`, `!` before it,
-    quoted names and /regular expressions/, whatever the case.
-    """
-    for matcher, patterns in options.column_selectors:
-        if decided(matcher, (table.schema, table.table)):
-            return frozenset(c.name for c in schema.stored if not decided(patterns, (c.name,)))
-    return frozenset()
 
 
 # --- header -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cdc_assets.model.schema import Column
+from cdc_assets.model.table_filter import ColumnSelectors
 from cdc_assets.types.families import BINARY, CHARACTER, MEMBERS
 from cdc_assets.types.zones import Zone
 
@@ -44,7 +45,7 @@ class CsvOptions:
     output_is_update: bool = True
     output_handle_key: bool = False
     output_field_header: bool = False
-    column_selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    column_selectors: ColumnSelectors = ()
     timezone: str = "UTC"
 
     @property

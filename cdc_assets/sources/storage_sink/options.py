@@ -15,7 +15,14 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS, SinkWire, wire_class
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, event_filters, known_protocol, misspelt, rules, table
+from cdc_assets.sources.changefeed_toml import (
+    column_selectors,
+    document,
+    event_filters,
+    known_protocol,
+    misspelt,
+    table,
+)
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
 # --- TiCDC's settings -------------------------------------------------------------------------------------------------
@@ -62,7 +69,7 @@ def _wire(kind: type[SinkWire], config: Mapping[str, Any], given: Mapping[str, s
     """Return the options of a format, which says where TiCDC has each."""
     options = _typed(_given(config, given, kind.toml_options, kind.uri_options), kind())
     if any(one.name == "column_selectors" for one in fields(kind)):  # type: ignore[arg-type]
-        options["column_selectors"] = _column_selectors(table(config, "sink"))
+        options["column_selectors"] = column_selectors(config)
     wire = kind(**options, timezone=tz)  # type: ignore[call-arg]
     if wire.complaint:
         raise _refused(wire.complaint)
@@ -103,9 +110,3 @@ def _as_type(name: str, value: Any, default: Any) -> Any:
     if not isinstance(value, str):
         raise BadSettings(f"{name} is {value!r}; expected a text. Put it in quotes in the changefeed TOML.")
     return value
-
-
-def _column_selectors(sink: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    example = '[[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"]'
-    found = rules(sink, "column-selectors", example, ("matcher", "columns"))
-    return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in found)

@@ -13,7 +13,15 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import OTHER_NAMES, PROTOCOLS, MessageOptions, MessageProtocol
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, event_filters, known_protocol, misspelt, rules, table
+from cdc_assets.sources.changefeed_toml import (
+    column_selectors,
+    document,
+    event_filters,
+    known_protocol,
+    misspelt,
+    rules,
+    table,
+)
 from cdc_assets.sources.given import FeedInputs
 from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, SnapshotOptions, TopicOptions, TopicRule
@@ -66,6 +74,8 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         timezone=tz,
         connector=connector.modes if connector is not None else (),
         patch_without_row=given.patch_without_row,
+        column_selectors=column_selectors(config),
+        case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         masked=given.masked,
     )
     dispatchers = _rules(table(config, "sink"))
