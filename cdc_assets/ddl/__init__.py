@@ -64,6 +64,7 @@ from cdc_assets.ddl.statement import (
     created_name,
     database_of,
     rename_pairs,
+    soft_delete_option,
     statement,
     table_by_text,
 )
@@ -116,6 +117,7 @@ __all__ = [
     "quote",
     "rename_pairs",
     "same_definition",
+    "soft_delete_option",
     "spark_sql",
     "statement",
     "statements",

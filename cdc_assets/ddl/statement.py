@@ -358,6 +358,29 @@ def _tables_named(at: Cursor, sql: str) -> list[TableId]:
     return [TableId(*at.qualified())]
 
 
+def soft_delete_option(sql: str) -> str:
+    """Return the option by which a CREATE or ALTER TABLE makes a table a soft-delete or active-active one of TiDB.
+
+    "" for none, and for one that is switched off.
+    """
+    try:
+        at = Cursor(tokens(sql))
+        (alter_head if at.sees("ALTER") else create_head)(at)
+    except Unreadable:
+        return ""
+    depth = 0
+    while at:
+        depth += at.sees("(") - at.sees(")")
+        option = at.next.text
+        if depth or not at.accept("SOFTDELETE|ACTIVE_ACTIVE"):
+            at.take()
+            continue
+        at.accept("=")
+        if at.next.text.upper() != "OFF":
+            return option
+    return ""
+
+
 def alter_without_rename(sql: str) -> tuple[str, str] | None:
     """Return an ALTER TABLE without the clause that renames its table, and the RENAME TABLE for that.
 

@@ -24,6 +24,7 @@ from cdc_assets.formats.members import named
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type
 from cdc_assets.types.mysql_values import LOSSY, Binary, Values, changed_in_key
@@ -40,9 +41,11 @@ __all__ = [
     "RowSides",
     "apart_from_null",
     "changes_of",
+    "of_unknown_column",
     "patch_op",
     "row_images",
     "side_by_side",
+    "unknown_column",
 ]
 
 LOST_FLOAT = (
@@ -165,6 +168,7 @@ class ChangeBuilder:
         self._images, self._schema, self._faults = images, schema, faults
         self._arrays = dict[str, pa.Array]()
         self._notes = list[tuple[str, str, pa.BooleanArray]]()
+        self._unread = dict[int, tuple[str, str]]()
 
     def add(
         self,
@@ -190,24 +194,54 @@ class ChangeBuilder:
             def reason(image: int) -> str:
                 return describe(_shown(sent[image]), column) if sent[image].is_valid else null
 
-            self._faults.mark(found.bad, self._images, reason, column.name)
+            self.mark(found.bad, reason, column.name)
         self._notes += [(column.name, rule, mask) for rule, mask in (*found.notes.items(), *notes.items())]
+
+    def mark(self, mask: Mask | pa.BooleanArray, reason: Reason, column: str) -> None:
+        """Note images whose value of a column cannot be read.
+
+        Of an image before an update nothing but the key is needed where a table has one: it is left out where the key
+        stays what it is. Any other is a fault.
+        """
+        marked, images = mask if isinstance(mask, np.ndarray) else bits(mask.fill_null(False)), self._images
+        if self._schema.key and column not in self._schema.exact:
+            is_before = (images.after >= 0) & (images.ops < 0)
+            for image in np.flatnonzero(marked & is_before).tolist():
+                self._unread.setdefault(image, (reason if isinstance(reason, str) else reason(image), column))
+            marked = marked & ~is_before
+        self._faults.mark(marked, images, reason, column)
+
+    def _left_out(self) -> Rows:
+        """Return the images before an update that cannot be read and are not needed; others become faults."""
+        places = np.array(sorted(self._unread), np.int64)
+        images, moved = self._images, np.zeros(len(places), bool)
+        for name in self._schema.key if len(places) else ():
+            now, before = (self._arrays[name].take(pa.array(some)) for some in (images.after[places], places))
+            moved |= ~bits(pc.equal(now, before).fill_null(False))
+        for image in places[moved].tolist():
+            reason, column = self._unread[image]
+            self._faults.add(int(images.lines[image]), reason, column, max(int(images.commit_ts[image]), 0) or None)
+        return places[~moved]
 
     def changes(self, more: Mapping[str, pa.Array] = _NONE) -> tuple[pa.Table, Counter[tuple[str, str]]]:
         """Return the changes without the faults, by line, the image before an update first, and count notes of them.
 
         `more` are columns that stand behind the table's own.
         """
-        images, none = self._images, self._images.commit_ts < 0
+        images, none, left_out = self._images, self._images.commit_ts < 0, self._left_out()
         shape = shape_of(column for column in self._schema.columns if column.name in self._arrays)
         stamps = pa.array(images.commit_ts, mask=none if none.any() else None)
-        own = [pa.array(images.ops), stamps, pa.array(images.lines)]
+        ops = images.ops.copy()
+        ops[images.after[left_out]] = Op.UPDATE
+        own = [pa.array(ops), stamps, pa.array(images.lines)]
         changes = pa.Table.from_arrays([*own, *(self._arrays[name] for name in shape.names[len(own) :])], schema=shape)
         for name, array in more.items():
             changes = changes.append_column(pa.field(name, array.type), array)
         order = np.arange(len(images))
         if not (np.diff(images.lines) > 0).all():
             order = np.lexsort((images.ops > 0, images.lines))
+        if len(left_out):
+            order = order[~np.isin(order, left_out)]
         if self._faults.found:
             order = order[~np.isin(images.lines[order], list(self._faults.found))]
         notes = Counter[tuple[str, str]]()
@@ -317,6 +351,25 @@ class RowSides:
         return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in parts])
 
 
+def of_unknown_column(records: Records, name: str, side: Path, after: Path | None, schema: TableSchema) -> Mask:
+    """Mark the records with a column at a side that the table lacks, unless nothing of it is needed.
+
+    No virtual column is. Of a table with a key, nor is one of an image before that the image `after` it has not.
+    """
+    there: Mask = records.kinds(*side, name) != CellKind.ABSENT
+    if any(column.name == name and column.virtual for column in schema.columns):
+        return np.zeros(len(records), bool)
+    if after is not None and schema.key and there.any():
+        there &= (records.kinds(*after) <= CellKind.NULL) | (records.kinds(*after, name) != CellKind.ABSENT)
+    return there
+
+
+def unknown_column(name: str, place: str = "the table's schema at this commit-ts") -> str:
+    """Return why a row with a column is not applied that is not in the schema at a place."""
+    reason = f'column "{name}" is not in {place}'
+    return soft_delete_reason(reason) if name.lower() in SOFT_DELETE_COLUMNS else reason
+
+
 def changes_of(
     images: Images, cells: Callable[[Column], Cells], schema: TableSchema, options: MessageOptions, faults: Faults
 ) -> Decoded:
@@ -330,7 +383,7 @@ def changes_of(
     for column in visible:
         whole = _completed(by_name[column.name], column, column.name in key, images, options, faults)
         for mask, reason in whole.faults:
-            faults.mark(mask, images, reason, column.name)
+            builder.mark(mask, reason, column.name)
         own = {rule: pa.array(mask) for rule, mask in whole.notes.items()}
         builder.add(column, _values(whole, column, options), whole.array, own, _misfit)
     patches = _unchanged({column.name: by_name[column.name] for column in visible}, key, images, faults)

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.types import families
 
-__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "TypedColumn", "fits", "guess", "infer", "shown_schema", "type_name"]
+__all__ = [
+    "BINARY",
+    "HANDLE_KEY",
+    "UNSIGNED",
+    "TypedColumn",
+    "fits",
+    "flags_of_mysql",
+    "guess",
+    "infer",
+    "shown_schema",
+    "type_name",
+]
 
 BINARY, HANDLE_KEY, GENERATED, PRIMARY, UNIQUE, MULTIPLE, NULLABLE, UNSIGNED = (1 << place for place in range(8))
 
@@ -46,6 +57,19 @@ _NAMES: Mapping[int, tuple[str, str]] = {
     254: ("CHAR", "BINARY"),
 }
 """Number of a type -> its name; the second one with the flag BINARY, where that makes a difference."""
+
+
+def flags_of_mysql(flags: int, is_handle: bool) -> int:
+    """Return MySQL's own flags of a column as TiCDC's, but for what these say of generated columns.
+
+    An early build of the new architecture sends the former (ticdc#1227), and beside them which columns are the handle.
+    """
+    not_null, primary, unique, multiple, unsigned, binary = (bool(flags & 1 << place) for place in (0, 1, 2, 3, 5, 7))
+    pairs = (
+        (BINARY, binary), (HANDLE_KEY, is_handle), (PRIMARY, primary), (UNIQUE, unique), (MULTIPLE, multiple),
+        (NULLABLE, not not_null), (UNSIGNED, unsigned),
+    )  # fmt: skip
+    return sum(flag for flag, is_set in pairs if is_set)
 
 
 def type_name(code: int, flags: int) -> str | None:

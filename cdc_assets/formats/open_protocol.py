@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions, Op
-from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, row_images
-from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, infer, type_name
+from cdc_assets.formats.changes import (
+    Cells,
+    Faults,
+    RowSides,
+    changes_of,
+    of_unknown_column,
+    row_images,
+    unknown_column,
+)
+from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, flags_of_mysql, infer, type_name
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, refuse_twice
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
@@ -41,6 +50,7 @@ from cdc_assets.formats.messages import (
 )
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.families import BINARY as BINARY_TYPES
 from cdc_assets.types.families import FLOATING, INTEGER
 
 __all__ = ["classify", "decode", "schemas"]
@@ -257,17 +267,25 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         reason = heads.refused.get(line, f"it is not a row of {table}")
         faults.add(line + 1, f"it cannot be read: {reason}" if found[line].is_valid else "it is not in its message")
     parts = list(json_records(pc.if_else(pa.array(mine), raw, pa.scalar(None, pa.binary())), twice=_no_cell))
-    sides = _read_rows(parts, heads.commit_ts, schema, faults)
+    sides, has_raw_flags = _read_rows(parts, heads.commit_ts, schema, faults)
     for records in parts:
         for _, line, reason in records.refused():
             faults.add(line + 1, f"it is not a row event: {_why(reason, options)}")
-    return changes_of(sides.images, lambda column: _cells_of(sides, column), schema, options.for_table(schema), faults)
+    return changes_of(
+        sides.images,
+        lambda column: _cells_of(sides, column, has_raw_flags),
+        schema,
+        options.for_table(schema),
+        faults,
+    )
 
 
 # --- images and cells -----------------------------------------------------------------------------------------------
 
 Codes = npt.NDArray[np.uint64]
 
+_RAW = np.uint64(1 << 8)
+"""TiCDC's flags of a column are below it, of MySQL's own some are not."""
 _NUMBERS = frozenset((*INTEGER, *FLOATING, "YEAR", "BIT", "ENUM", "SET"))
 """Types whose values are numbers; all others are texts."""
 _OF_CELL = ("t", "h", "f", "v")
@@ -283,28 +301,34 @@ def _no_cell(name: str, first: object, second: object) -> Any:
     return [] if name in _OF_CELL else refuse_twice(name, first, second)
 
 
-def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults) -> RowSides:
+def _read_rows(
+    parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults
+) -> tuple[RowSides, bool]:
     """Return the images in records, whose messages are their lines from 0, each with its commit-ts.
 
-    Records that are no row events are refused.
+    Also whether flags in them are MySQL's own. Records that are no row events are refused.
     """
-    sides = RowSides()
+    sides, has_raw_flags = RowSides(), False
     for records in parts:
         u, p, d = (records.kinds(side) > CellKind.NULL for side in ("u", "p", "d"))
         records.require(u & ~d | d & ~u & ~p, "it has neither u, nor u and p, nor d alone")
         nameless = _nameless(records, schema, faults)
         for side, there in (("u", u), ("p", p), ("d", d)):
             records.require(~there | records.are_objects(side), f"its {side} is no row")
-            _require_columns(records, side, schema, faults, there & ~(nameless & (side == "p")))
-        for mine, before in ((u & ~nameless, "p"), (d, "d")):
+        unread = nameless | _unread(records, schema, p & ~nameless)
+        for side, there in (("u", u), ("p", p & ~unread), ("d", d)):
+            for name, mask, reason, path in _misfits(records, side, schema, there):
+                faults.refuse(records, mask, name, reason, *([path] if path else []))
+            has_raw_flags |= _has_raw_flags(records, side)
+        for mine, before in ((u & ~unread, "p"), (d, "d")):
             rows = records.among(records.sound & mine)
             sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
-        rows = records.among(records.sound & u & nameless)
+        rows = records.among(records.sound & u & unread)
         whole, none = np.ones(len(rows), bool), np.zeros(len(rows), bool)
         images = row_images(rows.messages + 1, commit_ts[rows.messages], whole, none)
         images.ops[:] = Op.UPDATE
         sides.take(images, (rows, ("u",)))
-    return sides
+    return sides, has_raw_flags
 
 
 def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
@@ -326,27 +350,60 @@ def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
     return found
 
 
-def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults, some: Marks) -> None:
-    """Refuse of some rows those with columns that the table lacks, or with values that no column of their type has."""
+def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
+    """Mark the updates whose image before is not to be relied on, and not needed: the key is the one after it.
+
+    The new architecture up to v8.5.5 gave it MySQL's own flags instead of those that the row after it has, and there
+    null for zero and for an empty text (ticdc#3973). Of a table without key the image is needed.
+    """
+    found = np.zeros(len(records), bool)
+    if not schema.key or not updates.any():
+        return found
+    for name, mask, _, _ in _misfits(records, "p", schema, updates):
+        found |= mask & (name not in schema.key)
+    for name in records.members("p"):
+        (old, is_old), (new, is_new) = (records.whole_numbers(side, name, "f") for side in ("p", "u"))
+        found |= updates & is_old & is_new & (old != new)
+    for name in schema.key if found.any() else ():
+        before, after = (records.column(side, name, "v") for side in ("p", "u"))
+        same = (before.kinds == after.kinds) & before.given & bits(pc.equal(before.texts, after.texts))
+        found &= same | (records.kinds("p", name) == CellKind.ABSENT)
+    return found
+
+
+def _has_raw_flags(records: Records, side: str) -> bool:
+    """Return whether a flag of a column is MySQL's own (ticdc#1227): TiCDC's are all below 256."""
+    numbers = (records.whole_numbers(side, name, "f") for name in records.members(side))
+    return any(bool((flags[whole] >= _RAW).any()) for flags, whole in numbers)
+
+
+def _misfits(
+    records: Records, side: str, schema: TableSchema, some: Marks
+) -> Iterator[tuple[str, Marks, str, tuple[str, ...]]]:
+    """Yield what some rows have that does not fit: a column, which of them, why, and the path to what is shown of it.
+
+    They have a column that the table lacks, or a value that no column of its type has.
+    """
     columns = {column.name: column for column in schema.stored}
     for name in records.members(side):
+        named = name.replace("{", "{{").replace("}", "}}")
         there, column = some & (records.kinds(side, name) != CellKind.ABSENT), columns.get(name)
         if column is None:
-            faults.refuse(records, there, name, f'column "{name}" is not in the table\'s schema at this commit-ts')
+            unknown = of_unknown_column(records, name, (side,), ("u",) if side == "p" else None, schema)
+            yield name, some & unknown, unknown_column(name), ()
             continue
         (codes, typed), (_, flagged) = (records.whole_numbers(side, name, part) for part in ("t", "f"))
         typed &= flagged | (records.kinds(side, name, "f") == CellKind.ABSENT)
-        what = "is {}, which is not a value with its type"
-        faults.refuse(records, there & ~typed, name, f'column "{name}" {what}', (side, name))
+        yield name, there & ~typed, f'column "{named}" is {{}}, which is not a value with its type', (side, name)
         for code in _distinct(codes[there & typed]):
             if not fits(code, column):
                 sent = type_name(code, 0) or f"type {code}"
                 reason = f"it is sent as {sent}, but the table's schema at this commit-ts has {column.type}"
-                faults.refuse(records, there & (codes == code), name, reason)
+                yield name, there & (codes == code), reason, ()
         kinds = records.kinds(side, name, "v")
         sound = (kinds <= CellKind.NULL) | (kinds == (CellKind.NUMBER if column.type in _NUMBERS else CellKind.TEXT))
-        what = "has the value {}, which is not of its type"
-        faults.refuse(records, there & ~sound, name, f'column "{name}" {what}', (side, name, "v"))
+        what = f'column "{named}" has the value {{}}, which is not of its type'
+        yield name, there & ~sound, what, (side, name, "v")
 
 
 def _distinct(codes: Codes) -> list[int]:
@@ -355,14 +412,15 @@ def _distinct(codes: Codes) -> list[int]:
     return [int(code) for code in few]
 
 
-def _cells_of(sides: RowSides, column: Column) -> Cells:
-    """Return a column."""
+def _cells_of(sides: RowSides, column: Column, has_raw_flags: bool) -> Cells:
+    """Return a column; where flags may be MySQL's own its type says whether its values are bytes."""
     absent = sides.absent(column.name)
     array = sides.column(column.name, "v").texts
     if column.type in _NUMBERS:
         return Cells(array, absent)
     codes, flags = (sides.whole_numbers(column.name, part) for part in ("t", "f"))
-    array, faults = _unwrapped(codes, flags & np.uint64(BINARY) > 0, array)
+    is_binary = np.full(len(codes), column.type in BINARY_TYPES) if has_raw_flags else flags & np.uint64(BINARY) > 0
+    array, faults = _unwrapped(codes, is_binary, array)
     return Cells(array, absent, faults=faults)
 
 
@@ -434,15 +492,24 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     heads = _heads(events.keys)
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     whole = ~heads.partial & bits(pc.is_null(heads.claims))
+    rows = list[tuple[int, bool, tuple[TypedColumn, ...]]]()
+    handles = dict[int, frozenset[str]]()
     for event in np.flatnonzero((heads.kinds == _ROW) & whole).tolist():
-        table, commit_ts = heads.table(event), int(heads.commit_ts[event])
         try:
             row, is_delete = _row(events.values[event].as_py(), options)
-            columns = _typed(row)
+            rows.append((event, is_delete, _typed(row)))
+            handles[event] = frozenset(name for name, cell in row.items() if cell.get("h"))
         except _TROUBLE:
             continue  # decode rejects it
+    is_raw = any(column.flags >= int(_RAW) for _, _, columns in rows for column in columns)
+    for event, is_delete, columns in rows:
+        table, commit_ts = heads.table(event), int(heads.commit_ts[event])
         if is_delete and options.delete_only_output_handle_key_columns:
             continue
+        if is_raw:
+            columns = tuple(
+                replace(column, flags=flags_of_mysql(column.flags, column.name in handles[event])) for column in columns
+            )
         shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
         inferred = infer(columns, in_table_order=False)
         if inferred is not None and (shape not in found or commit_ts < found[shape].version):

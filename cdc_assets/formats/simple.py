@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, of_unknown_column, unknown_column
 from cdc_assets.formats.json_records import json_records, json_value, parsed_records, print_json
 from cdc_assets.formats.messages import (
     ACTIONS,
@@ -234,8 +234,8 @@ def _require_columns(records: Records, side: str, schema: TableSchema, faults: F
         elif column is not None:
             sound |= (kinds == CellKind.TEXT) | (kinds == CellKind.NUMBER)
         else:
-            reason = f'column "{name}" is not in the table\'s schema at this commit-ts'
-            faults.refuse(records, kinds != CellKind.ABSENT, name, reason)
+            after = ("data",) if side == "old" else None
+            faults.refuse(records, of_unknown_column(records, name, (side,), after, schema), name, unknown_column(name))
             continue
         reason = f'column "{name}" has the value {{}}, which is not of its type'
         faults.refuse(records, ~sound, name, reason, (side, name))

@@ -29,6 +29,7 @@ Imports nothing but the standard library.
     schema            tables, columns, keys and partitions, as schema files and DDL texts define them
     schema_changes    what one DDL changes
     settings_changes  what a person said of a change of settings
+    soft_delete       TiDB's soft-delete and active-active tables, which cannot be followed
     splits            what lies under a changefeed's prefix
     steps             what is done to tables
     table_filter      TiDB's table filter: patterns of names in a changefeed's configuration

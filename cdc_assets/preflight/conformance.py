@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
+from cdc_assets.ddl import soft_delete_option
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import OF_FORGOTTEN, Content, Decoded, Wire, decode_among, without_quotes
 from cdc_assets.history.masks import mask_holds
@@ -24,6 +25,7 @@ from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
@@ -40,8 +42,6 @@ SAMPLE_BYTES = 64 << 10
 """At most this much is read of a file, and of this many files."""
 
 _WITHOUT_TABLE = "Exclude the table from the changefeed."
-SOFT_DELETE = ("_tidb_softdelete_time", "_tidb_origin_ts")
-"""Columns of TiDB's soft-delete and active-active tables (`ticdc:pkg/common/event/active_active.go`)."""
 
 
 def conformance(
@@ -90,13 +90,14 @@ def conformance_holds(history: History) -> Iterator[HoldTable]:
     """Yield the tables that are held whatever their data, from the version that causes it."""
     for life, table in history.lives.items():
         for event in table.events:
-            names = [c.name for c in event.after.columns if c.name.lower() in SOFT_DELETE]
+            names = [c.name for c in event.after.columns if c.name.lower() in SOFT_DELETE_COLUMNS]
+            sign = listed(names) if names else soft_delete_option(event.file.query)
             reserved = [c.name for c in event.after.columns if c.name[:5].lower() == "_cdc_"]
-            if names:
-                yield HoldTable(life, event.at, _soft_delete(names), (_WITHOUT_TABLE,))
+            if sign:
+                yield HoldTable(life, event.at, soft_delete_reason(sign), (_WITHOUT_TABLE,))
             elif reserved:
                 yield HoldTable(life, event.at, _reserved(reserved), ("Exclude the column from the changefeed.",))
-            if names or reserved:
+            if sign or reserved:
                 break
 
 
@@ -294,14 +295,6 @@ def _members(history: History, wire: Wire) -> Iterator[Finding]:
                 f"the first such value. Let the changefeed include the CREATE TABLE, or {wire.members_way}.",
                 listed(names),
             )
-
-
-def _soft_delete(names: Iterable[str]) -> str:
-    return (
-        f"{listed(names)}: a soft-delete or active-active table. TiCDC never writes its hard deletes, and whether a "
-        "soft delete is written as a delete or as an update depends on settings that no file records, so the lake "
-        "table would keep rows that the source does not show. Exclude the table from the changefeed."
-    )
 
 
 def _soft_deleted(history: History, _: Wire) -> Iterator[Finding]:

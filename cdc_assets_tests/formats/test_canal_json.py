@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, extension
-from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, commit_stamps, decode, raw_records
+from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, TEXT_NULL, commit_stamps, decode, raw_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.members import members
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -78,6 +78,35 @@ def read(
 
 def images(decoded: Decoded, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in (OP, *names)) for row in decoded.changes.to_pylist()]
+
+
+NULL_TEXTS = [("VARCHAR", "null"), ("LONGTEXT", "null"), ("VARBINARY", b"null"), ("JSON", "null")]
+
+
+@pytest.mark.parametrize(("kind", "expected"), NULL_TEXTS)
+def test_a_null_in_a_text_column_that_has_none_is_the_text(kind: str, expected: Any) -> None:
+    may_be, never = Column("m", kind), Column("n", kind, nullable=False)
+    data = file_of(encode("UPDATE", {"id": "1", "m": None, "n": None}, {"id": "1", "m": None, "n": None}))
+    found = read(data, TableSchema((ID, may_be, never), ("id",)))
+    assert images(found, "m", "n") == [(Op.DELETE, None, expected), (Op.INSERT, None, expected)]
+    assert found.notes == {("n", TEXT_NULL): 2}
+    key = TableSchema((replace(never, is_pk=True),), ("n",))
+    found = read(file_of(encode(data={"n": None})), key)
+    assert (images(found, "n"), found.notes) == ([(Op.INSERT, expected)], {})
+
+
+def test_a_null_is_no_number() -> None:
+    found = read(
+        file_of(encode(data={"id": "1", "n": None})), TableSchema((ID, Column("n", "INT", nullable=False)), ("id",))
+    )
+    assert images(found, "n") == [(Op.INSERT, None)]
+
+
+def test_a_column_of_the_row_before_alone_is_not_read() -> None:
+    record = encode("UPDATE", {"id": "1", "name": "b"}, {"id": "1", "name": "a", "left": "", "out": ""})
+    assert images(read(file_of(record)), "name") == [(Op.DELETE, "a"), (Op.INSERT, "b")]
+    with pytest.raises(MalformedData, match="left"):
+        read(file_of(record), TableSchema(SCHEMA.columns))  # without a key all of it counts
 
 
 # --- pairs that must agree --------------------------------------------------------------------------------------------

@@ -183,7 +183,6 @@ NAMELESS = '{"t":15,"f":64,"v":"a"}'
         ('{"id":{"t":8,"f":139,"v":2},"t":15,"f":64,"v":"a"}', "only-output-updated-columns = false"),
         ('{"v":"a"}', "only-output-updated-columns = false"),
         ('{"t":15,"t":16}', "only-output-updated-columns = false"),
-        ('{"x":{"t":15,"f":64,"v":"a"}}', 'column "x" is not in the table'),
         ('{"id":{"t":8,"f":139,"v":2,"v":3}}', "is not of its type"),
     ],
 )
@@ -197,6 +196,68 @@ def test_values_before_without_the_names_of_their_columns_are_those_that_became_
         assert says in reject.reason
     else:
         assert rows(found) == [(Op.UPDATE, 5, 1, 1, None, None, None, 2.5)]
+
+
+PARTIAL = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
+WHOLE = {"id": 1, "name": "n", "raw": "r", "long": "dHh0", "d": 2.5}
+AS_BEFORE = [
+    '{"x":{"t":15,"f":64,"v":"a"}}',  # of a column that a selector leaves out
+    '{"g":{"t":3,"f":0,"v":2}}',  # virtual
+]
+WITHOUT_BEFORE = [
+    '{"name":{"t":15,"f":4097,"v":"C:\\\\new"}}',  # MySQL's own flags
+    '{"name":{"t":15,"f":0,"v":null}}',  # null for an empty text
+    '{"d":{"t":5,"f":65,"v":"1.5"}}',
+    '{"d":{"t":15,"f":65,"v":1.5}}',
+    '{"id":{"t":8,"f":4131,"v":1},"d":{"t":5,"f":0,"v":null}}',
+]
+MOVED = [
+    ('{"id":{"t":8,"f":139,"v":2},"d":{"t":5,"f":65,"v":"1.5"}}', "is not of its type"),
+]
+
+
+def updated(before: str, schema: TableSchema = SCHEMA) -> Decoded:
+    sent = messages_of([message(({"ts": 5}, event({"u": WHOLE})[:-1] + b',"p":' + before.encode() + b"}"))])
+    return decode(rows_of(sent, classify(sent, PARTIAL), T), "landed", T, schema, PARTIAL)
+
+
+@pytest.mark.parametrize("before", [*AS_BEFORE, *WITHOUT_BEFORE])
+def test_of_a_row_before_an_update_only_what_is_needed_has_to_be_readable(before: str) -> None:
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, Column("g", "INT", virtual=True)))
+    after = (5, 1, 1, "n", b"r", "txt", 2.5)
+    expected = [(Op.DELETE, *after), (Op.INSERT, *after)] if before in AS_BEFORE else [(Op.UPDATE, *after)]
+    assert rows(updated(before, schema)) == expected
+
+
+@pytest.mark.parametrize(("before", "says"), MOVED)
+def test_a_row_before_an_update_has_to_be_readable_where_the_key_changes(before: str, says: str) -> None:
+    (reject,) = updated(before).rejects
+    assert says in reject.reason
+
+
+@pytest.mark.parametrize("before", ['{"x":{"t":15,"f":64,"v":"a"}}', '{"d":{"t":5,"f":65,"v":"1.5"}}'])
+def test_a_row_before_an_update_has_to_be_readable_in_a_table_without_key(before: str) -> None:
+    assert len(updated(before, TableSchema(SCHEMA.columns)).rejects) == 1
+
+
+RAW_FLAGS = {"id": 4131, "name": 4097, "raw": 4225, "long": 0, "d": 128}
+
+
+def test_flags_of_mysql_are_known_by_their_size() -> None:
+    whole = json.loads(event({"u": {**WHOLE, "name": "C:\\new", "raw": "\\x00\\n"}}))
+    for name, cell in whole["u"].items():
+        cell["f"] = RAW_FLAGS[name]
+        cell |= {"h": True} if name == "id" else {}
+    sent = messages_of([message(({"ts": 5}, json.dumps(whole).encode()))])
+    found = decode(rows_of(sent, classify(sent, OPTIONS), T), "landed", T, SCHEMA, OPTIONS)
+    assert rows(found) == [(Op.INSERT, 5, 1, 1, "C:\\new", b"\x00\n", "txt", 2.5)]
+    (shown,) = schemas(sent, OPTIONS)
+    assert shown.schema.key == ("id",)
+    columns = {one.name: (one.type, one.unsigned, one.nullable) for one in shown.schema.columns}
+    assert columns["id"] == ("BIGINT", True, False)
+    assert columns["name"] == ("VARCHAR", False, False)
+    assert columns["raw"] == ("VARBINARY", False, False)
+    assert columns["d"][2]
 
 
 def test_a_key_that_became_null_needs_all_names_of_the_row_before() -> None:

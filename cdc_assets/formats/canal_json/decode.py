@@ -24,19 +24,29 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
-from cdc_assets.formats.changes import Cells, Faults, Images, RowSides, changes_of, row_images
+from cdc_assets.formats.changes import (
+    Cells,
+    Faults,
+    Images,
+    RowSides,
+    changes_of,
+    of_unknown_column,
+    row_images,
+    unknown_column,
+)
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members, named
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.families import CHARACTER, MEMBERS
+from cdc_assets.types.families import BINARY, CHARACTER, MEMBERS
 
 __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
     "KINDS",
     "REPLACED",
+    "TEXT_NULL",
     "TYPES",
     "commit_stamps",
     "decode",
@@ -53,6 +63,12 @@ EXTENSION = ".json"
 FILE_EXPANSION = 4
 """Bytes in a file for one in memory: each record repeats names and types."""
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
+TEXT_NULL = (
+    "the text null, which TiCDC 8.5.4 and 8.5.5 send as NULL: the column is NOT NULL. In columns that may be NULL it "
+    "is NULL in the lake"
+)
+_WITH_TEXT_NULL = frozenset((*CHARACTER, *BINARY, "JSON"))
+"""Types of which a value may be the text null."""
 TYPES = ("sqlType", "mysqlType")
 """Members that repeat what the schema file says, the latter in another order in each record (a map of Go's)."""
 
@@ -176,13 +192,13 @@ def read_changes(
         _require_rows(records, table, path)
         _require_whole(records, deletes_are_cut)
         for side in ("data", "old"):
-            _require_columns(records, side, schema, faults, strange)
+            _require_columns(records, side, schema, faults, strange, options.places)
         faults.add_refused(records, "the record is not a row change")
         rows = records.among(records.sound)
         before = rows.column("type").equal("UPDATE") & (rows.lengths("old") == 1)
         sides.take(_images(rows, before), (rows, ("data", 0)), (rows.among(before), ("old", 0)))
     found = sides.images
-    if strange and not len(found):
+    if strange and not len(found) and options.places == "files":
         raise MalformedData(
             f"{path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
             f"file: {_listed(column.name for column in schema.stored)}. The file lies in another version's directory, "
@@ -199,7 +215,9 @@ def read_changes(
     def cells(column: Column) -> Cells:
         whole, lacking = texts[column.name].texts, absent[column.name]
         if column.type not in MEMBERS:
-            return Cells(whole, lacking if lacking.any() else None, "latin-1")
+            whole, notes = _with_text_null(texts[column.name], column)
+            notes = {} if column.name in schema.exact else notes
+            return Cells(whole, lacking if lacking.any() else None, "latin-1", notes=notes)
         types = RecordColumn.joined([records.column("mysqlType", column.name) for records, _ in sides.sides])
         return _cells_of_members(whole, lacking, types.texts, column)
 
@@ -264,7 +282,9 @@ def _require_whole(records: Records, deletes_are_cut: bool) -> None:
         records.require(here, f'its member "{name}" says that the row is not whole: TiCDC writes that in messages only')
 
 
-def _require_columns(records: Records, side: str, schema: TableSchema, faults: Faults, strange: set[str]) -> None:
+def _require_columns(
+    records: Records, side: str, schema: TableSchema, faults: Faults, strange: set[str], places: str
+) -> None:
     """Refuse rows with columns that the table lacks, which become `strange`, or with what is no text."""
     names = {column.name for column in schema.stored}
     for name in records.members(side, 0):
@@ -272,8 +292,10 @@ def _require_columns(records: Records, side: str, schema: TableSchema, faults: F
         if name in names:
             _require(records, kinds <= CellKind.TEXT, (side, 0, name), "a string")
             continue
-        there = records.sound & (kinds != CellKind.ABSENT)
-        faults.refuse(records, there, name, f'column "{name}" is not in the schema file of this version')
+        after = ("data", 0) if side == "old" else None
+        there = records.sound & of_unknown_column(records, name, (side, 0), after, schema)
+        where = ("the schema file of this version",) if places == "files" else ()
+        faults.refuse(records, there, name, unknown_column(name, *where))
         strange |= {name} if there.any() else set()
 
 
@@ -319,9 +341,10 @@ def _check_columns(
     hidden = set() if of_keys and (deletes & ~before).all() else {name for name, mask in masks.items() if mask.all()}
     if hidden & schema.exact or len(hidden) == len(schema.stored):
         name = min(hidden & schema.exact or hidden)
+        cause = "The schema file of its version and the file do not belong together, or a"
         raise MalformedData(
             f'{path}: no record has the column "{name}", which every record must have. '
-            "The schema file of its version and the file do not belong together, or a column selector hides the key.",
+            f"{cause if options.places == 'files' else 'A'} column selector hides the key.",
             path=path,
             column=name,
         )
@@ -360,6 +383,17 @@ def _noted(done: Decoded, schema: TableSchema) -> Mapping[tuple[str, str], int]:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _with_text_null(found: RecordColumn, column: Column) -> tuple[pa.StringArray, Mapping[str, Marks]]:
+    """Return the texts of a column, and which are the text null that TiCDC wrote as if it were NULL, as a note.
+
+    TiCDC 8.5.4 and 8.5.5 do so (ticdc#3958). Where a column may be NULL the two cannot be told apart.
+    """
+    mask = found.are(CellKind.NULL)
+    if column.nullable or column.type not in _WITH_TEXT_NULL or not mask.any():
+        return found.texts, {}
+    return pc.if_else(pa.array(mask), pa.scalar("null", found.texts.type), found.texts), {TEXT_NULL: mask}
 
 
 def _cells_of_members(texts: pa.StringArray, absent: Marks, types: pa.StringArray, column: Column) -> Cells:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, MessageOptions
-from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of
+from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, of_unknown_column, unknown_column
 from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.json_records import json_records, json_value, refuse_twice
 from cdc_assets.formats.members import allowed_members
@@ -166,8 +166,8 @@ def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
 
 def _require_columns(records: Records, side: Path, schema: TableSchema) -> None:
     for name in sorted({*records.members(*side)} - {column.name for column in schema.stored}):
-        reason = f'column "{name}" is not in the table\'s schema at this commit-ts'
-        records.require(records.kinds(*side, name) == CellKind.ABSENT, reason)
+        after = _AFTER if side == _BEFORE else None
+        records.require(~of_unknown_column(records, name, side, after, schema), unknown_column(name))
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
