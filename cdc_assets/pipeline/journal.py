@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.ledger import JournalEntry, Ledger, TableState
@@ -19,9 +20,11 @@ from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
-from cdc_assets.types.fidelity import column_fidelity, log_fidelity
+from cdc_assets.types.fidelity import column_fidelity, log_fidelity, rewritten_columns
 
 _NO_STEP = StepResult()
+_REWRITE_MS = 600_000
+"""How long TiDB is taken to rewrite a column for another type."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,21 @@ class Journal:
             table = planned.history.lives[life]
             changes = bool(life.kind) and history_kind(life.kind).PLACES  # it says of each what it was
             own = log_fidelity(tells_inserts=tells_inserts) if changes else ()
-            kept = column_fidelity(table.schema, table.changes, table.inferred, table.unsent)
+            by_tidb = [one for one in table.events if not (one.file.by_server or one.file.grows)]
+            ddl = ((one.at, (*one.hidden, *one.changes)) for one in by_tidb)
+            rewritten = rewritten_columns(ddl, partial(self._rows_before, life))
+            kept = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
             rows[life] = (*kept, *own)
         self.ledger.record_columns(self.changefeed, rows)
+
+    def _rows_before(self, life: Life, version: Tso) -> bool:
+        """Return whether rows of a table may have changed in the ten minutes before a version, as far as is known."""
+        since = version - (_REWRITE_MS << 18)
+        return any(
+            (one.min_commit_ts or 0) < version and (one.max_commit_ts is None or one.max_commit_ts > since)
+            for one in self.ledger.files_of(self.changefeed, life)
+            if one.rows
+        )
 
     def findings(self, outcome: Outcome, run: str, forgotten: Mapping[str, str] | None = None) -> Outcome:
         """Record what was found, and return the outcome with what of it is new and what earlier runs have reported.

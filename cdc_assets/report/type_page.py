@@ -77,6 +77,9 @@ message.
   JSON. Where the column was NOT NULL, so that NULL can be nothing else, the table is held.
 - Approximate: JSON from DECIMAL, FLOAT, DOUBLE and text has the same numbers as in TiDB, but not always the same
   digits: a whole float is printed as `1000`, where some versions print `1000.0`.
+- Approximate: rows of TiDB that changed in the ten minutes before a column got a type for which its values are
+  converted. TiDB rewrites the column while sessions write to it, and such a row may keep what its session wrote (`88.5`
+  for `88.50`), which no changefeed sends.
 - Held: a value that the new type refuses or shortens. A source in strict mode refuses such a DDL; in another sql_mode
   it cut or clamped the value. Columns that become narrower are checked for such values before their type changes.
 - Held: TIME to DATE, DATETIME or TIMESTAMP (the day on which the DDL ran), NULL to TIMESTAMP NOT NULL (the time at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.conversions import needs_conversion
 from cdc_assets.types.mysql_types import fidelity, spark_type, type_text
 from cdc_assets.types.rules import Grade
 
@@ -20,12 +21,14 @@ def column_fidelity(
     ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = (),
     inferred: Sequence[str] = (),
     unsent: Mapping[str, str] | None = None,
+    rewritten: Mapping[str, Tso] | None = None,
 ) -> tuple[ColumnFidelity, ...]:
     """Return what the lake keeps of each column after DDL; none for a table with a type that is not known.
 
     `ddl` are the versions with their changes, in order. `inferred` are sentences on what the table's first columns
     leave open where they were taken from its rows; those on one column begin with its name in quotes. `unsent` are
-    columns of foreign keys by which the source changes rows without a word in its log, and what these do.
+    columns of foreign keys by which the source changes rows without a word in its log, and what these do. `rewritten`
+    are columns whose type changed shortly after rows did (see `rewritten_columns`).
     """
     masked = {column.name for column in schema.columns if column.mask is not None}
     try:
@@ -39,6 +42,8 @@ def column_fidelity(
         for doubt in (one for one in inferred if one.startswith(f'"{column.name}": ')):
             text = doubt.partition(": ")[2]
             said[column.name] = f"{said.get(column.name, '')} taken from rows, {text};".strip()
+    for name, at in (rewritten or {}).items():
+        said[name] = f"{said.get(name, '')} {_REWRITTEN.format(at)};".strip()
     for name, how in (unsent or {}).items():
         said[name] = f"{said.get(name, '')} {UNSENT.format(how)};".strip()
     return tuple(
@@ -67,6 +72,10 @@ def log_fidelity(*, tells_inserts: bool) -> tuple[ColumnFidelity, ...]:
 UNSENT = (
     "rows that its foreign key changes or deletes ({}) are not in the binary log of MariaDB, or of MySQL before 9.6: "
     "they stay as they were"
+)
+_REWRITTEN = (
+    "approximate in rows that changed in the ten minutes before {}: while TiDB rewrites a column for its new type, "
+    "such a row may keep the value that its session wrote, where the feed has the old value, converted here"
 )
 _KEPT = "the source dropped it at {} and the lake keeps it: old values, NULL in rows written since;"
 
@@ -99,6 +108,29 @@ def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
     kept = fidelity(column)
     lake = "" if column.virtual or column.in_lake is None else spark_type(column.in_lake)
     return ColumnFidelity(column.name, type_text(column), lake, kept.grade, kept.rule, counts)
+
+
+def rewritten_columns(
+    ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]], rows_before: Callable[[Tso], bool]
+) -> dict[str, Tso]:
+    """Return the columns, by their newest names, that TiDB rewrote for another type when rows had just changed.
+
+    `ddl` are the versions of TiDB with their changes, in order; `rows_before` says whether rows changed in the ten
+    minutes before a version. TiDB converts a column row by row while sessions go on writing (ticdc#5548).
+    """
+    found: dict[str, Tso] = {}
+    for at, changes in ddl:
+        renamed = {one.old: one.new for one in changes if isinstance(one, RenameColumn)}
+        found = {renamed.get(name, name): version for name, version in found.items()}
+        for change in changes:
+            match change:
+                case DropColumn(name):
+                    found.pop(name, None)
+                case DeleteRows(None):
+                    found.clear()
+                case RetypeColumn(old, new) if needs_conversion(old, new) and rows_before(at):
+                    found[new.name] = at
+    return found
 
 
 @dataclass(frozen=True, slots=True)
