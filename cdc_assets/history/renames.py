@@ -165,7 +165,8 @@ def _hold_former(lives: Lives, file: SchemaFile) -> None:
     table = lives.holder(file.table)
     if table is not None and table.events[-1].at != file.version:
         why = f"{file.query}: another table takes its name, and no DDL says what became of {table.life}."
-        way = f"restore the schema file that says it under {file.table.schema}/*/meta, or rebuild the table"
+        missing = f"restore the schema file that says it under {file.table.schema}/*/meta"
+        way = f"{'let the changefeed send the DDL that says it' if file.by_text else missing}, or rebuild the table"
         lives.add(table.life, Held(*unchanged(table, file), why, (way,)))
 
 

@@ -1,7 +1,7 @@
 """Histories of history tables: what the DDL of a source table means for those that stand beside its mirror. Pure.
 
 A history table has the events of its source table under a name of its own. Its columns only grow: one that the source
-drops stays, and reads NULL from then on. What keeps it alone from going on is a hold of its own.
+drops stays, and is NULL in rows from then on. What keeps it alone from going on is a hold of its own.
 """
 
 from __future__ import annotations

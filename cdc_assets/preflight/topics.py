@@ -64,9 +64,9 @@ def _without_ddl(listing: Listing, history: History, options: TopicOptions) -> I
     names = {table.name for table in live(history)}
     sentence = (
         "no message has the DDL of these tables; what their rows show is followed: a new column is added and NULL in "
-        "old rows, one that is gone stays and reads NULL, a renamed one counts as gone and new. TRUNCATE, DROP TABLE, "
-        "RENAME TABLE, dropped partitions and values that an ALTER changed never arrive, so such a table stays as it "
-        f"was: rebuild it from a new snapshot then. {_way(options)}"
+        "old rows, one that is gone stays, with its values in old rows and NULL in new ones, a renamed one counts as "
+        "gone and new. TRUNCATE, DROP TABLE, RENAME TABLE, dropped partitions and values that an ALTER changed never "
+        f"arrive, so such a table stays as it was: rebuild it from a new snapshot then. {_way(options)}"
     )
     for table in sorted({file.table for file in files if file.grows and file.table in names}):
         if table.folded not in with_ddl:

@@ -159,6 +159,25 @@ def test_a_release_counts_for_ever(hidden: Feed) -> None:
     assert [tuple(one.values()) for one in hidden.rows()] == [(1, 5, None), (2, 6, None), (3, 7, None), (4, 8, None)]
 
 
+@pytest.mark.parametrize(("way", "rows"), [("skip", [(1, None), (2, None), (3, 7)]), ("rebuild", [(3, 7)])])
+def test_a_ddl_that_a_row_refuses_is_released_by_the_ways_that_are_named(
+    feed: Feed, way: str, rows: list[tuple[int, int | None]]
+) -> None:
+    """As of a row that was written while TiDB converted the column: the DDL and the row are both right."""
+    texts = [columns("n")[0], {"ColumnName": "n", "ColumnType": "VARCHAR", "ColumnPrecision": "9"}]
+    feed.schema(200, "ALTER TABLE `orders` MODIFY COLUMN `n` VARCHAR(9)", 12, texts)
+    feed.data(200, 1, row("U", 210, 2, '"x7"'))
+    assert feed.apply(250).complete
+    feed.schema(300, "ALTER TABLE `orders` MODIFY COLUMN `n` INT", 12, columns("n"))
+    feed.data(300, 1, row("I", 310, 3, 7))
+    table = feed.table(feed.apply(400))
+    assert "TiDB let both pass" in table.reason
+    assert [one for one in table.ways if "cdc-assets release" in one and one.endswith(f" 300 --{way}")]
+    release(feed.pipeline(), "shop.orders", 300, way)
+    assert feed.apply(400).complete
+    assert feed.rows() == [{"id": one, "n": value} for one, value in rows]
+
+
 def test_an_unknown_ddl_is_released_by_what_it_did(feed: Feed) -> None:
     feed.schema(200, "ALTER TABLE `orders` SHUFFLE", 999, columns("n", "k"))
     assert feed.table(feed.apply(300)).state == "held"
