@@ -269,7 +269,7 @@ def _retypes(file: SchemaFile, after: TableSchema, pairs: Pairs, timezone: str) 
         if old is None or old == column:
             continue
         try:
-            changed = retyped(replace(old, name=column.name), column, timezone)
+            changed = retyped(replace(old, name=column.name), column, timezone, file.server)
         except ValueError as problem:
             raise held(file, f'Column "{column.name}": {problem}', column=column.name) from problem
         if changed is not None:

@@ -70,6 +70,16 @@ def test_a_text_that_becomes_json_stays_in_mariadb_byte_for_byte(server: str, ke
     assert connector.apply() == [{"id": 1, "v": kept}]
 
 
+@pytest.mark.parametrize("server", ["mariadb", "mysql"])
+def test_a_change_of_type_that_a_server_carries_out_otherwise_holds_the_table(server: str) -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` DATETIME(3))", server=server)
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": 1_582_979_445_678}))
+    connector.apply()
+    connector.ddl(300, "ALTER TABLE `t` MODIFY `v` DATETIME")
+    reasons = connector.reasons()
+    assert [("MariaDB" in reason and "sql_mode" in reason) for reason in reasons] == [True] * (server == "mariadb")
+
+
 def test_bytes_by_another_name_and_a_period_of_system_time() -> None:
     connector = BinlogConnector(
         "CREATE TABLE `t` (`id` INT, `b` CHAR(4) BYTE, `s` TIMESTAMP(6) GENERATED ALWAYS AS ROW START, "
