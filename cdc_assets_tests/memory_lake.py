@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding import COUNT
+from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
 from cdc_assets.decoding.keyed_rows import (
     RecordLookup,
     RecordReplay,
@@ -39,7 +40,7 @@ from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles, united
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
-from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
@@ -91,6 +92,8 @@ class _Table:
     """Through which position rows were forgotten whose keys are not kept out."""
     forgot: str = ""
     """The run that forgot rows last."""
+    missing: MissingRows | None = None
+    """The rows that a window proved to be missing."""
 
 
 class Driver:
@@ -106,13 +109,18 @@ class Driver:
 
 
 class MemoryLake:
-    """Same verbs as the real lake. `tables` is open to look into."""
+    """Same verbs as the real lake. `tables` is open to look into.
+
+    Only of a feed that is known to lack changes (`may_lack_rows`) may a window prove that a table lacks rows.
+    """
+
+    may_lack_rows = False
 
     def __init__(self) -> None:
         self.tables: dict[Life, _Table] = {}
         self.kept: dict[tuple[Life, str, int], QuarantinedRow] = {}
         self.decided: dict[tuple[Life, Tso], Release] = {}
-        self.completed: dict[str, CompletePattern] = {}
+        self.completed: dict[tuple[str, str], CompletePattern] = {}
         self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
         self.requested: dict[str, CutRequest] = {}
@@ -138,6 +146,7 @@ class MemoryLake:
                 frozenset(table.tags),
                 table.since,
                 table.forgotten,
+                table.missing,
             )
             for life, table in self.tables.items()
         }
@@ -277,7 +286,7 @@ class MemoryLake:
             case Release(life, version):
                 self.decided[life, version] = decision
             case CompletePattern(pattern):
-                self.completed[pattern] = decision
+                self.completed[pattern, decision.accepted] = decision
             case SettingsChange(pattern, since):
                 self.changed[pattern, since] = decision
             case CutRequest(name):
@@ -292,7 +301,7 @@ class MemoryLake:
             case Release(life, version):
                 self.decided.pop((life, version), None)
             case CompletePattern(pattern):
-                self.completed.pop(pattern, None)
+                self.completed.pop((pattern, decision.accepted), None)
             case SettingsChange(pattern, since):
                 self.changed.pop((pattern, since), None)
             case CutRequest(name):
@@ -366,6 +375,9 @@ class MemoryLake:
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
         alike = AlikeKeys() if kind_of(step).NAME != "keyed" else _alike(table.rows, changes, step.schema)
+        missing = None if self._is_explained(step, staged) else _missing(table.rows, changes, step)
+        assert missing is None or self.may_lack_rows, f"{step.life}: a feed that is right proves nothing: {missing}"
+        table.missing = missing or table.missing
         rows, passed = _apply(table.rows, changes, step)
         table.settings = step.settings_after(table.settings, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
@@ -374,7 +386,11 @@ class MemoryLake:
             table.positions = step.positions
         if step.is_import:
             table.gap = None
-        return StepResult(report=staged.report, alike=alike, passed_over=passed)
+        return StepResult(report=staged.report, alike=alike, passed_over=passed, missing=missing)
+
+    def _is_explained(self, step: ApplyRows, staged: StagedWindow) -> bool:
+        in_quarantine = any(row.life.source == step.life.source for row in self.quarantined())
+        return bool(staged.report.quarantined or self.tables[step.life].forgot or in_quarantine)
 
     def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
         table = self.tables[step.life]
@@ -535,6 +551,18 @@ def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> tuple[pa.Table
     if has_patches(changes) and not step.life.kind:
         changes, passed = _patched(rows, changes, step.schema, table)
     return _WRITERS[kind.NAME](rows, changes, step.schema, table), passed
+
+
+def _missing(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> MissingRows | None:
+    if FIRST_IMAGE not in changes.column_names:
+        return None
+    changes = kind_of(step).finished(changes, step)
+    if END_TS in rows.column_names:
+        rows = rows.filter(pc.is_null(rows.column(END_TS)))
+    there = set(_keys(rows, step.schema))
+    first = changes.column(FIRST).to_pylist() if FIRST in changes.column_names else [True] * changes.num_rows
+    lacks = [one and key not in there for one, key in zip(first, _keys(changes, step.schema), strict=True)]
+    return unmade(changes, step, pa.array(lacks, pa.bool_()))
 
 
 def _appended(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:

@@ -436,6 +436,11 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     is_flag=True,
     help="Rows from VERSION (a TSO) on are written as the settings say now; those before are read as formerly.",
 )
+@click.option(
+    "--accept-incomplete",
+    is_flag=True,
+    help="Let TABLE, or tables of that pattern, go on without the rows that they lack now: shown, and no failure.",
+)
 @click.option("--undo", is_flag=True, help="Undo a release that was not used yet.")
 @click.option("--list", "listed", is_flag=True, help="Show every release; needs the lake only.")
 @click.option("--who", default="", help="Who decides, for the record.")
@@ -451,20 +456,26 @@ def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     """
     if listed:
         return _show_releases(as_json, given)
-    return _complete(as_json, given) if given["complete"] else _decide(as_json, given)
+    return _complete(as_json, given) if given["complete"] or given["accept_incomplete"] else _decide(as_json, given)
 
 
 def _complete(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.operations.complete import say_complete, unsay_complete
+    from cdc_assets.operations.complete import accept_incomplete, say_complete, unsay_complete
 
-    patterns = given["complete"]
-    if given["table"] or given["skip"] or given["rebuild"] or given["new_settings"] or given["text"] is not None:
-        raise BadSettings("--complete is given alone or with --undo: it is about whole tables, not about one DDL.")
+    patterns, table, undo, accepts = (given[name] for name in ("complete", "table", "undo", "accept_incomplete"))
+    of_ddl = given["text"] is not None or any(given[name] for name in ("version", "skip", "rebuild", "new_settings"))
+    if of_ddl or bool(table) != accepts or (patterns and accepts):
+        raise BadSettings(
+            "--complete PATTERN, or TABLE --accept-incomplete, is given alone or with --undo: it is about whole "
+            "tables, not about one DDL."
+        )
     with opened("A release concerns", {**given, "complete": ()}) as pipeline:
-        decide = unsay_complete if given["undo"] else say_complete
-        left = decide(pipeline, patterns, given["who"], run_name())
+        if accepts:
+            left = accept_incomplete(pipeline, table, given["who"], run_name(), undo=undo)
+        else:
+            left = (unsay_complete if undo else say_complete)(pipeline, patterns, given["who"], run_name())
     if as_json:
-        show_json({"complete": patterns, "undone": given["undo"], "incomplete": left})
+        show_json({"accepted" if accepts else "complete": table or patterns, "undone": undo, "incomplete": left})
     else:
         for name, sentence in left.items():
             click.echo(f"{name}: {sentence}")
@@ -502,7 +513,9 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
         for r in one.releases
     ]
     rows += [
-        (name, c.pattern, "", "complete", "", c.who, c.when) for name, one in decided.items() for c in one.complete
+        (name, c.pattern, "", "accept-incomplete" if c.accepted else "complete", c.accepted, c.who, c.when)
+        for name, one in decided.items()
+        for c in one.complete
     ]
     rows += [
         (name, c.pattern, c.since, "new-settings", str(c), c.who, c.when)

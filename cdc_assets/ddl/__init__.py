@@ -67,6 +67,7 @@ from cdc_assets.ddl.statement import (
     soft_delete_option,
     statement,
     table_by_text,
+    unlogged_rows,
 )
 from cdc_assets.ddl.text import Unreadable, concealed, first_words, is_statement, names_in, quote, statements
 from cdc_assets.model.schema_changes import Predicate
@@ -124,4 +125,5 @@ __all__ = [
     "table_by_text",
     "undated",
     "undated_rows",
+    "unlogged_rows",
 ]

@@ -217,6 +217,31 @@ def _read(at: Cursor, file: SchemaFile) -> Statement | None:
     return None
 
 
+_BATCH_CREATE = 60
+"""TiDB's action by which BR makes the tables that it restores; nothing else uses it."""
+
+
+def unlogged_rows(file: SchemaFile) -> str:
+    """Return how a DDL, or its tool, brings rows that no change log has: restored or ingested, "" for any other DDL.
+
+    BR and IMPORT write files of the storage engine. A materialized view of TiDB has its first rows by IMPORT INTO.
+    """
+    if file.type == _BATCH_CREATE:
+        return "restored"
+    text = file.query.upper()
+    if "IMPORT" not in text and "MATERIALIZED" not in text:
+        return ""
+    try:
+        at = Cursor(tokens(file.query))
+        if at.sees("IMPORT", "INTO") or at.accept("CREATE", "MATERIALIZED"):
+            return "ingested"
+        alter_head(at)
+        clauses = (Cursor(clause) for clause in split(at.rest()))
+        return "ingested" if any(clause.sees("IMPORT") for clause in clauses) else ""
+    except Unreadable:
+        return ""
+
+
 def _is_index(at: Cursor) -> bool:
     """Return whether an index is created."""
     if not at.sees("CREATE"):

@@ -11,6 +11,7 @@ kinds/        kinds of tables: one change per key, how many equal rows enter or 
 Where there is something for them:
 
 patches       changes that have some columns only
+first_images  keys whose first change needs a row from before the window: where that is missing, others are
 moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
 run_again     transactions without keys that may have been sent twice

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.cut_off import lost_tail
 from cdc_assets.decoding.deliveries import Deliveries
+from cdc_assets.decoding.first_images import noted
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import (
     MAX_REJECTS,
@@ -138,7 +139,11 @@ def _decoded_windows(
 
 def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) -> pa.Table:
     found = [window.changes for window in windows if window.changes.num_rows]
-    return pa.concat_tables(found, promote_options="default") if found else no_changes(step.schema, deliveries)
+    if not found:
+        return no_changes(step.schema, deliveries)
+    changes = pa.concat_tables(found, promote_options="default")
+    tells = step.is_whole and not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py()
+    return noted(changes) if tells else changes
 
 
 def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:

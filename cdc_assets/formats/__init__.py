@@ -97,6 +97,7 @@ __all__ = [
     "record_identity",
     "record_places",
     "shape_of",
+    "tells_new_rows",
     "wire_class",
     "without_quotes",
     "without_values",
@@ -204,6 +205,11 @@ class Wire(Protocol):
 
     def read_by(self, column: Column) -> Mapping[str, object]:
         """Return what settings make of a column's texts, by name: equal for settings that give equal values."""
+
+
+def tells_new_rows(wire: Wire) -> bool:
+    """Return whether a row image says whether its row is new: updates differ from inserts, and repeats are known."""
+    return wire.tells_inserts and not wire.is_unordered
 
 
 class SinkWire(Wire, Protocol):

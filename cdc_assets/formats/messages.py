@@ -138,8 +138,8 @@ one. `shape` is equal for rows of a table whose messages describe the same colum
 them. `commit_ts` is when the change was made, as a TSO, null if the message does not have it. `read_at` is how far the
 log was when a row was read from the table, which has no place in it itself; of a schema change in a snapshot, the
 place that the rows of that snapshot have. `phase` is where in a snapshot a row is:
-"first" or "last" of its table, "end" for the last one of all tables, "within" for the rest; null for a row that is of
-none.
+"first" or "last" of its table, "begin" and "end" for the first and the last one of all tables, "within" for the rest;
+null for a row that is of none.
 """
 
 

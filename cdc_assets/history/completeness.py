@@ -9,20 +9,24 @@ It begins with a RENAME from a name whose rows a connector leaves out, where the
 EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
 were in the partition.
 
+A table is no longer complete where a window proves that rows of it came past the feed (`MissingRows`), or where a DDL
+is of a tool that brings them so.
+
 Messages that were gone are no loss to a table that begins, is renamed to its name or is emptied where all that came
 after is there. A statement that tables are complete means what was gone when the first part of the feed was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from cdc_assets import ddl
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.gaps import MissedMessages, is_complete, late_text, missed_text
-from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, Whole
+from cdc_assets.model.gaps import MissedMessages, is_complete, late_text, missed_text, missing_text
+from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, MissingRows, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, Renamed, TableHistory
@@ -30,21 +34,41 @@ from cdc_assets.model.tso import FOREVER, Tso
 
 
 def with_gaps(
-    history: History, complete: Iterable[str] = (), missed: Mapping[TableId, Sequence[MissedMessages]] | None = None
+    history: History,
+    rules: Rules,
+    missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
+    missing: Mapping[Life, MissingRows] | None = None,
 ) -> History:
-    """Return the history with the gaps of every life; `complete` are the patterns of tables that have none.
+    """Return the history with the gaps of every life, by what people state of tables in the rules.
 
-    `missed` are the messages of tables, by their names, that were gone before they could be read.
+    `missed` are the messages of tables, by their names, that were gone before they could be read. `missing` are the
+    rows that windows proved to be missing.
     """
-    said, lost = tuple(complete), ByName(missed or {})
+    said, lost, proven = rules.complete, ByName(missed or {}), dict(missing or {})
     now: dict[Life, Gap | Whole] = {}
     gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
     stopped: set[Life] = set()
+    by_feed, shown = dict[Life, bool](), dict[Life, MissingRows]()
     ordered = sorted(
         ((event.at, life, event) for life, table in history.lives.items() for event in table.events),
         key=lambda one: one[0],
     )
+
+    def prove(until: Tso) -> None:
+        """Let tables lack what windows before a version proved to be missing."""
+        for life in [life for life in now.keys() & proven.keys() if proven[life].at < until]:
+            lost_rows, base = proven.pop(life), history.lives[life].base
+            if isinstance(_at(now[life], lost_rows.at), Gap) or (base is not None and lost_rows.at <= base.at):
+                continue
+            shown[life] = lost_rows
+            if now[life] is not Whole.STATEMENT and not is_complete(life, said):
+                offered = history.offered.get(life)
+                offer = offered.uri if offered is not None and lost_rows.at <= offered.at else ""
+                now[life] = Gap(life, offer, Filling(Lack.PROVEN), missing_text(lost_rows, by_feed[life]), lost_rows.at)
+                gaps[life].append((gaps[life][-1][0], now[life]))
+
     for version, group in groupby(ordered, key=lambda one: one[0]):
+        prove(version)
         events = [(life, event) for _, life, event in group]
         others = (event.other for _, event in events if isinstance(event, Exchanged))
         before = {life: _at(now.get(life), version) for life in others}
@@ -52,16 +76,20 @@ def with_gaps(
             if life in stopped:
                 continue
             if life not in now:
-                now[life] = _whole(event) or _lacking(life, event, said, history)
+                by_feed[life] = event.file.filling.by is not None
+                now[life] = _whole(event) or _lacking(life, event, rules, history)
             elif isinstance(event, Exchanged):
                 own, theirs = _at(now[life], version), before[event.other]
                 kept = own if isinstance(own, Gap) or not isinstance(theirs, Gap) else theirs
                 now[life] = (kept if event.partitioned else theirs) or now[life]
-            elif isinstance(event, Renamed) and event.file.filling.lack is Lack.LEFT_OUT:
-                now[life] = _lacking(life, event, said, history)
+            elif (isinstance(event, Renamed) and event.file.filling.lack is Lack.LEFT_OUT) or (
+                ddl.unlogged_rows(event.file) and not isinstance(event, Held)
+            ):
+                now[life] = _lacking(life, event, rules, history)
             elif DeleteRows(None) in event.changes and _is_by_source(event):
                 refilled = event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT
-                now[life] = _lacking(life, event, said, history) if refilled else Whole.TRUNCATE
+                now[life] = _lacking(life, event, rules, history) if refilled else Whole.TRUNCATE
+                shown.pop(life, None)
             here = () if event.name is None else lost.get(event.name, ())
             begin = _begin(now[life], event) if here else None
             due = [one for one in here if begin is not None and one.through > begin]
@@ -71,7 +99,15 @@ def with_gaps(
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
-    lives = {life: replace(table, gaps=tuple(gaps[life])) for life, table in history.lives.items()}
+    prove(FOREVER)
+
+    def with_acceptance(gap: Gap | Whole) -> Gap | Whole:
+        return replace(gap, accepted=True) if isinstance(gap, Gap) and gap.mark in rules.accepted else gap
+
+    lives = {
+        life: replace(table, gaps=tuple((at, with_acceptance(gap)) for at, gap in gaps[life]), missing=shown.get(life))
+        for life, table in history.lives.items()
+    }
     return replace(history, lives=lives)
 
 
@@ -87,11 +123,14 @@ def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> 
     return replace(table, gaps=((0, gap), *(one for one in table.gaps if one[0] >= until)))
 
 
-def _lacking(life: Life, event: Event, said: tuple[str, ...], history: History) -> Gap | Whole:
+def _lacking(life: Life, event: Event, rules: Rules, history: History) -> Gap | Whole:
     """Return the gap of a table that lacks rows from before an event, unless somebody said that it had none."""
-    filling = event.file.filling
-    if is_complete(life, said):
+    filling, unlogged = event.file.filling, ddl.unlogged_rows(event.file)
+    is_new = rules.later_tables_are_new and filling.lack is Lack.LATER
+    if is_new or is_complete(life, rules.complete):
         return filling.by if filling.by is not None and filling.through is not None else Whole.STATEMENT
+    if unlogged:
+        filling = Filling(Lack(unlogged))
     return Gap(life, history.offered[life].uri if life in history.offered else "", filling)
 
 
@@ -116,7 +155,7 @@ def _whole(event: Event) -> Whole | None:
     """Return why a table is complete from an event on, None where the event does not make it so."""
     if isinstance(event, Imported):
         return Whole.DUMP
-    if event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT:
+    if event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT or ddl.unlogged_rows(event.file):
         return None
     return _WHOLE_BY.get(type(ddl.statement(event.file)))
 

@@ -42,7 +42,7 @@ from cdc_assets.history.shadows import without_left_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.gaps import MissedMessages
 from cdc_assets.model.masks import MaskPolicy
-from cdc_assets.model.progress import AppliedState, Base, Life
+from cdc_assets.model.progress import AppliedState, Base, Life, MissingRows
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.table_history import Changed, Held, History
@@ -59,17 +59,19 @@ def read_history(
     begun: Tso | None = None,
     missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
     newest_rows: Mapping[TableId, Tso] | None = None,
+    missing: Mapping[Life, MissingRows] | None = None,
 ) -> History:
     """Play the schema files with version <= `until`, by what settings and people decide beside them.
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
     is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
-    could be read. `newest_rows` are the greatest known commit-ts of rows by name (see `LaterSigns`).
+    could be read, `missing` the rows that windows proved to be missing. `newest_rows` are the greatest known commit-ts
+    of rows by name (see `LaterSigns`).
     """
     files, there, rules = tuple(files), standing or {}, rules or Rules()
     choice = choose(imports, there, until, begun)
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
-    again = not imports and not choice.chosen and not missed and not newest_rows
+    again = not (imports or choice.chosen or missed or newest_rows or missing)
     due = sum(file.version <= until for file in files)
     asked = due, replace(rules, zone=utc, masks=None), getattr(rules.zone, "__self__", rules.zone)
     if again and (recent := _recent(files, rules.masks, asked)) is not None:
@@ -88,7 +90,7 @@ def read_history(
 
     history, offered = _with_dumps(choice.chosen, play, there)
     history = without_left_out(history)
-    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules.complete, missed)
+    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules, missed, missing)
     history = with_masks(history, rules.masks) if rules.masks else history
     if again:
         others = (reading for reading in _RECENT if reading.files[:1] != files[:1])

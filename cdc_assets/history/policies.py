@@ -58,16 +58,19 @@ class Rules:
 
     `policies` say what to do by kind of DDL, `releases` what a person decided about a single one: a release overrides
     every policy. `keys` names key columns by `schema.table` where files do not. `complete` are patterns of tables that
-    had no rows before the feed began. Without `new_collations` the source compares texts by bytes. `zone` gives the
-    setting for zones, the `--tz` of the TiCDC server, as it was for a table at a version: in it TIMESTAMP and other
-    types are converted into each other, and defaults read that a DDL's text alone states. `masks` say which columns are
-    masked.
+    had no rows before the feed began, `accepted` the marks of gaps with which tables may go on.
+    `later_tables_are_new` is said of tables that first appear after a connector's snapshot. Without `new_collations`
+    the source compares texts by bytes. `zone` gives the setting for zones, the `--tz` of the TiCDC server, as it was
+    for a table at a version: in it TIMESTAMP and other types are converted into each other, and defaults read that a
+    DDL's text alone states. `masks` say which columns are masked.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
     releases: Releases = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     complete: Sequence[str] = ()
+    accepted: Sequence[str] = ()
+    later_tables_are_new: bool = False
     new_collations: bool = True
     zone: Zones = utc
     masks: MaskPolicy | None = None

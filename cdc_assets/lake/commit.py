@@ -25,6 +25,7 @@ from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
+from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.steps import ChangeTable, DropTable, ExchangePartition, RecoverTable
@@ -59,11 +60,15 @@ class CommitTarget:
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """Data files and deletion vectors to add, and vectors to remove, as Iceberg's API has them."""
+    """Data files and deletion vectors to add, and vectors to remove, as Iceberg's API has them.
+
+    `missing` are rows that its changes need and the table does not have.
+    """
 
     files: Sequence[Any]
     vectors: Sequence[Any]
     replaced: Sequence[Any]
+    missing: MissingRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

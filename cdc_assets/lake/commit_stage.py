@@ -8,10 +8,12 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP
+from cdc_assets.lake.missing_rows import missing_of, missing_property
 from cdc_assets.lake.row_delta import row_delta_of
 from cdc_assets.lake.staging.stage import Batch, read_batch
 from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.writers import writer_of
+from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.reports import AlikeKeys, StagedWindow
 from cdc_assets.model.steps import ApplyRows
 
@@ -27,10 +29,11 @@ def commit_stage(
     batch: Batch,
     io: Mapping[str, str],
     mark: Mapping[str, str],
-) -> tuple[AlikeKeys, int]:
+) -> tuple[AlikeKeys, int, MissingRows | None]:
     """Commit a staged window with its label, and with the properties of `mark` beside it.
 
-    Returns its keys that equal those of the table by collation only, and how many changes were passed over.
+    Returns its keys that equal those of the table by collation only, how many changes were passed over, and which rows
+    the table lacks by it, which its properties say from then on.
 
     Raises TableMoved if the table is not the one for which the window was staged.
     """
@@ -40,21 +43,25 @@ def commit_stage(
             "again.",
             table=str(step.life),
         )
-    alike, passed = AlikeKeys(), list[int]()
+    alike, passed, missing = AlikeKeys(), list[int](), batch.unmade if target.empty else None
     delta = None if target.empty or not batch.parts else row_delta_of(target, step, batch, io)
     mark = {**mark, STAGED: name_of(staged.path)} if batch.files else mark
     if delta is not None:
-        publish(target, label, files=batch.files, delta=delta, properties=_filled(step), mark=mark)
-        return alike, 0
+        properties = {**_filled(step), **missing_property(delta.missing)}
+        publish(target, label, files=batch.files, delta=delta, properties=properties, mark=mark)
+        return alike, 0, delta.missing
     if batch.parts:
         spark = target.session.spark
         alike = writer_of(step).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
+        if batch.unmade is not None:
+            missing = missing_of(target, read_batch(spark, io, step, batch), step, batch)
     rows = (lambda: passed.append(_write(target, step, batch, io))) if batch.parts else None
-    publish(target, label, rows=rows, files=batch.files, mark=mark, properties=_filled(step))
-    return alike, sum(passed)
+    properties = {**_filled(step), **missing_property(missing)}
+    publish(target, label, rows=rows, files=batch.files, mark=mark, properties=properties)
+    return alike, sum(passed), missing
 
 
-def _filled(step: ApplyRows) -> Mapping[str, None]:
+def _filled(step: ApplyRows) -> Mapping[str, str | None]:
     """Return the properties of a table that go once it has its rows from the dump."""
     return dict.fromkeys(GAP) if step.is_import else {}
 

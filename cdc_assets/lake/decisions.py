@@ -1,7 +1,8 @@
 """People's decisions, kept where the tables are: as JSON in properties of the lake's own namespace.
 
 cdc.release.…   what people decided about single DDL (`history.releases`)
-cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
+cdc.complete.…  which tables people said to have had no rows before the changefeed, or to lack rows that they accept
+                (`history.completeness`)
 cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
 cdc.pin.…       which snapshots somebody reads for long
 cdc.cut.…       which cuts were decided, and are not made yet or are to be removed (`planning.cuts`)
@@ -162,7 +163,7 @@ def _about(changefeed: str, decision: KeptDecision) -> str:
             name = f"{name[:80]}~{_digest(name)}" if len(name) > 120 else name
             subject = f"{name}@{life.version}.{version}"
         case CompletePattern(pattern):
-            subject = _digest(pattern)
+            subject = _digest(f"{pattern}\n{decision.accepted}" if decision.accepted else pattern)
         case SettingsChange(pattern, since):
             subject = f"{_digest(pattern)}.{since}"
         case CutRequest(name):

@@ -10,6 +10,8 @@ before it expires snapshots).
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.incomplete-reason (a sentence on messages that were gone)
+               cdc.incomplete-accepted (true: a person let it go on without these rows)
+               cdc.missing-rows (the rows that a window proved to be missing: JSON)
                cdc.keyed-since (of history tables: from when on rows have their present key)
                cdc.columns (of history tables: when the source had which column, JSON)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
@@ -34,7 +36,7 @@ from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
 from cdc_assets.model.kinds import ColumnLife
-from cdc_assets.model.progress import AppliedState, Base, Filling, Gap, Lack, Life
+from cdc_assets.model.progress import AppliedState, Base, Filling, Gap, Lack, Life, MissingRows
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -47,7 +49,10 @@ if TYPE_CHECKING:
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
 SINCE = "_cdc_since"
 """Property of a history table that begins later than what its source table had."""
-GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason")
+GAP = (
+    *("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason"),
+    "cdc.incomplete-accepted",
+)
 """Properties of an incomplete table only."""
 COLUMNS = "cdc.columns"
 """Property of a history table: the lives of its columns (JSON: column, source, since, until, types, names)."""
@@ -57,6 +62,8 @@ FORGOTTEN = "cdc.forgotten"
 """Property of a table: the newest run that took rows out of it for good; of a snapshot: that it was made anew so."""
 FORGOTTEN_THROUGH = "cdc.forgotten-through"
 """Property of a table: through which position rows were taken out of it whose keys are not kept out, -1 for none."""
+MISSING = "cdc.missing-rows"
+"""Property of a table: the rows that a window proved to be missing (JSON of `MissingRows`)."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
 
@@ -93,6 +100,7 @@ class LakeTable:
     snapshots: int = 0
     forgotten: str = ""
     forgotten_through: Tso = -1
+    missing: MissingRows | None = None
 
     @property
     def standing(self) -> tuple[Label, str]:
@@ -105,7 +113,13 @@ class LakeTable:
         label = self.label
         shown = (self.gap, self.base, label.settings, self.key, frozenset(self.tags), self.since)
         return AppliedState(
-            label.progress, label.ddl, self.name, label.positions, *shown, forgotten=self.forgotten_through
+            label.progress,
+            label.ddl,
+            self.name,
+            label.positions,
+            *shown,
+            forgotten=self.forgotten_through,
+            missing=self.missing,
         )
 
 
@@ -197,6 +211,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         snapshots=len(file.snapshots),
         forgotten=file.properties.get(FORGOTTEN, ""),
         forgotten_through=int(file.properties.get(FORGOTTEN_THROUGH, -1)),
+        missing=MissingRows(**json.loads(file.properties[MISSING])) if file.properties.get(MISSING) else None,
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 
@@ -225,9 +240,12 @@ def parse_lives(properties: Mapping[str, str]) -> tuple[ColumnLife, ...]:
 def _parse_gap(properties: Mapping[str, str]) -> Gap | None:
     if GAP[1] not in properties:
         return None
-    _, of, why, reason = GAP
+    _, of, why, reason, accepted = GAP
     return Gap(
-        parse_identity(properties[of]), filling=Filling(Lack(properties[why])), reason=properties.get(reason, "")
+        parse_identity(properties[of]),
+        filling=Filling(Lack(properties[why])),
+        reason=properties.get(reason, ""),
+        accepted=accepted in properties,
     )
 
 

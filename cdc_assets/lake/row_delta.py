@@ -36,6 +36,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
 from cdc_assets.decoding.states import END_AT, END_TS, LANDED, START_AT, START_TS, tracked
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, OP
@@ -190,6 +192,7 @@ def _staged(io: Mapping[str, str], step: ApplyRows, batch: Batch) -> pa.Table:
     """Return the staged changes with the names of the table's columns."""
     names = [column.name for column in step.schema.stored]
     own = [OP, COMMIT_TS, *((LANDED, *_MOMENTS) if step.life.kind else ())]
+    own += [] if batch.unmade is None else [FIRST_IMAGE, FILE]
     places = [f"c{position}" for position in range(len(names))]
     parts = []
     for location in batch.parts:
@@ -411,7 +414,11 @@ def _written(
         "files out"
     )
     hidden = [one.file.vector for one in replaced if one.file.vector is not None]
-    return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden)
+    missing = None
+    if batch.unmade is not None:
+        there = BitMap().union(*(BitMap(one.changes) for one in replaced))
+        missing = unmade(changes, step, pa.array([place not in there for place in range(changes.num_rows)], pa.bool_()))
+    return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden, missing)
 
 
 def write_file(io: Mapping[str, str], location: str, data: Any) -> int:

@@ -124,8 +124,8 @@ def gap_properties(gap: Gap | None) -> dict[str, str]:
     """Return the properties of an incomplete table; none for a complete one."""
     if gap is None:
         return {}
-    named = zip(GAP, (str(gap.since), format_identity(gap.life), gap.filling.lack.value, gap.reason), strict=True)
-    return {name: value for name, value in named if value}
+    values = (str(gap.since), format_identity(gap.life), gap.filling.lack.value, gap.reason, "true" * gap.accepted)
+    return {name: value for name, value in zip(GAP, values, strict=True) if value}
 
 
 def mark_incomplete(target: CommitTarget, gap: Gap | None) -> None:

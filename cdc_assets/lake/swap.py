@@ -30,6 +30,7 @@ from cdc_assets.lake.lake_table import (
     IDENTITY,
     KEY,
     KEYED_SINCE,
+    MISSING,
     NAME,
     SINCE,
     LakeTable,
@@ -57,7 +58,7 @@ from cdc_assets.model.tso import Tso
 
 REBUILD = "cdc.rebuild"
 """Snapshot property: the token of the rebuild that a commit swapped in."""
-_OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE)
+_OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE, MISSING)
 """Properties of a table that go with its rows, beside its key."""
 
 

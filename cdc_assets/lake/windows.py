@@ -68,7 +68,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
 
     Raises TableMoved if the table's progress is no longer `step.lo`, or rows of it were forgotten since it was planned.
     """
-    started, batch, alike, passed = time.monotonic(), Batch(), AlikeKeys(), 0
+    started, batch, alike, passed, missing = time.monotonic(), Batch(), AlikeKeys(), 0, None
     if staged.report.failed:
         raise ValueError("a window with records that do not fit is not committed")
     bench.clean_once()
@@ -87,8 +87,10 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
                 records = Quarantine(bench.state)
+                if batch.unmade is not None and (staged.report.quarantined or _may_lack_rows(work, step, records)):
+                    batch = dataclasses.replace(batch, unmade=None)
                 with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
-                    alike, passed = commit_stage(work.target, label, step, staged, batch, io, mark)
+                    alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
             ends = kind_of(step).ENDS
@@ -102,7 +104,12 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
         raise
     discard_window(bench, staged)
     entering = None if ends else batch.entering - passed
-    return dataclasses.replace(result, entering=entering, alike=alike, passed_over=passed)
+    return dataclasses.replace(result, entering=entering, alike=alike, passed_over=passed, missing=missing)
+
+
+def _may_lack_rows(work: Work, step: ApplyRows, records: Quarantine) -> bool:
+    """Return whether a table may lack rows for a reason that is known: they were forgotten, or are in quarantine."""
+    return bool(work.lake_table.forgotten) or any(life.source == step.life.source for life in records.counts())
 
 
 def repair_rows(

@@ -321,7 +321,8 @@ _BEFORE_ALL = "000000/"
 INDEX = len(_BEFORE_ALL)
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
-_MARKS = (SnapshotRow.FIRST, SnapshotRow.LAST, SnapshotRow.END)
+_BEGINNINGS = (SnapshotRow.BEGIN, SnapshotRow.FIRST)
+_MARKS = (*_BEGINNINGS, SnapshotRow.LAST, SnapshotRow.END)
 _ROW_PLACES = ("mariadb", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
 _GROUP_PLACES = ("mysql",)
@@ -453,7 +454,7 @@ class SourceOrder:
     def __post_init__(self) -> None:
         for event in self.before.events:
             if event.kind is EventKind.SNAPSHOT and event.query in _MARKS and event.table is not None:
-                mark = event.table, event.source, event.source_position, event.query != SnapshotRow.FIRST
+                mark = event.table, event.source, event.source_position, event.query not in _BEGINNINGS
                 self._snapshot_marks[mark] = event.partition
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
                 self._raise(self._ddl_places, event.table, event.source, event.source_position)
@@ -845,7 +846,7 @@ class SourceOrder:
         with a key are the same then, whichever snapshot they are of.
         """
         here = row.phase is not None and row.stated == known.newest and not row.has_key
-        begins = row.phase == "first" or (known.last and row.is_last)  # a lone row is marked as the last one
+        begins = row.phase in _BEGINNINGS or (known.last and row.is_last)  # a lone row is marked as the last one
         return here and begins and self.options.in_source_order
 
     def _is_begun_elsewhere(self, row: _Row) -> bool:

@@ -12,18 +12,22 @@ from fnmatch import fnmatchcase
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.offsets import OffsetRange
-from cdc_assets.model.progress import Base, Gap, Lack, Life
+from cdc_assets.model.progress import Base, Gap, Lack, Life, MissingRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
 class CompletePattern:
-    """A person's statement that all tables matching a pattern had no rows before. `when` is ISO text in UTC."""
+    """A person's statement that all tables matching a pattern had no rows before. `when` is ISO text in UTC.
+
+    With `accepted`, the mark of a gap, it says that the tables lack these rows, and that they may go on without.
+    """
 
     pattern: str
     who: str = ""
     when: str = ""
+    accepted: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,6 +58,22 @@ def missed_text(some: Sequence[MissedMessages]) -> str:
         f"{lost.start}..{lost.stop - 1} had expired{more}, and nothing that is left there shows that none of them was "
         "of this table. Bring its rows from a dump taken since, or from another snapshot or scan by whoever sends "
         f"them; or accept the loss, which is written down: {accept_loss_command(lost)}{alone}"
+    )
+
+
+def missing_text(missing: MissingRows, by_connector: bool) -> str:
+    """Return the sentence on rows that a window proved to be missing, and what can be done."""
+    bring = (
+        "let a connector with a new topic.prefix take a snapshot of it, as a feed of its own"
+        if by_connector
+        else "bring it from a dump taken since (setting initial, --initial URI), with cdc-assets rebuild"
+    )
+    return (
+        f"{missing.place} has changes of {counted(missing.count, 'row')} that the table does not have and that no "
+        f"change before them made, the first at {missing.at} of the row {missing.key}. So rows came past the change "
+        "log, as by a restore or an import into the storage engine (BR, IMPORT INTO, Lightning, IMPORT TABLESPACE, a "
+        "materialized view), and those that have not changed since are missing here. To have them all, "
+        f"{bring}"
     )
 
 
@@ -112,11 +132,16 @@ def _sentence(
     gap: Gap, own: str, giver: str, each: str, quoted: str, pattern: str, identity: str, version: str = ""
 ) -> str:
     """`giver` is the table from which the rows came, "" for the table's own, which `own` names."""
+    accept = ""
+    if gap.accepted:
+        accept = " A person let it go on without them (--accept-incomplete)."
+    elif gap.filling.lack in _PAST_THE_LOG:
+        accept = f" Or let it go on without them: cdc-assets release {pattern} --accept-incomplete."
     whose = f"{giver}, from which rows came by EXCHANGE PARTITION," if giver else own
     if gap.reason:
         of = f"of {whose.removesuffix(',')}: " if giver else ""
         offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else ""
-        return f"incomplete: {of}{gap.reason}.{offered}"
+        return f"incomplete: {of}{gap.reason}.{offered}{accept}"
     why, bring = _REASONS[gap.filling.lack]
     why = why.replace("{version}", version).replace("{name}", str(gap.life.born_as) if version else "another name")
     offered = f"They are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else bring
@@ -124,10 +149,12 @@ def _sentence(
         f"incomplete: {whose} {why}, so the rows that it had then are missing here; what changed since is applied. "
         f"{offered} If it had none, or they are not needed, say so{each}: {quoted} in the changefeed's setting "
         f"initial: {{complete: [...]}}, --complete {pattern}, or, to keep it in the lake, cdc-assets release "
-        f"--complete {pattern}."
+        f"--complete {pattern}.{accept}"
     )
 
 
+_PAST_THE_LOG = (Lack.PROVEN, Lack.RESTORED, Lack.INGESTED)
+"""Lacks of rows that came past the change log."""
 _FROM_DUMP = "Bring them from a dump, or straight from the source: setting initial, --initial URI."
 _FROM_CONNECTOR = "Let a connector with a new topic.prefix take a snapshot of it, as a feed of its own."
 _MAY_HAVE = "may have existed before its connector's messages began"
@@ -139,6 +166,13 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
     ),
     Lack.TOPICS: ("existed before its changefeed began (the topics have no CREATE TABLE of it)", _FROM_DUMP),
     Lack.SNAPSHOT: (f"{_MAY_HAVE} (no snapshot in the topics has rows of it)", _FROM_CONNECTOR),
+    Lack.LATER: (
+        "first appeared after its connector's snapshot had ended, which has no row of it: it is new, or was renamed, "
+        "attached or added to the connector, which no message tells apart",
+        "If tables that appear later are new here, as those of an application that grows, one line says so of all of "
+        "them: initial: {later_tables: new}. Otherwise let a connector with a new topic.prefix take a snapshot of it, "
+        "as a feed of its own.",
+    ),
     Lack.RUNNING: (
         "existed before its connector's messages began (its snapshot is in the topics, but not through its last row)",
         "Run again when the connector is through with it; if it has gone on without, let a connector with a new "
@@ -164,6 +198,15 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         "or table.exclude.list leaves it out, or none came)",
         "Let a connector that captures both names, with a new topic.prefix, take a snapshot, as a feed of its own; "
         "where it captures both already, give its configuration (--config).",
+    ),
+    Lack.RESTORED: (
+        "was made by BR (its DDL{version} has the type 60, which only BR uses), which brings rows past the change log",
+        _FROM_DUMP,
+    ),
+    Lack.INGESTED: (
+        "was filled by an import into the storage engine, past the change log (IMPORT, or the rows with which a "
+        "materialized view begins)",
+        _FROM_DUMP,
     ),
     Lack.SCAN: (
         "may have existed before its changefeed began (no record says that it is of an initial scan, and neither the "

@@ -37,11 +37,13 @@ class EventKind(str, enum.Enum):
 class SnapshotRow(str, enum.Enum):
     """What rows show of a connector's snapshot: the `query` of events of kind SNAPSHOT.
 
-    FIRST and LAST are the rows with which a table begins and ends in it, END is the last one of all tables. WITHIN is
-    another one that comes before the first, or where none is marked so. ANEW says that what follows is the snapshot
-    once more, at the same place of the source's log.
+    FIRST and LAST are the rows with which a table begins and ends in it, BEGIN is the first and END the last one of all
+    tables. A table whose only row is BEGIN has no LAST. WITHIN is another one that comes before FIRST or behind BEGIN,
+    or where none is marked so. ANEW says that what follows is the snapshot once more, at the same place of the
+    source's log.
     """
 
+    BEGIN = "begin"
     FIRST = "first"
     WITHIN = "within"
     LAST = "last"

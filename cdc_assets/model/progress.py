@@ -72,11 +72,27 @@ class AppliedState:
     """The position at which a table begins that was switched on later than what is left of the input."""
     forgotten: Tso = -1
     """Through which position rows of keys were forgotten that are not kept out: what is read again may have them."""
+    missing: MissingRows | None = None
+    """The rows that a window proved to be missing."""
 
     @property
     def unfilled(self) -> bool:
         """Return whether the table was created from its dump, and its rows are still missing."""
         return self.base is not None and self.progress == Progress(self.base.at, Phase.DDL)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRows:
+    """Rows of which a window had the first change, an update or a delete, and which the table did not have.
+
+    `count` is their number in that window. `at` is the position of the first such change, `key` the key of its row as
+    text, and `place` the file or the range of offsets that has a change of that row.
+    """
+
+    at: Tso
+    count: int
+    key: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,7 @@ class Lack(str, enum.Enum):
     FILES = "files"
     TOPICS = "topics"
     SNAPSHOT = "snapshot"
+    LATER = "later"
     RUNNING = "running"
     BEGINNING = "beginning"
     CREATED = "created"
@@ -149,6 +166,9 @@ class Lack(str, enum.Enum):
     EXPIRED = "expired"
     LATE = "late"
     LEFT_OUT = "left out"
+    PROVEN = "proven"
+    RESTORED = "restored"
+    INGESTED = "ingested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +193,22 @@ class Gap:
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
     rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were gone
-    before they could be read (EXPIRED), or on the position at which the lake's table begins (LATE), and what a person
-    can do.
+    before they could be read (EXPIRED), on the position at which the lake's table begins (LATE), or on rows that a
+    window proved to be missing (PROVEN, `at` is the position of that), and what a person can do. `accepted` says that a
+    person let the table go on without these rows.
     """
 
     life: Life
     offer: str = field(default="", compare=False)
     filling: Filling = Filling()
     reason: str = ""
+    at: Tso = field(default=0, compare=False)
+    accepted: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What a person's acceptance is about: the rows of this gap, and none that are found to be missing later."""
+        return f"{self.life} {self.filling.lack.value} {self.at}"
 
     @property
     def since(self) -> Tso:

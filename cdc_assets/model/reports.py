@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.tso import Tso
 
 
@@ -133,7 +134,7 @@ class StepResult:
     `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary lacks
     them, or another writer has committed since. `entering` are the rows that the window had to write, None where that
     is unknown. `alike` are keys of the window that are equal to those of the table by collation only. `passed_over` is
-    as in a report: what the table's rows showed.
+    as in a report: what the table's rows showed. `missing` are rows that the table should have had before the window.
     """
 
     statements: tuple[str, ...] = ()
@@ -149,3 +150,4 @@ class StepResult:
     entering: int | None = None
     alike: AlikeKeys = AlikeKeys()
     passed_over: int = 0
+    missing: MissingRows | None = None

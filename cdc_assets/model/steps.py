@@ -177,6 +177,10 @@ class ApplyRows:
     kept_out: tuple[KeyDigests, ...] = field(default=(), hash=False)
     """The forgotten keys whose rows it leaves out."""
 
+    is_whole: bool = field(default=False, hash=False)
+    """Whether the table has every row that the source had at `lo`, as far as is known: a change of one that it does
+    not have proves otherwise."""
+
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))
 

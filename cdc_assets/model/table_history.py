@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
-from cdc_assets.model.progress import Base, Gap, Life, Whole
+from cdc_assets.model.progress import Base, Gap, Life, MissingRows, Whole
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, RenameColumn, SchemaChange, SetDefault
@@ -158,6 +158,8 @@ class TableHistory:
     """The table in the dump with which it begins."""
     earlier: tuple[Event, ...] = ()
     """What was of it in the feed up to that dump: it says which names its columns had before."""
+    missing: MissingRows | None = None
+    """The rows that a window proved to be missing, unless all rows were replaced since."""
     mixed: bool = False
     """Whether rows of a dump came by EXCHANGE PARTITION that have columns without their values."""
 

@@ -1,7 +1,11 @@
-"""Say that tables had no rows before their changefeed began: `cdc-assets release --complete PATTERN [--undo]`.
+"""Say that tables had no rows before their changefeed began, or that they may go on without rows that they lack:
 
-The pattern is stored in the lake, and applies to later tables too. It is journaled for every table that it makes
-complete, or incomplete again.
+    cdc-assets release --complete PATTERN [--undo]
+    cdc-assets release TABLE --accept-incomplete [--undo]
+
+Both are stored in the lake, and journaled for every table that they make complete, accepted, or incomplete again. A
+pattern of complete tables applies to later ones, too. What is accepted is what a table lacks now, and nothing that it
+is found to lack later.
 """
 
 from __future__ import annotations
@@ -11,13 +15,15 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.gaps import CompletePattern, is_complete, pattern_of
-from cdc_assets.model.progress import Gap
+from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import tso_now
+from cdc_assets.operations.named import is_called
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.report.tables import incomplete_tables
 
 if TYPE_CHECKING:
+    from cdc_assets.model.schema import TableId
     from cdc_assets.model.table_history import History
     from cdc_assets.pipeline.pipeline import Pipeline
 
@@ -27,7 +33,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
 
     Raises BadSettings, with nothing recorded, for a pattern that matches no incomplete table.
     """
-    said = {decision.pattern for decision in pipeline.lake.said_complete()}
+    said = {decision.pattern for decision in pipeline.lake.said_complete() if not decision.accepted}
     now = iso_now()
 
     def keep(history: History) -> None:
@@ -44,7 +50,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
 
 def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
     """Remove recorded patterns; return the tables that are incomplete then, by name. Raises BadSettings."""
-    said = {decision.pattern for decision in pipeline.lake.said_complete()}
+    said = {decision.pattern for decision in pipeline.lake.said_complete() if not decision.accepted}
 
     def forget(_: History) -> None:
         for pattern in patterns:
@@ -55,6 +61,35 @@ def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", r
             pipeline.lake.remove_decision(CompletePattern(pattern))
 
     return _decided(pipeline, forget, "incomplete", f"taken back: {', '.join(patterns)}", who, run)
+
+
+def accept_incomplete(
+    pipeline: Pipeline, tables: str, who: str = "", run: str = "", *, undo: bool = False
+) -> dict[str, str]:
+    """Let incomplete tables go on without the rows that they lack, or take that back; return those that still wait.
+
+    `tables` is a present name, an identity, or a pattern of first names. Raises BadSettings, with nothing recorded,
+    where it names no table that lacks rows, or with `undo` none of which that was accepted.
+    """
+    now = iso_now()
+
+    def accept(history: History) -> None:
+        gaps = {table.gap for life, table in history.lives.items() if table.gap and _is_meant(tables, life, table.name)}
+        due = [gap for gap in gaps if gap.accepted is undo]
+        if not due:
+            what = "is accepted as it is" if undo else "lacks rows that nobody accepted to be missing"
+            known = ", ".join(sorted(incomplete_tables(history))) or "no table"
+            raise BadSettings(f"{tables}: no table of that name or pattern {what}; incomplete: {known}.")
+        for gap in due:
+            decision = CompletePattern(pattern_of(gap.life), who, now, gap.mark)
+            (pipeline.lake.remove_decision if undo else pipeline.lake.keep_decision)(decision)
+
+    action, what = ("incomplete", "no longer accepted") if undo else ("accepted", "goes on without rows that it lacks")
+    return _decided(pipeline, accept, action, what, who, run)
+
+
+def _is_meant(text: str, life: Life, name: TableId | None) -> bool:
+    return is_called(text, (name, life, life.source)) or is_complete(life, [text])
 
 
 def _decided(

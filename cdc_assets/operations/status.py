@@ -174,6 +174,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 None if table.state is not State.APPLIED else forecast(table.points, table.checkpoint, time.time()),
                 unfinished.get(table.life, ""),
                 tuple(dict.fromkeys(decision.text for decision in forgotten if decision.is_of(table.life, table.name))),
+                table.life in gaps and gaps[table.life][0].accepted,
             )
             for table in tables
         ]

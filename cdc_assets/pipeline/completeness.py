@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
 
 
@@ -37,6 +39,23 @@ def gap_of(table: TableHistory, state: AppliedState | None, ddl: Tso) -> Gap | N
     if state is None or state.progress < Progress(brought.base.at, Phase.ROWS):
         return Gap(table.life)
     return table.gap_at(ddl, through)
+
+
+def contradicted(planned: Plan, applied: Collection[Life]) -> Iterator[Finding]:
+    """Yield those of the `applied` tables that people said to be complete, and of which a window proved otherwise."""
+    for life, table in planned.history.lives.items():
+        if table.missing is not None and table.gap is None and life in applied and table.name is not None:
+            missing = table.missing
+            yield Finding(
+                "missing-rows",
+                Severity.WARNING,
+                str(table.name),
+                "changes came of rows that tables do not have, though somebody said that these tables are complete: "
+                "the rows came past the change log, or were there before it. Bring them from a dump or another "
+                "snapshot, or take back the statement (setting initial: {complete: [...]}, or cdc-assets release "
+                "--complete … --undo).",
+                f"{counted(missing.count, 'row')} in {missing.place}, the first at {missing.at}: {missing.key}",
+            )
 
 
 def mark(lake: Markable, planned: Plan) -> Mapping[Life, AppliedState]:

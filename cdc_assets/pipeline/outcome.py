@@ -97,8 +97,10 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Return whether every table is applied to the checkpoint, and has the rows from before the feed began."""
-        return not self.problems and not any(table.state.stopped or table.gap for table in self.tables)
+        """Return whether every table is applied to the checkpoint, and lacks no rows but those that a person let go."""
+        return not self.problems and not any(
+            table.state.stopped or (table.gap is not None and not table.gap.accepted) for table in self.tables
+        )
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -147,6 +149,8 @@ class TableRun:
     passed_over: int = 0
     kept_out: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
+    missing: bool = False
+    """Whether a window proved that it lacks rows."""
 
     def findings(self, of_tidb: bool) -> Iterator[Finding]:
         """Yield the findings about the applied rows; a source that is no TiDB always compares texts by collation."""

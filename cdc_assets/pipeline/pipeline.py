@@ -54,7 +54,7 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
-from cdc_assets.pipeline.completeness import Markable, mark, mark_before
+from cdc_assets.pipeline.completeness import Markable, contradicted, mark, mark_before
 from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
@@ -282,6 +282,8 @@ class Pipeline:
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
+        if any(table.missing for table in tables.values()):
+            planned = replace(planned, history=self.plan(listing)[1].history)
         applied = mark(self.lake, planned)
         asked = set(steps).difference(left)
         left = [step for step in planned.steps if step not in asked]
@@ -430,6 +432,7 @@ class Pipeline:
             table.alike += staged.report.alike + result.alike
             table.kept_out += staged.report.kept_out
             table.passed_over += staged.report.passed_over + result.passed_over
+            table.missing |= result.missing is not None
             table.accounts.append(account)
             table.changes += staged.rows
         elif isinstance(step, TagTable):
@@ -535,7 +538,7 @@ class Pipeline:
             )
             for life in planned.behind
         )
-        findings += tuple(_of_kinds(planned, applied))
+        findings += (*contradicted(planned, applied), *_of_kinds(planned, applied))
         return Outcome(planned, outcomes, listing.problems, seconds, tuple(dict.fromkeys(findings)))
 
 

@@ -340,8 +340,11 @@ class Planner:
     def rules(self, releases: Releases | None = None) -> TableRules:
         """Return what the settings and the decisions in the lake say; `releases` stand in for the lake's."""
         settings, lake, wire = self.settings, self.lake, self.settings.source_options.wire
-        complete = (*settings.initial.complete, *(decision.pattern for decision in lake.said_complete()))
-        ddl = replace(settings.rules, releases=lake.releases() if releases is None else releases, complete=complete)
+        said = lake.said_complete()
+        complete = (*settings.initial.complete, *(one.pattern for one in said if not one.accepted))
+        accepted = tuple(one.accepted for one in said if one.accepted)
+        releases = lake.releases() if releases is None else releases
+        ddl = replace(settings.rules, releases=releases, complete=complete, accepted=accepted)
         values = ValueSettings(wire, tuple(lake.settings_changes()), self.masks, tuple(lake.forgotten_keys()))
         cuts = lake.cut_requests() if wire.has_positions else ()
         return TableRules(ddl, values, settings.history_rules, cuts, self.request.fuse)
@@ -354,6 +357,7 @@ class Planner:
             [*broken_files(self.source, listing), *unread],
             silent_dumps(listing),
             self._start,
+            self.settings.source_options.has_inserts,
         )
 
     @property

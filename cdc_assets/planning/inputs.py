@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.history.policies import Rules
@@ -10,6 +10,7 @@ from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.value_settings import ValueSettings
 
@@ -44,7 +45,8 @@ class FeedFacts:
     `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
     `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version. `silent`
     are the sentences about sources of earlier rows that do not answer now. `begun` is a TSO at or before which the feed
-    began, if its files do not show it.
+    began, if its files do not show it. `has_inserts` says whether a change of a row of that table means that the feed
+    has its insert, too, and has it once.
     """
 
     positions: bool = True
@@ -52,6 +54,7 @@ class FeedFacts:
     broken: Sequence[tuple[str, Tso, str]] = ()
     silent: Sequence[str] = ()
     begun: Tso | None = None
+    has_inserts: Callable[[TableId], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
+from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.decoding.upgrade import changes_columns_only
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import ways_out
@@ -22,10 +23,10 @@ from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
-from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, Evolution, SchemaChange
+from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -160,6 +161,7 @@ def plan(
         begun=imports.earliest(listing, facts.stats, facts.begun),
         missed=listing.missed,
         newest_rows=_newest_rows(listing, facts.stats, standing),
+        missing=_missing(applied),
     )
     kinds = with_kinds(feed, rules.kinds, applied, beginnings.states, positions=facts.positions)
     history = kinds.history
@@ -210,6 +212,15 @@ def _newest_rows(
         if name is not None:
             newest[name] = max(until, newest.get(name, 0))
     return newest
+
+
+def _missing(applied: Mapping[Life, AppliedState]) -> dict[Life, MissingRows]:
+    """Return the rows that tables of the lake proved to be missing, by their source tables: the first of each."""
+    found = dict[Life, MissingRows]()
+    for life, state in applied.items():
+        if state.missing is not None and (life.source not in found or state.missing.at < found[life.source].at):
+            found[life.source] = state.missing
+    return found
 
 
 def _chains(
@@ -551,6 +562,27 @@ class _Chain:
             {} if self.values is None else self.values.former(self.table.life.source, hi),
             -1 if self.table.base is None else self.table.base.at,
             self.rule and tracking(self.rule, self.table, current[-1].at),
+            is_whole=self._is_whole(lo, current, [name for name, _, _ in names]),
+        )
+
+    def _is_whole(self, lo: Tso, current: Sequence[Event], names: Iterable[TableId]) -> bool:
+        """Return whether a window's changes of rows that the table does not have prove that it lacks rows.
+
+        They prove nothing where the feed may lack the insert, a person decided otherwise about a DDL that moves rows,
+        the table begins late or had rows forgotten, or it is known to lack rows already.
+        """
+        table, state = self.table, self.applied
+        late = self.begun is not None or (state is not None and (state.since is not None or state.forgotten >= 0))
+        decided = any(
+            event.release is not None or (isinstance(event, Changed) and event.other) for event in table.events
+        )
+        return (
+            not (late or decided or table.missing is not None)
+            and table.gap_at(max(event.at for event in current), lo) is None
+            and bool(current[-1].after.key)
+            and not any(isinstance(change, Rekey) for event in current for change in event.changes)
+            and (self.rule is None or keeps_states(table.life.kind))
+            and all(self.facts.has_inserts(name) for name in names)
         )
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:

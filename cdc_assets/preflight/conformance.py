@@ -265,7 +265,7 @@ def _short_keys(masks: MaskPolicy) -> Iterator[Finding]:
 
 def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
     for table in live(history):
-        if table.gap is not None:
+        if table.gap is not None and not table.gap.accepted:
             yield warning(INCOMPLETE, gap_cause(table.gap, table.life), table.name)
 
 

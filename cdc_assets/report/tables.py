@@ -76,7 +76,8 @@ class TableStatus:
     missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
     `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
     it. `forecast` says when it will have caught up, `unfinished` of which rows it is not known that they are forgotten.
-    `kept_out` says, by decision, how many forgotten keys stay out.
+    `kept_out` says, by decision, how many forgotten keys stay out. `accepted` says that a person let an incomplete
+    table go on as it is.
     """
 
     changefeed: str
@@ -102,11 +103,13 @@ class TableStatus:
     forecast: Forecast | None = None
     unfinished: str = ""
     kept_out: tuple[str, ...] = ()
+    accepted: bool = False
 
     @property
     def wants_a_person(self) -> bool:
         """Return whether something remains that no run can fix by itself."""
-        return self.state.stopped or bool(self.quarantined or self.miscounted or self.incomplete or self.unfinished)
+        lacking = self.incomplete and not self.accepted
+        return self.state.stopped or bool(self.quarantined or self.miscounted or lacking or self.unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +203,10 @@ def _incomplete(table: TableHistory) -> str:
 
 
 def incomplete_tables(history: History) -> dict[str, str]:
-    """Return, by name of each table that lacks rows from before its feed, the sentence on what is missing."""
-    return {str(table.name): text for table in history.lives.values() if (text := _incomplete(table))}
+    """Return, by name of each table that lacks rows which nobody accepts to be missing, the sentence on these."""
+    lives = history.lives.values()
+    lacking = (table for table in lives if table.gap is not None and not table.gap.accepted)
+    return {str(table.name): text for table in lacking if (text := _incomplete(table))}
 
 
 def incomplete_causes(history: History) -> dict[str, str]:

@@ -390,6 +390,7 @@ class ChangefeedSettings(Model):
             policies=self.policies,
             keys=self.keys,
             complete=self.initial.complete,
+            later_tables_are_new=self.initial.later_tables == "new",
             new_collations=self.new_collations is not False,
             zone=lambda life, version: self.source_options.wire.timezone,
             masks=self.masks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 
@@ -113,6 +113,13 @@ class InitialSettings(Model):
         default=(),
         description=(
             "Patterns (`shop.*`) of tables that had no rows when the changefeed began, by the names that they had then."
+        ),
+    )
+    later_tables: Literal["new"] | None = Field(
+        default=None,
+        description=(
+            "`new`: tables that first appear after a connector's snapshot has ended were made then, and had no rows "
+            "before. PostgreSQL's connector sends nothing that tells them from others."
         ),
     )
     dump: tuple[DumpSettings, ...] = Field(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Content, Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance, RowCondition
-from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place, SettledFiles
 from cdc_assets.model.tso import Tso
@@ -101,6 +101,13 @@ class SourceOptions(Protocol):
     @property
     def retention_days(self) -> int:
         """After how many days the feed loses input; 0 for never."""
+
+    def has_inserts(self, table: TableId) -> bool:
+        """Return whether a change of a row of a table means that the feed has its insert, too, and has it once.
+
+        Not where settings leave out inserts, where updates look like inserts or change keys unseen, or where what comes
+        again is taken for new.
+        """
 
 
 class Source(Protocol):

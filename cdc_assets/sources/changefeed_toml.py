@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.table_filter import ColumnSelectors
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.table_filter import ColumnSelectors, decided
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -167,3 +168,12 @@ def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
         for one in rules(section, "event-filters", example, (), sorted(_EVENT_FILTER_KEYS))
     )
     return (*filters, whole) if whole.rows or whole.unknown else filters
+
+
+def hides_inserts(filters: Iterable[EventFilter], name: TableId) -> bool:
+    """Return whether filters may leave out the insert of a row, or an update that gives it another key."""
+    return any(
+        (one.rows or one.unknown or {"all dml", "insert", "update"} & {*one.events})
+        and (one.matcher is None or decided(one.matcher, (name.schema, name.table)))
+        for one in filters
+    )

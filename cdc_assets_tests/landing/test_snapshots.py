@@ -14,6 +14,7 @@ from cdc_assets.landing.decisions import release
 from cdc_assets.model.progress import Lack, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.report.text import outcome_lines
 from cdc_assets_tests.connector_topics import Recording, recordings
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
@@ -117,8 +118,61 @@ def test_a_table_of_one_row_has_the_mark_of_the_last_one_alone() -> None:
 
 def test_a_table_without_a_snapshot_is_incomplete_whatever_comes_for_others() -> None:
     feed = applied([*snapshot(1, 2, end="last"), row(9, 1, table="later")])
-    assert (state(feed), state(feed, "later")) == (Whole.SNAPSHOT, Lack.SNAPSHOT)
+    assert (state(feed), state(feed, "later")) == (Whole.SNAPSHOT, Lack.LATER)
     assert not feed.apply().complete
+
+
+LATER: Mapping[str, Any] = {"initial": {"later_tables": "new"}}
+
+
+def test_a_person_who_says_so_once_makes_all_tables_complete_that_appear_after_the_snapshot() -> None:
+    rows = [row(9, 1, table="one"), row(10, 1, table="two"), row(11, 1, table="two", op="c")]
+    feed = applied(snapshot(1, 2), rows)
+    assert (state(feed, "one"), state(feed, "two")) == (Lack.SNAPSHOT, Lack.SNAPSHOT)  # the snapshot has not ended
+    feed = applied()
+    send(feed.log, [*snapshot(1, 2, end="last"), *rows])
+    lines = [line for line, _ in outcome_lines(feed.apply())]
+    assert sum("later_tables: new" in line for line in lines) == 1
+    feed = applied([*snapshot(1, 2, end="last"), *rows], [row(12, 1, table="three")], **LATER)
+    assert [state(feed, name) for name in ("t", "one", "two", "three")] == [Whole.SNAPSHOT, *[Whole.STATEMENT] * 3]
+    assert feed.apply().complete
+
+
+def test_tables_that_may_be_older_than_a_snapshot_are_not_new_by_that() -> None:
+    rows = [*snapshot(1, 2, end="last"), row(9, 1, table="old"), row(10, 2, "incremental", table="old", op="r")]
+    assert state(applied(rows, **LATER), "old") is Lack.SNAPSHOT
+    assert state(applied([row(5, 1, table="old")], snapshot(1, 2, end="last"), **LATER), "old") is Lack.SNAPSHOT
+    assert state(applied(snapshot(1, 2)[:1], [row(9, 1, table="old")], **LATER), "old") is Lack.SNAPSHOT
+
+
+def test_a_change_of_a_row_that_nothing_made_is_shown_of_a_table_that_was_called_new() -> None:
+    feed = applied(snapshot(1, 2, end="last"), [row(9, 1, table="moved")], **LATER)
+    feed.lake.may_lack_rows = True
+    gone = row(10, 7, table="moved", op="d")
+    gone[1]["payload"]["before"], gone[1]["payload"]["after"] = {"id": 7, "v": 1}, None
+    line = (MemoryLog([]), [row(10, 7, table="moved")])
+    send(*line)
+    (message,) = line[0].lines
+    message["offset"], value = 1, json.dumps(gone[1], separators=(",", ":")).encode()
+    feed.log.lines.append({**message, "value_b64": base64.b64encode(value).decode()})
+    outcome = feed.apply()
+    assert outcome.complete
+    assert [finding.table for finding in outcome.findings if finding.rule == "missing-rows"] == ["public.moved"]
+
+
+@pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
+def test_a_lone_row_that_begins_a_snapshot_is_all_of_its_table(connector: str) -> None:
+    """The first row of all tables is marked as such, even if it is the last one of its table."""
+    first, more = row(7, 1, "first", connector=connector), row(7, 2, "true", connector=connector)
+    others = snapshot(1, 2, connector=connector, table="u", end="last")
+    feed = applied([first], others[:1])
+    assert (state(feed), state(feed, "u")) == (Lack.RUNNING, Lack.RUNNING)
+    send(feed.log, others[1:])
+    assert (state(feed), state(feed, "u")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
+    assert feed.apply().complete
+    assert state(applied([first, more, *others])) is Lack.RUNNING
+    assert state(applied([first, more, row(7, 3, LAST, connector=connector), *others])) == Whole.SNAPSHOT
+    assert state(applied([row(7, 1, FIRST, connector=connector), *others])) is Lack.RUNNING
 
 
 def test_an_older_connector_marks_the_last_row_of_all_tables_only() -> None:

@@ -108,7 +108,8 @@ def test_a_column_that_was_renamed_is_tracked_under_its_names_of_then(tmp_path: 
         version = FIRST + 10 * at
         write_schema(feed.bucket, document("shop", "orders", version, Query=query, Type=82, TableColumns=columns))
         rows = [f'{a}","{at if a == "a" else 0}{b}' for a, b in (("a", 1), ("a", 2), ("b", 1))]
-        feed.rows("shop.orders", version, [("U", version + n, '"1"', row) for n, row in enumerate(rows, 1)])
+        ops = ("U" if at else "I", "U", "U")
+        feed.rows("shop.orders", version, [(ops[n - 1], version + n, '"1"', row) for n, row in enumerate(rows, 1)])
     feed.publish(FIRST + 50)
     applied(feed, lake, {"kinds": ["scd2"], **rule})
     assert [(value, start) for _, value, start, _ in states(lake, "u")] == [

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
+from cdc_assets.decoding.first_images import FIRST_IMAGE, UNNOTED, united
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
 from cdc_assets.decoding.patches import folded
 from cdc_assets.decoding.split import TableKind, with_key
@@ -36,7 +37,7 @@ class KeyedKind(TableKind):
 
     NAME = "keyed"
     LANDS = True
-    STAGED: ClassVar[Mapping[str, str]] = {UNCHANGED: "array<string>"}
+    STAGED: ClassVar[Mapping[str, str]] = {UNCHANGED: "array<string>", FIRST_IMAGE: "bigint"}
 
     def reduce(
         self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
@@ -46,17 +47,21 @@ class KeyedKind(TableKind):
         Where the equality of a key is not that of its bytes, a row that enters is an INSERT only if nothing but its own
         key, byte for byte, can have been there before it.
         """
-        at = position_column(changes)
-        frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
+        at, own = position_column(changes), [name for name in (FIRST_IMAGE,) if name in changes.column_names]
+        frame, by = with_key(changes, schema, (OP, at, FILE, LINE, *own))
+        key = [exact(name) for name in schema.key]
         order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
         frame = frame.with_row_index("_cdc_row").sort(order)
+        if own and not has_patches(changes) and key == by:
+            return _with_first_images(frame, by, changes), Report()
+        if own:
+            changes = united(changes, schema)
         if has_patches(changes):
             if has_moves(changes):
                 changes = resolve_moved_columns(frame, by, changes, schema)
             kept, passed = folded(frame, by, changes, schema, table)
             return kept, Report(passed_over=passed)
         last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
-        key = [exact(name) for name in schema.key]
         by_bytes = key == by
         if not by_bytes:
             last, alike = _settle_alike(frame, last, key, by)
@@ -73,6 +78,16 @@ class KeyedKind(TableKind):
 
 
 KIND = KeyedKind()
+
+
+def _with_first_images(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table) -> pa.Table:
+    """Return the last change of each key, with the FIRST_IMAGE of its first one, by one grouping of all rows."""
+    first = pl.col(FIRST_IMAGE).fill_null(UNNOTED).min()
+    last = frame.group_by(by).agg(pl.col("_cdc_row").last(), first).sort("_cdc_row")
+    kept = changes if len(last) == changes.num_rows else _at_places(changes, last.get_column("_cdc_row"))
+    return kept.set_column(
+        kept.schema.get_field_index(FIRST_IMAGE), FIRST_IMAGE, last.get_column(FIRST_IMAGE).to_arrow()
+    )
 
 
 def _at_places(changes: pa.Table, places: pl.Series) -> pa.Table:

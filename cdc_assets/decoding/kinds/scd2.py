@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
+from cdc_assets.decoding.first_images import FIRST_IMAGE, united
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
 from cdc_assets.decoding.own_columns import LAST_CHANGE
 from cdc_assets.decoding.patches import folded
@@ -37,6 +38,7 @@ class StatesKind(TableKind):
     OWN = STATE_COLUMNS
     STAGED: ClassVar[Mapping[str, str]] = {
         UNCHANGED: "array<string>",
+        FIRST_IMAGE: "bigint",
         FIRST: "boolean",
         LANDED: "boolean",
         **{column.name: column.spark for column in STATE_COLUMNS if column is not LAST_CHANGE},
@@ -55,6 +57,8 @@ class StatesKind(TableKind):
         self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
     ) -> tuple[pa.Table, Report]:
         """Keep one change per key and position: same columns in and out, in no particular order."""
+        if FIRST_IMAGE in changes.column_names:
+            changes = united(changes, schema)
         at = position_column(changes)
         frame, by = with_key(changes, schema, (OP, at, FILE, LINE))
         if not has_patches(changes) and not frame.select(*by, at).is_duplicated().any():

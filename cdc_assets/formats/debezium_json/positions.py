@@ -31,7 +31,7 @@ _Parts = tuple[list[pa.StringArray], Marks]
 _INCREMENTAL = "incremental"
 _PHASES = {
     "true": "within",
-    "first": "first",
+    "first": "begin",
     "first_in_data_collection": "first",
     "last": "end",
     "last_in_data_collection": "last",
@@ -65,9 +65,10 @@ def source_positions(rows: Envelope, connector: str) -> SourcePositions:
     """Return the positions of messages of a connector; refuse those whose source does not have them as it should.
 
     Debezium marks the last row of a table before its first one, so a lone row is "last", or "end" where it is the last
-    one of the whole snapshot (`SnapshotRecord`). After a restart amid a snapshot for which a person had asked it marks
-    changes as of a snapshot, too. No row of a snapshot is an update, a delete or a TRUNCATE; one may be an insert, by
-    Debezium's ReadToInsertEvent. The schema changes of a snapshot come before its rows, though they stand at one place.
+    one of the whole snapshot; but the first one of all is "begin" even if it is alone (`setSnapshotMarker`). After a
+    restart amid a snapshot for which a person had asked it marks changes as of a snapshot, too. No row of a snapshot is
+    an update, a delete or a TRUNCATE; one may be an insert, by Debezium's ReadToInsertEvent. The schema changes of a
+    snapshot come before its rows, though they stand at one place.
     """
     nothing = pa.scalar(None, pa.string())
     op = rows.column("op")

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs as pafs
 
 from cdc_assets.decoding import FILE
+from cdc_assets.decoding.first_images import together
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.split import hash_probe
@@ -51,6 +52,7 @@ from cdc_assets.lake.staging.tasks import (
     scatter,
     write_window,
 )
+from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import spark_type
@@ -129,7 +131,8 @@ class Batch:
 
     `parts` are locations of Parquet files, `files` data files of the table, written for its schema of `schema_id` while
     it was `empty` or not. `patches` says whether some changes leave columns as they were, `bases` whether they do so
-    under another key. `rejects` are the names in the stage of Parquet files of records for the quarantine.
+    under another key. `rejects` are the names in the stage of Parquet files of records for the quarantine. `unmade` are
+    the keys that need a row from before the window.
     """
 
     parts: tuple[str, ...] = ()
@@ -142,6 +145,7 @@ class Batch:
     empty: bool = False
     patches: bool = False
     bases: bool = False
+    unmade: MissingRows | None = None
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -240,6 +244,7 @@ def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> 
         place.landing is not None and place.landing.empty,
         any(part.patches for part in parts),
         any(part.bases for part in parts),
+        together([part.unmade for part in parts]),
     )
     rows = batch.entering + batch.leaving
     if report.failed or (not rows and not batch.rejects):
@@ -380,7 +385,8 @@ def read_manifest(io: Mapping[str, str], path: str) -> Batch:
     ranges = {name: (int(low), int(high)) for name, (low, high) in fields["ranges"].items()}
     lists: dict[str, Any] = {name: tuple(fields[name]) for name in ("parts", "rejects")}
     lists["files"] = tuple(DataFileWritten(*file) for file in fields["files"])
-    return Batch(**{**fields, **lists, "ranges": ranges})
+    needing = fields["unmade"] and MissingRows(**fields["unmade"])
+    return Batch(**{**fields, **lists, "ranges": ranges, "unmade": needing})
 
 
 def rejects_of(io: Mapping[str, str], staged: StagedWindow) -> list[str]:

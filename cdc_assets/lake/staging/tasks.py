@@ -23,16 +23,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
+from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
 from cdc_assets.decoding.kinds import kind_of, own_columns, partition_column
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.split import bounds, split
+from cdc_assets.decoding.states import FIRST
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.staging.installation import Batches, alike
 from cdc_assets.lake.staging.storage import make_directory, storage
+from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
@@ -116,7 +119,7 @@ class Part:
     """The result of one task. `name` is the location of its file, `buckets` those by the key's hash, "" for none.
 
     `files` are the data files of the table that it wrote. `moves` says that changes have to be reduced together with
-    all others of the window.
+    all others of the window. `unmade` are the keys that need a row from before the window.
     """
 
     report: Report
@@ -130,6 +133,7 @@ class Part:
     patches: bool = False
     bases: bool = False
     moves: bool = False
+    unmade: MissingRows | None = None
 
 
 def name_of(path: str) -> str:
@@ -201,6 +205,9 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
         report = replace(report, passed_over=report.passed_over + passed)
     changes = kind.finished(changes, place.step) if changes.num_rows else changes
     entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
+    needing = None
+    if FIRST_IMAGE in changes.column_names and changes.num_rows:
+        needing = unmade(changes, place.step, changes.column(FIRST) if FIRST in changes.column_names else None)
     staged, name, files = changes, "", tuple[DataFileWritten, ...]()
     if place.landing is not None and changes.num_rows:
         rows, staged = kind.apart(changes, place.step, place.landing.empty)
@@ -211,7 +218,9 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
         _write(place, name, _marked(_by_position(staged, place.step), place.step))
     ranges = bounds(changes, place.step.schema) if name or files else None
     patches, bases = has_patches(staged), has_bases(staged)
-    return Part(report, name, files, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
+    return Part(
+        report, name, files, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases, unmade=needing
+    )
 
 
 def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, number: int) -> Iterator[DataFileWritten]:
@@ -293,8 +302,9 @@ def _marked(rows: pa.Table, step: ApplyRows) -> pa.Table:
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     staged = kind_of(step).STAGED
-    if UNCHANGED in staged and UNCHANGED not in changes.column_names:
-        changes = changes.append_column(UNCHANGED, pa.nulls(changes.num_rows, pa.list_(pa.string())))
+    for name, type_ in ((UNCHANGED, pa.list_(pa.string())), (FIRST_IMAGE, pa.int64())):
+        if name in staged and name not in changes.column_names:
+            changes = changes.append_column(name, pa.nulls(changes.num_rows, type_))
     names = [OP, COMMIT_TS, LINE, FILE, *staged, *((BASE,) if has_bases(changes) else ())]
     columns = [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]

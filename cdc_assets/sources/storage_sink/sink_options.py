@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cdc_assets.formats import Wire, wire_class
-from cdc_assets.sources.changefeed_toml import EventFilter
+from cdc_assets.formats import Wire, tells_new_rows, wire_class
+from cdc_assets.model.schema import TableId
+from cdc_assets.sources.changefeed_toml import EventFilter, hides_inserts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +52,8 @@ class SinkOptions:
     def retention_days(self) -> int:
         """After how many days TiCDC deletes files, 0 for never."""
         return self.file_expiration_days
+
+    def has_inserts(self, table: TableId) -> bool:
+        """Return whether a change of a row of a table means that the feed has its insert, too, and has it once."""
+        leaves_old_keys = self.output_raw_change_event and self.wire.deletes_have_keys_only
+        return tells_new_rows(self.wire) and not leaves_old_keys and not hides_inserts(self.event_filters, table)

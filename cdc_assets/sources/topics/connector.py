@@ -40,6 +40,7 @@ _WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_rec
 _CONVERTERS = ("key.converter", "value.converter")
 _JSON_CONVERTERS = ("JsonConverter", "Json")
 """Names of Kafka Connect's own converter to JSON, whose package may be left out."""
+_LOCKING = "snapshot.locking.mode"
 _SKIPPED, _BINARY = "skipped.operations", "binary.handling.mode"
 _HIDDEN = ("column.include.list", "column.exclude.list")
 _CHANGED = ("column.mask.", "column.truncate.")
@@ -69,7 +70,7 @@ _HARMFUL = (
 )
 _KNOWN = (
     *("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *CONNECTOR_MODES, *_OF_SNAPSHOTS),
-    *(_SKIPPED, *_HIDDEN, *_PASSED_OVER, *_NAMES, *_OTHERS),
+    *(_LOCKING, _SKIPPED, *_HIDDEN, *_PASSED_OVER, *_NAMES, *_OTHERS),
 )
 
 
@@ -216,6 +217,9 @@ def _snapshots(members: Mapping[str, str]) -> SnapshotOptions:
             _listed(members.get(_OF_DATABASES[1], "")),
             _listed(members.get(_EXCLUDED, "")),
         ),
+        leaves_out_changes="transforms" in members or bool({"c", "u"} & {*_listed(members.get(_SKIPPED, "").lower())}),
+        overlaps=members.get(_LOCKING, "").lower() == "none"
+        and "postgres" not in members.get("connector.class", "").lower(),
     )
 
 

@@ -4,7 +4,8 @@
     without_rows(landed)                  warnings of tables of which a connector's newest snapshot has no row
 
 A connector marks the first and the last row of each table in a snapshot: from the one to the other all rows were there
-when it was taken. A table of one row has the mark of the last one alone. Connectors before Debezium 2 mark the last row
+when it was taken. A table of one row has the mark of the last one alone, but the first table that of the first: it is
+whole when the snapshot has ended. Connectors before Debezium 2 mark the last row
 of all tables only. Of an empty table there is no row, and with MySQL its CREATE TABLE, as of any table of the server
 whose rows are not sent: then the snapshot has to have ended. Which rows came, landing has noted (`SnapshotRow`).
 """
@@ -32,7 +33,8 @@ from cdc_assets.sources.topics.topic_options import SnapshotOptions
 class _Snapshot:
     """What came of one table in one snapshot of a source: the positions of the rows that show it.
 
-    `partition` is that of the first row where it came, else of another one.
+    `partition` is that of the first row where it came, else of another one. `is_first` says that the snapshot begins
+    with this table.
     """
 
     source: str
@@ -40,6 +42,7 @@ class _Snapshot:
     begin: Tso
     partition: Partition
     rows: dict[SnapshotRow, Tso] = field(default_factory=dict)
+    is_first: bool = False
 
 
 class Fillings:
@@ -62,8 +65,11 @@ class Fillings:
         self._began = {table.folded: at for table, at in sorted(landed.began.items(), key=lambda one: -one[1])}
         self._sources: dict[TableId, set[str]] = {}
         self._streamed: set[str] = set()
+        self._read_apart: set[TableId] = set()
         for stream, end in landed.streams.items():
             self._sources.setdefault(stream.table.folded, set()).add(stream.source.removesuffix(INCREMENTAL))
+            if stream.source.endswith(INCREMENTAL):
+                self._read_apart.add(stream.table.folded)
             if end.newest and not is_of_snapshot(end.newest):
                 self._streamed.add(stream.source)
 
@@ -73,9 +79,12 @@ class Fillings:
         if word is SnapshotRow.ANEW or mine not in newest:
             newest[mine] = _Snapshot(*of, event.position, event.partition)
             self._by_table.setdefault(table, []).append(newest[mine])
-        newest[mine].rows[word] = event.position
+        snapshot = newest[mine]
+        if word is SnapshotRow.BEGIN:
+            word, snapshot.is_first = SnapshotRow.FIRST, True
+        snapshot.rows[word] = event.position
         if word is SnapshotRow.FIRST:
-            newest[mine].partition = event.partition
+            snapshot.partition = event.partition
         if word is SnapshotRow.END:
             self._ended[of] = event.position
         elif word in (SnapshotRow.FIRST, SnapshotRow.LAST):
@@ -116,11 +125,17 @@ class Fillings:
             ends = {SnapshotRow.LAST, SnapshotRow.END} & found[0].rows.keys()
             return Filling(Lack.BEGINNING if ends else Lack.RUNNING, Whole.SNAPSHOT)
         if created_by is None:
-            return Filling(Lack.SNAPSHOT, Whole.SNAPSHOT)
+            return Filling(Lack.LATER if self._is_later(file) else Lack.SNAPSHOT, Whole.SNAPSHOT)
         if not _is_captured(file.table, self._options):
             return Filling(Lack.SETTINGS, Whole.SNAPSHOT)
         is_empty = self._is_through(created_by, file.version)
         return Filling(Lack.CREATED, Whole.SNAPSHOT, *(2 * (file.version,) if is_empty else ()))
+
+    def _is_later(self, file: SchemaFile) -> bool:
+        """Return whether a table first came after the snapshots of its sources, and nobody has its rows read apart."""
+        sources = self._sources.get(file.table.folded, set())
+        ended = {source for (source, _), at in self._ended.items() if at < file.version}
+        return bool(sources) and sources <= ended and file.table.folded not in self._read_apart
 
     def _next(self, file: SchemaFile) -> Iterator[_Snapshot]:
         """Yield the first snapshot of each source with rows of a table behind a file.
@@ -142,7 +157,8 @@ class Fillings:
         if last is not None and (SnapshotRow.FIRST in rows or SnapshotRow.WITHIN not in rows):
             return max(last, rows.get(SnapshotRow.FIRST, last))
         of = one.source, one.place
-        return max(rows.values()) if of in self._ended and of not in self._marked else None
+        is_lone = one.is_first and len(rows) == 1  # the row that begins the snapshot is not marked as a last one, too
+        return max(rows.values()) if of in self._ended and (is_lone or of not in self._marked) else None
 
     def _since(self, one: _Snapshot) -> Tso:
         """Return the position at which every partition has to have begun, or none of its rows is known to be there.

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cdc_assets.formats import MessageOptions
+from cdc_assets.formats import MessageOptions, tells_new_rows
 from cdc_assets.model.schema import TableId
-from cdc_assets.sources.changefeed_toml import EventFilter
+from cdc_assets.sources.changefeed_toml import EventFilter, hides_inserts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class SnapshotOptions:
     `takes_rows` is None where they do not say whether it sends any. `selected` are the tables of which it sends some of
     the rows. `included` are the lists of regular expressions of which a table has to fit one each, `excluded` those of
     which it fits none, or it is left out. `is_listed` says that there are no more of these than are given. `changes`
-    are the lists by which changes are sent.
+    are the lists by which changes are sent. `leaves_out_changes` says that inserts may be missing behind it. `overlaps`
+    says that changes behind it may be in it already, as it locks nothing.
     """
 
     takes_rows: bool | None = None
@@ -80,6 +81,8 @@ class SnapshotOptions:
     excluded: tuple[str, ...] = ()
     is_listed: bool = False
     changes: TableLists = TableLists()
+    leaves_out_changes: bool = False
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +151,10 @@ class TopicOptions:
     def retention_days(self) -> int:
         """0: what was landed stays until it is applied."""
         return 0
+
+    def has_inserts(self, table: TableId) -> bool:
+        """Return whether a change of a row of a table means that the feed has its insert, too, and has it once."""
+        hidden = (
+            self.snapshots.leaves_out_changes or self.snapshots.overlaps or hides_inserts(self.event_filters, table)
+        )
+        return tells_new_rows(self.wire) and not self.leaves_old_keys and not hidden

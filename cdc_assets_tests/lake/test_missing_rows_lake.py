@@ -1,0 +1,74 @@
+"""Rows that a window proves to be missing, in Iceberg: by row delta, by MERGE and by a first load as in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from cdc_assets.lake import Lake, commit_stage, row_delta
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Lack
+from cdc_assets.operations.complete import accept_incomplete
+from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.pipeline.test_missing_rows import LackingLake
+
+KINDS = {"s.some": ["log", "scd2"], "s.none": ["scd2"]}
+HIDDEN = [("U", FIRST + 21, 2, "B"), ("U", FIRST + 22, 8, "x"), ("D", FIRST + 23, 7, "x"), ("D", FIRST + 24, 3, "c")]
+
+
+@pytest.mark.parametrize("merges", [False, True], ids=["row delta", "MERGE"])
+def test_a_lake_of_iceberg_proves_what_one_in_memory_does(
+    tmp_path: Path, open_lake: Callable[..., Lake], merges: bool
+) -> None:
+    feed, lake, memory = LittleFeed(tmp_path), open_lake(), LackingLake()
+    ledgers = dict[int, Ledger]()
+
+    def pipeline(one: PipelineLake) -> Pipeline:
+        settings = feed.settings(lake.changefeed, history=KINDS)
+        ledger = ledgers.setdefault(id(one), Ledger("sqlite://"))
+        return Pipeline(settings, settings.open_source(), one, ledger)
+
+    def applied() -> None:
+        outcomes = []
+        for one in (lake, memory):
+            with patch.object(
+                commit_stage,
+                "row_delta_of",
+                **({"return_value": None} if merges else {"wraps": row_delta.row_delta_of}),
+            ):
+                outcomes.append(pipeline(one).apply("run"))
+        found, wanted = ({str(t.name): (t.gap, t.incomplete) for t in one.tables} for one in outcomes)
+        assert found == wanted
+        assert outcomes[0].complete == outcomes[1].complete
+
+    for name in ("s.some", "s.none"):
+        feed.create(name)
+    feed.rows("s.some", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 2, 2, "b"), ("I", FIRST + 3, 3, "c")])
+    feed.publish(FIRST + 10)
+    applied()
+    feed.rows("s.some", FIRST, HIDDEN)
+    feed.rows("s.none", FIRST, HIDDEN)  # of a table without rows
+    feed.publish(FIRST + 30)
+    applied()
+    found = {life: state.missing for life, state in lake.applied().items()}
+    assert found == {life: state.missing for life, state in memory.applied().items()}
+    assert {str(life): missing and missing.count for life, missing in found.items()} == {
+        f"s.some@{FIRST}": 2,
+        f"s.some@{FIRST}.log": None,
+        f"s.some@{FIRST}.scd2": 2,
+        f"s.none@{FIRST}": 4,
+        f"s.none@{FIRST}.scd2": 4,
+    }
+    assert {state.gap.filling.lack for state in lake.applied().values() if state.gap} == {Lack.PROVEN}
+    accept_incomplete(pipeline(lake), "s.*")
+    assert pipeline(lake).apply("run").complete
+    assert all(state.gap is not None and state.gap.accepted for state in lake.applied().values())
+    feed.ddl("s.none", FIRST + 31, "TRUNCATE TABLE `none`", 11)
+    feed.rows("s.none", FIRST + 31, [("I", FIRST + 32, 1, "a")])
+    feed.publish(FIRST + 40)
+    pipeline(lake).apply("run")
+    assert {life.born_as.table for life, state in lake.applied().items() if state.gap} == {"some"}
