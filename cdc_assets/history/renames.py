@@ -32,10 +32,10 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
         if file.table not in given and not statement.old.table:
             sources = [name for name in sources if name not in given.values()]
             _hold_each(lives, file, sources, _NAMELESS)
-        elif len(sources) > 1:
-            _hold_each(lives, file, sources, "it names no database")
-        else:
+        elif len(sources) == 1:
             asked[file.table] = (sources[0], file)
+        elif sources or not file.by_text:
+            _hold_each(lives, file, sources, "it names no database")
     moves = _known(lives, asked)
     final = ByName({to: source for to, source in given.items() if to in moves})
     left = {to: source for to, (source, _) in moves.items() if to not in final}
@@ -120,8 +120,7 @@ def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Col
         same = [name for name in lives.holders if name.folded.schema == near.folded.schema and _fits(lives, name, file)]
     decided = {name: lives.rules.release(lives.holders[name], file.version) for name in same}
     left = [name for name, release in decided.items() if release is None or release.way != "skip"]
-    left = [name for name in left if not lives.later.keeps(name, file.version)]
-    return left if left or not statement.old.table else [near]
+    return [name for name in left if not lives.later.keeps(name, file.version)]
 
 
 def _fits(lives: Lives, name: TableId, file: SchemaFile) -> bool:
@@ -132,8 +131,8 @@ def _fits(lives: Lives, name: TableId, file: SchemaFile) -> bool:
 
 def _hold_each(lives: Lives, file: SchemaFile, sources: Sequence[TableId], lacks: str) -> None:
     """Hold the tables of which one gets a new name, and what follows under that."""
-    some = ", ".join(map(str, sources)) if sources else "a table that is not known"
-    why = f"{file.query}: {lacks}, and may rename {'any of ' if len(sources) > 1 else ''}{some}."
+    some = f"may rename any of {', '.join(map(str, sources))}" if sources else "no table that it may rename is known"
+    why = f"{file.query}: {lacks}, and {some}."
     for source in sources:
         table = lives.holder(source)
         if table is not None and table.events[-1].at != file.version:
@@ -142,6 +141,7 @@ def _hold_each(lives: Lives, file: SchemaFile, sources: Sequence[TableId], lacks
             lives.add(table.life, Held(*unchanged(table, file), why, ways))
     if file.table not in lives.holders:
         lives.begin(file, lives.rules.kinds(file), reason=why)
+    _hold_former(lives, file)
 
 
 def _hold(

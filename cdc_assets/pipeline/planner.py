@@ -40,6 +40,7 @@ from cdc_assets.preflight.conformance import (
     expired_holds,
     nameless_holds,
     take_sample,
+    versionless_holds,
 )
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
@@ -251,7 +252,8 @@ class Planner:
 
         def holds(history: History) -> tuple[HoldTable, ...]:
             expired = expired_holds(history, listing.gone, {**begins, **applied})
-            return (*conformance_holds(history), *expired, *nameless_holds(history, listing))
+            versionless = versionless_holds(self.source, wire, listing, history)
+            return (*conformance_holds(history), *expired, *nameless_holds(history, listing), *versionless)
 
         planned = plan(listing, applied, rules, facts, beginnings, holds)
         if is_doubted(planned.history):

@@ -10,12 +10,15 @@ matters) or `warning` (rows are applied, and a person should know).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 
+import pyarrow.compute as pc
+
 from cdc_assets.ddl import soft_delete_option
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import OF_FORGOTTEN, Content, Decoded, Wire, decode_among, without_quotes
+from cdc_assets.formats import COMMIT_TS, OF_FORGOTTEN, Content, Decoded, Wire, decode_among, without_quotes
 from cdc_assets.history.masks import mask_holds
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
@@ -24,7 +27,7 @@ from cdc_assets.model.gaps import gap_cause, is_complete
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
@@ -155,6 +158,52 @@ def nameless_holds(history: History, listing: Listing) -> Iterator[HoldTable]:
                     "them too. Rebuild the table from a new snapshot of the connector."
                 )
                 yield HoldTable(life, max(until - 1, life.version), reason)
+
+
+def versionless_holds(source: Source, wire: Wire, listing: Listing, history: History) -> Iterator[HoldTable]:
+    """Yield the tables that have rows in a directory of version 0, from the first of these rows on.
+
+    TiCDC 6.5, 7.1 and 7.5 write there after a restart in which they could not read the table's schema file. The rows
+    have the columns of that file, the newest one from before them. Where it cannot be told which is their first, the
+    table stops from its beginning.
+    """
+    found: dict[str, list[str]] = {}
+    for path in sorted(listing.problems):
+        place = source.place(path)
+        if place is not None and place.number and not place.version:
+            found.setdefault(place.root, []).append(path)
+    for root, paths in found.items():
+        known = {version: tables for (other, version), tables in history.decoding.items() if other == root}
+        since = min((at for path in paths if (at := _first_row(source, wire, path, known)) is not None), default=None)
+        version = max((one for one in known if since is None or one < since), default=0)
+        names = {table.folded for table, _ in known.get(version, ())}
+        reason = (
+            f"{paths[0]} lies in a directory of version 0, into which TiCDC writes when it cannot read the table's "
+            f"schema file after a restart (tiflow#10284); no schema file of that version exists"
+        )
+        way = (
+            f"decode its files by {root}/meta/schema_{version}_*.json, the newest schema file from before its rows: "
+            f"move them from {root}/0 into {root}/{version}, under numbers that are free there"
+        )
+        for life, table in history.lives.items():
+            if any(name.folded in names and until > (since or 0) for name, _, until in table.names):
+                yield HoldTable(life, max(since or 0, life.version), f"{reason}. To go on, {way}.", (way,))
+
+
+def _first_row(
+    source: Source, wire: Wire, path: str, known: Mapping[Tso, Sequence[tuple[TableId, TableSchema]]]
+) -> Tso | None:
+    """Return the least commit-ts at the beginning of a file, by whichever of a table's schemas it can be read."""
+    try:
+        head = source.head(path, SAMPLE_BYTES)
+    except (FileNotFoundError, InputError):
+        return None
+    for version in sorted(known, reverse=True):
+        with suppress(MalformedData):
+            changes = decode_among(wire, head, path, known[version])[1].changes
+            least: Tso | None = pc.min(changes.column(COMMIT_TS)).as_py()
+            return least
+    return None
 
 
 def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[str, Content]:

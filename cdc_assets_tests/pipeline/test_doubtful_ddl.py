@@ -1,4 +1,4 @@
-"""DDL of which the files do not say all: which table is renamed, or what became of a value."""
+"""What the files of a changefeed leave open: which table is renamed, what became of a value, what decodes a file."""
 
 from __future__ import annotations
 
@@ -99,6 +99,16 @@ def test_tables_of_the_name_without_a_later_sign_are_held_until_a_person_says_wh
     assert site.states["b.orders"] == "applied"
 
 
+def test_a_rename_of_a_table_that_is_not_known_names_no_table_of_another_database(tmp_path: Path) -> None:
+    site = Site(tmp_path, "a.other")
+    site.feed.ddl("z.orders", RENAMED, "RENAME TABLE `orders` TO `z`.`orders`", 14)
+    site.feed.rows("z.orders", RENAMED, [("I", RENAMED + 5, 2, "after")])
+    site.apply()
+    (reason,) = site.reasons.values()
+    assert "z.orders is not known" not in reason
+    assert "it names no database, and no table that it may rename is known" in reason
+
+
 def test_a_rename_without_the_old_name_holds_the_tables_that_it_may_mean(tmp_path: Path) -> None:
     site = Site(tmp_path, "s.a", "s.b", "other.c")
     site.feed.ddl("s.wide", FIRST, "CREATE TABLE `wide` (`id` INT PRIMARY KEY,`v` VARCHAR(40),`w` INT)", 3, wide=True)
@@ -139,3 +149,23 @@ def test_a_value_that_a_ddl_cannot_have_left_as_it_was_holds_the_table_with_ways
     site.apply()
     assert site.reasons == {}
     assert site.rows("s.a") == expected
+
+
+@pytest.mark.parametrize("rows", [[(RENAMED, 2), (RENAMED + 9, 3)], [(RENAMED + 20, 2)]])
+def test_a_directory_of_version_0_stops_its_table_where_its_rows_begin(
+    tmp_path: Path, rows: list[tuple[int, int]]
+) -> None:
+    site = Site(tmp_path, "s.a", "s.b")
+    site.feed.ddl("s.a", RENAMED + 15, "ALTER TABLE `a` ADD COLUMN `w` INT", 5, wide=True)
+    stray = site.feed.rows("s.a", 0, [("I", at, number, "stray") for at, number in rows])
+    site.apply()
+    assert site.states == {"s.a": "held", "s.b": "applied"}
+    assert site.rows("s.a") == ["of s.a"]
+    version = RENAMED + 15 if rows[0][0] > RENAMED + 15 else FIRST
+    (way,) = site.ways["s.a"]
+    assert f"s/a/meta/schema_{version}_*.json" in way
+    if version == FIRST:
+        stray.rename(site.feed.bucket / "s" / "a" / str(FIRST) / f"CDC{2:020d}.csv")
+        site.apply()
+        assert site.reasons == {}
+        assert site.rows("s.a") == ["of s.a", "stray", "stray"]

@@ -442,6 +442,8 @@ def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Map
             f"{path} looks like a data file, but no version is in its path; expected "
             "{schema}/{table}/{version}/…/CDC{number}. Move it away, or restore the directory that it came from."
         )
+    if not guess.version:
+        return f"{path} lies in a directory of version 0, of which no schema file exists."
     return (
         f"{path} has no schema file of its version; expected {guess.root}/meta/schema_{guess.version}_*.json. "
         "Restore that file, or check that the sink URI names the changefeed's own prefix."
