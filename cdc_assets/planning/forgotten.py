@@ -69,7 +69,12 @@ def keeping_out(
             continue
         try:
             if isinstance(step, ApplyRows) and decisions:
-                step = replace(step, kept_out=digests_of(decisions, seal, table, _schemas_of(step, table)), seal=seal)
+                step = replace(
+                    step,
+                    kept_out=digests_of(decisions, seal, table, _schemas_of(step, table)),
+                    seal=seal,
+                    is_whole=False,
+                )
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
                 _refuse_exchange(step, decisions or (() if other is None else forgotten_of(decided, other)))
