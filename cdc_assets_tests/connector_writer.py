@@ -52,7 +52,6 @@ class Source:
     lsn: int = 100
     events: list[_Event] = field(default_factory=list)
     sent: int = 0
-    connector: str = "postgresql"
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -129,8 +128,8 @@ class Source:
     ) -> None:
         """Send a message; of long values only those of `read_again` are in it, or all without."""
         lsn, phase = (None, "incremental") if incremental else (self.lsn, "false")
-        place = {"snapshot": phase, **({} if lsn is None else _PLACES[self.connector](lsn))}
-        source = {"connector": self.connector, "name": "px", "ts_ms": 1000 + self.lsn, "db": "d", **place}
+        place = {"snapshot": phase, **({} if lsn is None else {"lsn": lsn, "sequence": json.dumps([str(lsn)] * 2)})}
+        source = {"connector": "postgresql", "name": "px", "ts_ms": 1000 + self.lsn, "db": "d", **place}
         payload = {
             "before": {"id": key, **dict.fromkeys(self.columns)} if op == "d" else None,
             "after": None if after is None else {"id": key, **self._written(after, read_again)},
@@ -152,7 +151,7 @@ class Source:
 
     def _written(self, row: Row, read_again: Any) -> Row:
         found = {name: _encoded(kind, row[name]) for name, kind in self.columns.items()}
-        if read_again is not None and self.connector == "postgresql":
+        if read_again is not None:
             left = {name for name, value in row.items() if value == _LONG and name not in read_again}
             found |= dict.fromkeys(left, "__debezium_unavailable_value")
         return found
@@ -199,14 +198,6 @@ _VALUES: Mapping[str, Callable[[Random], Any]] = {
     "float": lambda random: 1.5,
     "double": lambda random: random.random(),
 }
-
-
-_PLACES: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
-    "postgresql": lambda at: {"lsn": at, "sequence": json.dumps([str(at)] * 2)},
-    "oracle": lambda at: {"scn": str(at), "commit_scn": str(at), "txId": "0a", "rs_id": "0", "ssn": 0},
-    "sqlserver": lambda at: {"commit_lsn": f"27:{at:08x}:5", "change_lsn": f"27:{at:08x}:3", "event_serial_no": 1},
-}
-"""Where a change stands in the log of its source; documents of Debezium's connectors have these members."""
 
 
 def _field(name: str, kind: str) -> Mapping[str, Any]:

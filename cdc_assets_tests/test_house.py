@@ -78,7 +78,7 @@ PLUGS = {
 
 SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "changes", "column_codes", "described", "dialect", "given",
                    "json_records", "members", "messages",
-                   "records", "replicated", "simple_records", "unchanged", "values", "words")  # fmt: skip
+                   "records", "replicated", "servers", "simple_records", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {

@@ -22,6 +22,7 @@ Plugs stand in the tables below. What several of them have in common:
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
     avro_records      Avro messages -> records: those of one schema side by side, the rest by fastavro
     simple_records    messages of the Simple protocol in its own Avro -> what its JSON says
+    servers           whose connectors are read, and what others are called
     words             bytes at many places of a buffer at once
     values            values of messages by their types, column by column
     messages          change messages of a topic: what each speaks of, and the functions of a protocol

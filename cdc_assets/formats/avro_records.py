@@ -35,6 +35,7 @@ from fastavro.schema import SchemaParseException
 
 from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.records import CellKind, Kinds, Marks, RecordColumn, Records, bits, bounds
+from cdc_assets.formats.servers import avro_reason
 from cdc_assets.formats.words import pieces, signed, varints
 from cdc_assets.model.schema import TableId
 
@@ -217,6 +218,8 @@ def _parsed_schema(text: str) -> RecordSchema:
         document = json.loads(text)
         if not isinstance(document, dict) or document.get("type") != "record":
             raise ValueError("it is not a record")
+        if str(document.get("connect.name", "")).endswith((".Envelope", ".Key", ".Value")):
+            raise ValueError(avro_reason(text.encode()))
         # TiCDC's defaults are not values of their types: base64 for bytes, whole numbers and texts for doubles. Without
         # the hint that it was parsed a schema is parsed again where it is used, and its defaults are checked there.
         parsed = fastavro.parse_schema(document, named_schemas={}, _write_hint=True, _ignore_default_error=True)

@@ -323,7 +323,7 @@ INDEX = len(_BEFORE_ALL)
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
 _BEGINNINGS = (SnapshotRow.BEGIN, SnapshotRow.FIRST)
 _MARKS = (*_BEGINNINGS, SnapshotRow.LAST, SnapshotRow.END)
-_ROW_PLACES = ("mariadb", "sqlserver")
+_ROW_PLACES = ("mariadb",)
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
 _GROUP_PLACES = ("mysql",)
 """Kinds of databases in whose logs all rows of a transaction may share a place (`landing.groups`)."""

@@ -366,3 +366,16 @@ def test_a_record_that_was_cut_off_is_told_alike_whenever_it_is_read() -> None:
     read = avro_records._reader_of("1", {"1": json.dumps(schema)})
     with pytest.raises(ValueError, match=r"^it is not a record of schema 1: its bytes end too early$"):
         read(b"\0\0")
+
+
+@pytest.mark.parametrize(
+    ("connector", "reason"),
+    [("sqlserver", "for SQL Server; read are those for MySQL"), ("postgresql", "value.converter = ")],
+)
+def test_schemas_of_a_debezium_connector_are_refused_by_its_server(connector: str, reason: str) -> None:
+    source = {"type": "record", "name": "Source", "namespace": f"io.debezium.connector.{connector}", "fields": []}
+    fields = [{"name": "op", "type": "string"}, {"name": "source", "type": source}]
+    document = {"type": "record", "name": "Envelope", "namespace": "ms.erp.dbo.orders", "fields": fields}
+    text = json.dumps({**document, "connect.name": "ms.erp.dbo.orders.Envelope"})
+    with pytest.raises(ValueError, match=reason):
+        avro_records.record_schema("1", {"1": text})

@@ -130,12 +130,6 @@ _PLACES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "sequence": st.sampled_from(['["1","22"]', '[null,"22"]', '["1",null]', "[1,2]", '["1"]', None, "x"])
         },
     ),
-    "sqlserver": st.fixed_dictionaries(
-        {"commit_lsn": st.sampled_from(["00:0a:1", None, "x"]), "change_lsn": st.none()}
-    ),
-    "oracle": st.fixed_dictionaries(
-        {"scn": st.sampled_from(["12", None]), "commit_scn": st.sampled_from(["13", None])}
-    ),
     "other": st.just({}),
 }
 

@@ -36,14 +36,6 @@ def test_a_generated_stream_equals_its_table_after_every_landing(
     follow(Source(seed, partitions))
 
 
-@pytest.mark.parametrize("connector", ["oracle", "sqlserver"])
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=() if seed == 3 else pytest.mark.soak) for seed in range(10)]
-)
-def test_positions_of_other_connectors_show_what_is_sent_again(seed: int, connector: str) -> None:
-    follow(Source(seed, 3, connector=connector))
-
-
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed == 0 else pytest.mark.soak) for seed in range(100)]

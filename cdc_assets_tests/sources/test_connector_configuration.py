@@ -195,3 +195,19 @@ def test_names_of_topics_stand_where_a_transformation_changes_them(tmp_path: Pat
 )
 def test_properties_are_read_as_java_reads_them(text: str, pairs: dict[str, str]) -> None:
     assert parse_properties(text) == pairs
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("io.debezium.connector.sqlserver.SqlServerConnector", "SQL Server"),
+        ("io.debezium.connector.oracle.OracleConnector", "Oracle"),
+        ("io.debezium.connector.db2as400.As400RpcConnector", "Db2 for i"),
+        ("io.debezium.connector.db2.Db2Connector", "Db2"),
+        ("io.debezium.connector.vitess.VitessConnector", "Vitess"),
+        ("MongoDbConnector", "MongoDB"),
+    ],
+)
+def test_a_connector_for_another_server_is_refused_by_the_server_s_name(name: str, server: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=f"for {server}; read are those for MySQL, MariaDB, PostgreSQL alone"):
+        options(tmp_path, json.dumps({**CONFIG, "connector.class": name}))

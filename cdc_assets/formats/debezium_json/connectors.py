@@ -53,6 +53,7 @@ from cdc_assets.formats.messages import (
     truncating,
 )
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits, explained
+from cdc_assets.formats.servers import SERVERS, avro_reason, connector_in, foreign_reason
 from cdc_assets.formats.values import DEFAULTED, EPOCH, MAYBE_UNCHANGED, MAYBE_ZERO_DATE, ROUNDED, are_rounded
 from cdc_assets.formats.values.connect import (
     CLOCKS,
@@ -90,6 +91,8 @@ _NO_KEY = (
     "message.key.columns of the connector gives messages keys that do not identify rows: let it name columns that do, "
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
 )
+_AVRO = [b"\0", b"\1"]
+"""How messages begin that name a schema of a registry, by a number and by a GUID."""
 _NO_MESSAGE = "it is not a message of a Debezium connector"
 _NO_ROW_BEFORE = (
     "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY FULL at the "
@@ -108,10 +111,6 @@ _ZEROS: Mapping[CellKind, tuple[str, ...]] = {
 }
 """As what columns that are NOT NULL and have no default come where the log does not have them."""
 _OF_ANOTHER = 'its connector is "{}"; give the protocol of that writer'
-_DOCUMENT = (
-    'its connector is "mongodb", whose documents have no columns: of them no table can be built. Take its topics out '
-    "of this feed"
-)
 _BARE = (
     "it is a row alone, as the transformation ExtractNewRecordState leaves it: which table it is of, which change it "
     "is and where it stands in the source's log is not in it. Take that transformation out of the connector's "
@@ -141,7 +140,14 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
             Classification(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist()
         )
     ]
-    for rows in envelopes_among(values, ~none):
+    avro = bits(pc.is_in(pc.fill_null(pc.binary_slice(values, 0, 1), b""), pa.array(_AVRO, pa.binary()))) & ~none
+    found += [
+        classified(
+            Classification(message, Kind.BAD, reason=f"{_NO_MESSAGE}: {avro_reason(values[message].as_py())}")
+            for message in np.flatnonzero(avro).tolist()
+        )
+    ]
+    for rows in envelopes_among(values, ~none & ~avro):
         for members, some in rows.by_members():
             found += _lines(some, frozenset(members), keys)
     return in_order(found)
@@ -159,7 +165,11 @@ def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterat
     records.require(none | rows.are_objects(), "its payload is no object")
     if not {"op", "source"} & members:
         records.require(none, _BARE)
-    records.require(none | ("specversion" not in members), _CLOUD_EVENT)
+    if "specversion" in members:
+        named = [rows.column(name).texts for name in ("type", "source")]
+        origins = pc.binary_join_element_wise(*(pc.fill_null(texts, "") for texts in named), " ").to_pylist()
+        foreign = [foreign_reason(one) if (one := connector_in(text)) else "" for text in origins]
+        records.require(none, lambda place: foreign[place] or _CLOUD_EVENT)
     records.require(none | rows.are_objects("source"), "it has no source that says where it is from")
     for mask, connector in records.by_value(*rows.base, "source", "connector"):
         some = rows.among(mask & ~none)
@@ -185,14 +195,14 @@ def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
 def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -> Iterator[pa.RecordBatch]:
     """Yield what messages of a connector speak of, rows first; refuse those that are none."""
     records = rows.records
-    records.require(connector != "mongodb", _DOCUMENT)
     records.require(connector not in _REFUSED, _OF_ANOTHER.format(connector))
     records.require(rows.column("source", "connector").are(CellKind.TEXT), "it lacks 'connector'")
+    records.require(connector in SERVERS, foreign_reason(connector))
     commit_ts, names = _commit_ts(rows), rows.column("source", "name")
     records.require(names.are(CellKind.TEXT), "it lacks 'name'")
     found = source_positions(rows, connector)
     prefix = source_text(connector, "")
-    if is_ddl:
+    if is_ddl and connector in _MYSQL:
         logs = pc.binary_join_element_wise(prefix, names.texts, "")
         yield _schema_changes(rows, connector, commit_ts, found, logs)
         return
@@ -270,10 +280,6 @@ def _schema_changes(
     )
     for place in np.flatnonzero(records.sound).tolist():
         message, text = int(records.messages[place]), texts.texts[place].as_py()
-        if connector not in _MYSQL:
-            reason = f"a schema change of {connector}, of which rows have the columns"
-            lines.append(Classification(message, Kind.IGNORED, reason=reason))
-            continue
         try:
             if not texts.are(CellKind.TEXT)[place] or text.split(None, 1)[0].upper() in _NO_TABLES:
                 reason = "a setting of the server, no change of a schema"

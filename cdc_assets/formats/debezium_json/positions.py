@@ -2,8 +2,6 @@
 
     mysql, mariadb   number of the binlog file, position, row of the event
     postgresql       LSN of the last commit and of the row: the log sends transactions whole, in the order of commits
-    oracle           SCN of the commit, and of the change
-    sqlserver        LSN of the commit, and of the change
 
 A row of a snapshot stands before all others. One of an incremental snapshot has no place: it was read at any time, of
 which the message says how far the log was then.
@@ -39,7 +37,6 @@ _PHASES = {
 _NUMBER = r"^[0-9]{1,20}$"
 _FILE = r"(?s)^(?:.*\.)?(?P<number>[0-9]{0,20})$"
 _SEQUENCE = r'^\[(?:null|"?(?P<last>[0-9]{0,20})"?), ?(?:null|"?(?P<here>[0-9]{0,20})"?)\]$'
-_HEX = r"^[0-9a-fA-F]{1,16}(?::[0-9a-fA-F]{1,16}){2}$"
 _BELOW_NONE = (
     ": its pos is below 0. MariaDB from 11.4 on leaves out of its log by what older connectors reckon that. Let the "
     "server have binlog_legacy_event_pos = ON, or take a newer connector, and let one with a new topic.prefix bring "
@@ -124,28 +121,8 @@ def _wals(source: _Columns) -> _Parts:
     return [pc.fill_null(last, "0"), pc.coalesce(here, numbers)], sound
 
 
-def _scns(source: _Columns) -> _Parts:
-    of_commit, own = source("commit_scn"), source("scn")
-    (commits, sound), (changes, right) = _numbers(of_commit.or_given(own)), _numbers(own)
-    return [commits, changes], sound & right & (of_commit.given | own.given)
-
-
-def _lsns(source: _Columns) -> _Parts:
-    """`00000027:00000758:0005`, the commit's and the change's."""
-    serials, sound = _numbers(source("event_serial_no"))
-    parts = list[pa.StringArray]()
-    for cells in (source("commit_lsn"), source("change_lsn")):
-        sound &= ~cells.given | bits(pc.match_substring_regex(cells.texts, _HEX))
-        texts = pc.if_else(pa.array(sound & cells.given), cells.texts, "0:0:0").to_pylist()
-        numbers = [[str(int(part, 16)) for part in text.split(":")] for text in texts]
-        parts += (pa.array([three[place] for three in numbers], pa.string()) for place in range(3))
-    return [*parts, serials], sound
-
-
 _PLACES: Mapping[str, Callable[[_Columns], _Parts]] = {
     "mysql": _binlogs,
     "mariadb": _binlogs,
     "postgresql": _wals,
-    "oracle": _scns,
-    "sqlserver": _lsns,
 }

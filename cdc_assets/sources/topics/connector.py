@@ -20,6 +20,7 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import CONNECTOR_MODES
+from cdc_assets.formats.servers import foreign_reason, other_connector
 from cdc_assets.io.storage_uri import parameters
 from cdc_assets.sources.topics.topic_options import SnapshotOptions, TableLists
 
@@ -97,6 +98,8 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
     """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
     given = (_read(file) | parameters(sink_uri)).items()
     members = {name: value for name, value in given if value and (name in _KNOWN or name.startswith(_CHANGED))}
+    if other := other_connector(members.get("connector.class", "")):
+        raise BadSettings(f"connector.class is {members['connector.class']}: {foreign_reason(other)}.")
     for name, value in members.items():
         if CONNECTOR_MODES.get(name) and value not in CONNECTOR_MODES[name]:
             raise BadSettings(
