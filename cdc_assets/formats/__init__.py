@@ -498,6 +498,7 @@ CONNECTOR_MODES: Mapping[str, tuple[str, ...]] = {
     "interval.handling.mode": ("numeric", "string"),
     "time.precision.mode": (
         *("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
+        "structured",
     ),
     "unavailable.value.placeholder": (),
     "event.converting.failure.handling.mode": (),

@@ -29,6 +29,8 @@ from cdc_assets.types.rules import (
 
 CONNECT = "org.apache.kafka.connect.data"
 TIME, DATA = "io.debezium.time", "io.debezium.data"
+STRUCTURED = f"{TIME}.Structured"
+"""How the names of moments and spans begin that are structs: `time.precision.mode` = structured."""
 DECIMAL, VARIABLE_DECIMAL, BITS = f"{CONNECT}.Decimal", f"{DATA}.VariableScaleDecimal", f"{DATA}.Bits"
 NO_WIDTH = (1 << 31) - 1
 """The width of a BIT VARYING that has none."""
@@ -80,20 +82,26 @@ CONNECT_TYPES: Mapping[str, TypeRule] = {
     **dict.fromkeys(("array", "map", "struct"), text_rule(_JSON)),
     DECIMAL: decimal_rule(),
     VARIABLE_DECIMAL: text_rule(graded(Grade.TEXT, "all digits, as text: values have scales of their own")),
-    **dict.fromkeys((f"{CONNECT}.Date", f"{TIME}.Date", f"{TIME}.IsoDate"), _DATE),
+    **dict.fromkeys((f"{CONNECT}.Date", f"{TIME}.Date", f"{TIME}.IsoDate", f"{STRUCTURED}Date"), _DATE),
     **dict.fromkeys(
         (f"{CONNECT}.Timestamp", f"{TIME}.Timestamp", f"{TIME}.MicroTimestamp", f"{TIME}.IsoTimestamp"), _DATETIME
     ),
-    f"{TIME}.NanoTimestamp": _NANO,
-    f"{TIME}.ZonedTimestamp": utc_rule(_DATES),
+    **dict.fromkeys((f"{TIME}.NanoTimestamp", f"{STRUCTURED}Timestamp"), _NANO),
+    **dict.fromkeys((f"{TIME}.ZonedTimestamp", f"{STRUCTURED}ZonedTimestamp"), utc_rule(_DATES)),
     **dict.fromkeys(
-        (f"{CONNECT}.Time", *(f"{TIME}.{name}" for name in ("Time", "MicroTime", "NanoTime", "IsoTime", "ZonedTime"))),
+        (
+            f"{CONNECT}.Time",
+            *(f"{TIME}.{name}" for name in ("Time", "MicroTime", "NanoTime", "IsoTime", "ZonedTime")),
+            *(f"{STRUCTURED}{name}" for name in ("Time", "ZonedTime")),
+        ),
         text_rule(_CLOCK),
     ),
     f"{TIME}.NanoDuration": TypeRule(
         lake=always(pa.int64()), fidelity=graded(Grade.CHANGED, "microseconds, nanoseconds are cut"), zero=lambda _: "0"
     ),
-    f"{TIME}.Interval": text_rule(graded(Grade.TEXT, "as ISO 8601 prints it")),
+    **dict.fromkeys(
+        (f"{TIME}.Interval", f"{STRUCTURED}Duration"), text_rule(graded(Grade.TEXT, "as ISO 8601 prints it"))
+    ),
     **dict.fromkeys((f"{DATA}.{name}" for name in ("Json", "Xml", "Uuid", "Ltree")), TEXT),
     **dict.fromkeys((f"{DATA}.Enum", f"{DATA}.EnumSet"), text_rule(graded(Grade.TEXT, "the names of the members"))),
     BITS: TypeRule(
@@ -121,5 +129,6 @@ SERVER_TYPES: Mapping[str, TypeRule] = {
 MAY_BE_NULL = (
     *(name for name, rule in CONNECT_TYPES.items() if rule in (_DATE, _DATETIME, _NANO)),
     f"{TIME}.ZonedTimestamp",
+    f"{STRUCTURED}ZonedTimestamp",
 )
 """Types of which decoding makes null what the lake does not keep."""

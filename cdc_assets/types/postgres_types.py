@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, DECIMAL, NO_WIDTH, VARIABLE_DECIMAL
+from cdc_assets.types.connect_types import BITS, DECIMAL, NO_WIDTH, STRUCTURED, VARIABLE_DECIMAL
 
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
 
@@ -54,6 +54,7 @@ _BY_MODE: Mapping[str, tuple[str, str, str]] = {
     "isostring": (f"{_TIME}.IsoDate", f"{_TIME}.IsoTime", f"{_TIME}.IsoTimestamp"),
     "microseconds": (f"{_TIME}.Date", f"{_TIME}.MicroTime", f"{_TIME}.MicroTimestamp"),
     "nanoseconds": (f"{_TIME}.Date", f"{_TIME}.NanoTime", f"{_TIME}.NanoTimestamp"),
+    "structured": (f"{STRUCTURED}Date", f"{STRUCTURED}Time", f"{STRUCTURED}Timestamp"),
 }
 """`time.precision.mode` -> what dates, times and timestamps are, whatever their digits."""
 
@@ -90,12 +91,18 @@ def _sized(name: str, kind: str, digits: list[int], modes: Mapping[str, str]) ->
     if kind in ("bit", "bit varying", "varbit"):
         width = digits[0] if digits else 1 if kind == "bit" else NO_WIDTH
         return Column(name, "boolean") if kind == "bit" and width == 1 else Column(name, BITS, precision=width)
+    known = _PLAIN.get(kind, "")
+    if modes.get("time.precision.mode") == "structured":
+        if kind.partition(" ")[0] == "interval":
+            return Column(name, f"{STRUCTURED}Duration")
+        if known.startswith(f"{_TIME}.Zoned"):
+            return Column(name, known.replace(f"{_TIME}.", STRUCTURED))
     if kind.partition(" ")[0] == "interval":  # or `interval day to second`
         in_text = modes.get("interval.handling.mode") == "string"
         return Column(name, f"{_TIME}.Interval" if in_text else f"{_TIME}.MicroDuration")
     if kind == "date" or kind in _TIMES or kind in _TIMESTAMPS:
         return Column(name, _moment(kind, digits[0] if digits else 6, modes.get("time.precision.mode", "adaptive")))
-    return Column(name, _PLAIN.get(kind, ""))
+    return Column(name, known)
 
 
 def _moment(kind: str, digits: int, mode: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +159,104 @@ def test_values_at_the_edge_of_their_type_are_kept_or_null(field: Row, sent: Any
     stream.send("c", 1, id=1, v=sent)
     assert stream.applied() == []
     assert stream.rows == {1: {"v": kept}}
+
+
+def _struct(name: str, **members: Any) -> tuple[Row, Any]:
+    return {"type": "struct", "name": f"io.debezium.time.Structured{name}"}, members
+
+
+_DAY = {"year": 2024, "month": 2, "day": 29}
+_NONE = {"year": None, "month": None, "day": None}
+_CLOCK = {"hour": 1, "minute": 2, "second": 3, "nanos": 456789000, "precision": 6}
+_CLOCK_OF_NOON = {"hour": 12, "minute": 0, "second": 0, "nanos": 0}
+_NO_CLOCK = {"hour": None, "minute": None, "second": None, "nanos": None}
+_SPAN = {"years": 1, "months": -2, "days": 3, "hours": 4, "minutes": 5, "seconds": 6, "nanos": 789000000}
+_NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
+_ZONED = {"type": "string", "name": "io.debezium.time.ZonedTimestamp"}
+_NUMBER = {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "9"}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (_struct("Date", **_DAY, specialValue=None), date(2024, 2, 29)),
+        (_struct("Date", **_NONE, specialValue="POSITIVE_INFINITY"), None),
+        (_struct("Date", **{**_DAY, "year": 10000}, specialValue=None), None),
+        (_struct("Timestamp", **_DAY, **_CLOCK, specialValue=None), datetime(2024, 2, 29, 1, 2, 3, 456789)),
+        (_struct("Timestamp", **_NONE, **_NO_CLOCK, specialValue="NEGATIVE_INFINITY"), None),
+        (
+            _struct("ZonedTimestamp", **_DAY, hour=14, minute=0, second=0, nanos=0, offsetSeconds=7200, zoneId=None),
+            _NOON,
+        ),
+        (_struct("ZonedTimestamp", **_DAY, hour=12, minute=0, second=0, nanos=0, offsetSeconds=0, zoneId=None), _NOON),
+        (_struct("Time", **_CLOCK), "01:02:03.456789"),
+        (_struct("ZonedTime", **{**_CLOCK, "nanos": 0}, offsetSeconds=-5400), "01:02:03-01:30"),
+        (_struct("Duration", **_SPAN), "P1Y-2M3DT4H5M6.789S"),
+        ((_ZONED, "2024-02-29T14:00:00+02:00"), _NOON),
+        ((_ZONED, "2024-02-29T06:30:00.000000-0530"), _NOON),
+        ((_ZONED, "2024-03-01T00:00:00+12"), _NOON),
+        ((_ZONED, "2024-02-29T12:00:00Z"), _NOON),
+        ((_NUMBER, 12.34), Decimal("12.34")),
+        ((_NUMBER, 0.1), Decimal("0.10")),
+        ((_NUMBER, -7), Decimal("-7.00")),
+        ((array_of("bytes", name=_DECIMAL, parameters={"scale": "2"}), [0.5, None]), '["0.50",null]'),
+    ],
+    ids=lambda one: None,
+)
+def test_values_are_read_in_each_way_in_which_connectors_write_them(sent: tuple[Row, Any], kept: Any) -> None:
+    """`time.precision.mode` = structured, offsets of zones, and JsonConverter's `decimal.format` = NUMERIC."""
+    field, value = sent
+    stream = Stream(ID, {**field, "optional": True, "field": "v"})
+    stream.send("c", 1, id=1, v=value)
+    assert stream.applied() == []
+    assert stream.rows == {1: {"v": kept}}
+
+
+@pytest.mark.parametrize("value", ["2024-02-29T14:00:00+2", "2024-02-29+02:00", "2024-02-29T14:00:00+02:00:00:00"])
+def test_a_moment_whose_offset_cannot_be_read_holds_its_table(value: str) -> None:
+    stream = Stream(ID, {**_ZONED, "optional": True, "field": "v"})
+    stream.send("c", 1, id=1, v=value)
+    (reason,) = stream.applied()
+    assert 'column "v" has a value that is not of the type io.debezium.time.ZonedTimestamp' in reason
+
+
+def test_structs_of_moments_are_read_by_the_types_of_ddl_and_of_the_setting_schemas(tmp_path: Path) -> None:
+    source, mode = MariaDb(), "protocol=debezium-json&time.precision.mode=structured"
+    source.feed = TopicFeed.of(source.log, sink_uri=f"kafka://127.0.0.1:9092/mx?{mode}", name="c")
+    source.ddl("CREATE TABLE t (id INT PRIMARY KEY, d DATE, m DATETIME(6), t TIME(3), i TIMESTAMP NULL)")
+    span = {"years": 0, "months": 0, "days": 0, "hours": -30, "minutes": 0, "seconds": 0, "nanos": -500000000}
+    zoned = {**_DAY, "hour": 12, "minute": 0, "second": 0, "nanos": 0, "offsetSeconds": 0}
+    source.row(id=1, d=_DAY, m={**_DAY, **_CLOCK}, t=span, i=zoned)
+    source.row(id=2, d={"year": 0, "month": 0, "day": 0}, m=None, t=None, i=None)
+    assert source.applied() == []
+    moment = datetime(2024, 2, 29, 1, 2, 3, 456789)
+    assert source.rows[1] == {"d": date(2024, 2, 29), "m": moment, "t": "-30:00:00.500", "i": _NOON}
+    assert source.rows[2]["d"] is None
+    stream, texts = Stream(), tmp_path / "schemas.sql"
+    texts.write_text("CREATE TABLE public.t (id int PRIMARY KEY, d date, i timestamptz, s interval);")
+    uri = f"kafka://127.0.0.1:9092/px?{mode}"
+    stream.feed = TopicFeed.of(stream.log, sink_uri=uri, name="c", schemas=texts)
+    place = {"lsn": 1, "sequence": '["1","1"]', "snapshot": "false", "ts_ms": 1}
+    origin = {"connector": "postgresql", "name": "px", "db": "d", "schema": "public", "table": "t", **place}
+    after = {"id": 1, "d": _DAY, "i": zoned, "s": _SPAN}
+    stream.put({"id": 1}, {"before": None, "after": after, "source": origin, "op": "c"})
+    assert stream.applied() == []
+    (row,) = stream.feed.lake.read(TABLE).to_pylist()
+    assert (row["d"], row["i"], row["s"]) == (date(2024, 2, 29), _NOON, "P1Y-2M3DT4H5M6.789S")
+
+
+@pytest.mark.parametrize("names", [("payload",), ("schema", "payload")])
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_columns_of_a_key_may_be_called_as_what_is_around_it(names: tuple[str, ...], has_schema: bool) -> None:
+    fields = [{"type": "string", "optional": False, "field": name} for name in names]
+    stream = Stream(*fields, V)
+    for lsn, (op, value) in enumerate([("c", "a"), ("c", "b"), ("u", "b"), ("d", "a")], 1):
+        key: dict[str, Any] = dict.fromkeys(names, value)
+        stream.send(op, lsn, key=key, key_fields=fields, v=lsn, **key)
+        if not has_schema:
+            stream.log.lines[-1]["key_b64"] = base64.b64encode(json.dumps(key).encode()).decode()
+    assert stream.applied() == []
+    assert [(row["payload"], row["v"]) for row in stream.feed.lake.read(TABLE).to_pylist()] == [("b", 3)]
 
 
 def _digits(scale: int, precision: int) -> Row:

@@ -23,7 +23,7 @@ from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn
 from cdc_assets.formats.values.connect import Field
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, NO_WIDTH, VARIABLE_DECIMAL
+from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, NO_WIDTH, STRUCTURED, VARIABLE_DECIMAL
 from cdc_assets.types.families import BINARY, CHARACTER
 
 __all__ = ["UNKNOWN_TYPE", "ConnectorSettings", "columns_of", "connector_settings", "field_of", "settled_field"]
@@ -67,7 +67,7 @@ class ConnectorSettings:
             return column.type == "bytes" and self.binary.startswith("base64")
         if field.meaning == BITS:
             return (column.precision or NO_WIDTH) > _SHORT_BITS
-        return field.type == "struct" and not field.meaning.endswith(".Point")
+        return field.type == "struct" and not field.meaning.startswith((f"{_DATA}.geometry.Point", STRUCTURED))
 
 
 class _Placeholders(NamedTuple):
@@ -180,6 +180,8 @@ def field_of(column: Column, settings: ConnectorSettings) -> Field:
     """
     if column.type in CONNECT_TYPES:
         return _own(column, settings)
+    if settings.time == "structured" and column.type in _IN_STRUCTS:
+        return Field("struct", f"{STRUCTURED}{_IN_STRUCTS[column.type]}")
     found = _MYSQL.get(column.type)
     if found is not None:
         return found
@@ -241,6 +243,7 @@ def _moment(column: Column, settings: ConnectorSettings) -> Field:
 
 
 _ISO = {"DATE": "IsoDate", "DATETIME": "IsoTimestamp", "TIME": "IsoTime"}
+_IN_STRUCTS = {"DATE": "Date", "DATETIME": "Timestamp", "TIME": "Duration", "TIMESTAMP": "ZonedTimestamp"}
 _IN_CONNECT = {"DATE": "Date", "DATETIME": "Timestamp", "TIME": "Time"}
 
 
@@ -273,6 +276,7 @@ _BASES: Mapping[str, str] = {
         "Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime", "NanoTime", "MicroDuration", "NanoDuration"
     ))), "int64"),
     **dict.fromkeys((name for name in CONNECT_TYPES if "geometry" in name or "Variable" in name), "struct"),
+    **{name: "struct" for name in CONNECT_TYPES if name.startswith(STRUCTURED)},
     BITS: "bytes",
 }  # fmt: skip
 """Logical name -> the type that is below it."""

@@ -59,6 +59,7 @@ from cdc_assets.formats.values.connect import (
     CLOCKS,
     COUNTS,
     OUT_OF_RANGE,
+    STRUCTS,
     Field,
     is_binary,
     read_bytes,
@@ -782,7 +783,7 @@ def _side_by_side(parts: Sequence[_ImageColumn]) -> _ImageColumn:
 # --- settings on which values depend ----------------------------------------------------------------------------------
 
 _TIME = "io.debezium.time"
-_MOMENTS = frozenset((*COUNTS, *CLOCKS, f"{_TIME}.IsoDate", f"{_TIME}.IsoTimestamp"))
+_MOMENTS = frozenset((*COUNTS, *CLOCKS, f"{_TIME}.IsoDate", f"{_TIME}.IsoTimestamp", *STRUCTS))
 _DATES = frozenset((*COUNTS, *(f"{_TIME}.{name}" for name in ("IsoDate", "IsoTimestamp", "ZonedTimestamp"))))
 _INSTANTS = ("TIMESTAMP", f"{_TIME}.ZonedTimestamp")
 _SPANS = (f"{_TIME}.Interval", f"{_TIME}.MicroDuration")

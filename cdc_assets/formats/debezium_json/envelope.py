@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from cdc_assets.formats.debezium_json.columns import ConnectorSettings, columns_of
 from cdc_assets.formats.json_records import json_records, json_value, print_json
-from cdc_assets.formats.records import Marks, Path, RecordColumn, Records, explained
+from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, explained
 from cdc_assets.formats.values.connect import Field
 
 __all__ = ["Envelope", "SchemaBlock", "envelopes", "envelopes_among"]
@@ -92,9 +92,14 @@ def envelopes(values: pa.BinaryArray, *, of_keys: bool = False) -> Iterator[Enve
     """Yield values of messages, or keys, by their blocks; what is no message of either kind is refused."""
     for records in json_records(values, "schema"):
         members = {*records.members()}
-        if "payload" not in members or not members <= {"schema", "payload"}:
-            yield Envelope(records, (), SchemaBlock())
+        bare = np.full(len(records), "payload" not in members or not members <= {"schema", "payload"})
+        if of_keys:  # a table's key may have columns of these names: the converter's schema is an object, or null
+            bare |= ~np.isin(records.kinds("schema"), (CellKind.NULL, CellKind.JSON))
+        if bare.any():
+            yield Envelope(records.among(bare), (), SchemaBlock())
+        if bare.all():
             continue
+        records = records.among(~bare)
         for mask, text in records.by_value("schema"):
             some, block = records.among(mask), SchemaBlock()
             try:

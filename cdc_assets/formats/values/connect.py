@@ -38,11 +38,11 @@ from cdc_assets.formats.values import (
     whole,
 )
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, NO_WIDTH, VARIABLE_DECIMAL
+from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, NO_WIDTH, STRUCTURED, VARIABLE_DECIMAL
 from cdc_assets.types.conversions.moments import DAY_MICROS, time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
-__all__ = ["CLOCKS", "COUNTS", "OUT_OF_RANGE", "Field", "is_binary", "read_bytes", "read_column"]
+__all__ = ["CLOCKS", "COUNTS", "OUT_OF_RANGE", "STRUCTS", "Field", "is_binary", "read_bytes", "read_column"]
 
 OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
 
@@ -110,7 +110,8 @@ def _readers(field: Field, column: Column, binary: str) -> Readers:
     if meaning == DECIMAL:
         scale = int(field.parameters.get("scale", column.scale or 0))
         scaled = lambda value: _number_text(Decimal(_signed(value)).scaleb(-scale, _WIDE), column)  # noqa: E731
-        return {text: scaled, json: lambda value: _number_text(_variable(value), column)}
+        digits = lambda value: _number_text(Decimal(value), column)  # noqa: E731  # decimal.format = NUMERIC
+        return {text: scaled, number: digits, json: lambda value: _number_text(_variable(value), column)}
     if meaning == VARIABLE_DECIMAL:
         return {json: lambda value: _number_text(_variable(value), column)}
     if meaning in COUNTS:
@@ -119,6 +120,8 @@ def _readers(field: Field, column: Column, binary: str) -> Readers:
     if meaning in CLOCKS:
         kind, micros = CLOCKS[meaning]
         return {kind: lambda value: _clock(micros(value), column)}
+    if meaning in STRUCTS:
+        return {json: lambda value: STRUCTS[meaning](json_value(value), column)}
     if column.type == "TINYINT":  # BOOLEAN is another name of it, and its values come as true and false
         return {**_plain(field, column), CellKind.BOOL: _digit_of_bool}
     if column.type in ("ENUM", "SET") and column.elems:
@@ -318,20 +321,97 @@ def _clock(micros: int, column: Column) -> str:
 
 
 _ISO = re.compile(
-    r"([+-]?\d{4,})-(\d\d)-(\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+    r"([+-]?\d{4,})-(\d\d)-(\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?"
+    r"(?:Z|(?P<zone>[+-]\d\d)(?::?(?P<minutes>\d\d))?(?::?(?P<seconds>\d\d))?)?",
+    re.ASCII,
 )
 
 
 def _iso(text: str) -> str:
-    """Turn an ISO 8601 moment in UTC into the text of a date and time."""
+    """Turn an ISO 8601 moment, in UTC or with its offset from it, into the text of a date and time in UTC."""
     if text.lstrip("-") == "infinity":
         raise OutOfRange
     found = _ISO.fullmatch(text.removesuffix(" BC"))
-    if found is None or (found[6] or "Z") not in ("Z", "+00", "+00:00", "+0000"):
+    if found is None:
         raise ValueError(text)
     if text.endswith(" BC") or not 0 <= int(found[1]) <= 9999:
         raise OutOfRange
-    return f"{int(found[1]):04d}-{found[2]}-{found[3]} {found[4] or '00:00:00'}.{(found[5] or '').ljust(6, '0')[:6]}"
+    moment = f"{int(found[1]):04d}-{found[2]}-{found[3]} {found[4] or '00:00:00'}.{(found[5] or '').ljust(6, '0')[:6]}"
+    zone = found["zone"] or "+00"
+    offset = (int(zone[1:]) * 60 + int(found["minutes"] or 0)) * 60 + int(found["seconds"] or 0)
+    if offset and found[4] is None:
+        raise ValueError(text)
+    return _in_utc(moment, -offset if zone[0] == "-" else offset)
+
+
+def _in_utc(moment: str, offset_seconds: int) -> str:
+    """Return a date and time of a zone, which is so far ahead of UTC, in UTC."""
+    if not offset_seconds:
+        return moment
+    micros = int(np.datetime64(moment.replace(" ", "T"), "us").astype(np.int64))
+    return moment_text(micros - offset_seconds * 1_000_000)
+
+
+# --- structs ----------------------------------------------------------------------------------------------------------
+
+_Struct = Mapping[str, Any]
+
+
+def _date_of(held: _Struct) -> str:
+    if held.get("specialValue") is not None:
+        raise OutOfRange
+    year, month, day = (whole(held[name]) for name in ("year", "month", "day"))
+    if not 0 <= year <= 9999:
+        raise OutOfRange
+    return f"{year:04d}-{month:02d}-{day:02d}"
+
+
+def _clock_of(held: _Struct) -> str:
+    hour, minute, second = (whole(held[name]) for name in ("hour", "minute", "second"))
+    return f"{hour:02d}:{minute:02d}:{second:02d}.{whole(held['nanos']) // 1000:06d}"
+
+
+def _moment_of(held: _Struct, column: Column) -> str:
+    return f"{_date_of(held)} {_clock_of(held)}"
+
+
+def _instant_of(held: _Struct, column: Column) -> str:
+    offset = held.get("offsetSeconds")
+    return _in_utc(_moment_of(held, column), 0 if offset is None else whole(offset))
+
+
+def _time_of(held: _Struct, column: Column) -> str:
+    return _clock(_iso_clock(_clock_of(held)), column)
+
+
+def _zoned_time_of(held: _Struct, column: Column) -> str:
+    """Return a time with its offset as the other modes send it."""
+    offset = whole(held["offsetSeconds"])
+    hours, minutes = divmod(abs(offset) // 60, 60)
+    return _time_of(held, column) + (f"{'-' if offset < 0 else '+'}{hours:02d}:{minutes:02d}" if offset else "Z")
+
+
+def _span_of(held: _Struct, column: Column) -> str:
+    """Return a span: of MySQL's TIME as such, else in ISO 8601 as `interval.handling.mode` = string has it."""
+    names = ("years", "months", "days", "hours", "minutes", "seconds", "nanos")
+    years, months, days, hours, minutes, seconds, nanos = (whole(held[name] or "0") for name in names)
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(nanos / 1000)
+    if column.type == "TIME":
+        return _clock(micros + days * DAY_MICROS, column)
+    text = format(Decimal(seconds) + Decimal(nanos).scaleb(-9), "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return f"P{years}Y{months}M{days}DT{hours}H{minutes}M{text}S"
+
+
+STRUCTS: Mapping[str, Callable[[_Struct, Column], str]] = {
+    f"{STRUCTURED}Date": lambda held, _: _date_of(held),
+    f"{STRUCTURED}Time": _time_of,
+    f"{STRUCTURED}Timestamp": _moment_of,
+    f"{STRUCTURED}ZonedTime": _zoned_time_of,
+    f"{STRUCTURED}ZonedTimestamp": _instant_of,
+    f"{STRUCTURED}Duration": _span_of,
+}
+"""Logical name of a moment or span that is a struct -> what makes a text of it."""
 
 
 def _geometry(value: str) -> bytes:
