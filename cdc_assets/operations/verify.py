@@ -51,6 +51,7 @@ from cdc_assets.planning.value_settings import masked_otherwise, masks_of
 from cdc_assets.settings.sections import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
+from cdc_assets.sources.topics.topic_options import TableLists, TopicOptions
 from cdc_assets.types.fidelity import guesses
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 
@@ -265,14 +266,16 @@ class _Proof:
         return found
 
     def unknown_to_the_lake(self) -> Iterator[TableComparison]:
-        """Yield the source's tables that the changefeed replicates and the lake does not have."""
+        """Yield the source's tables that the changefeed replicates, or a connector captures, and the lake lacks."""
         lives = self.plan.history.lives.items()
         names = [table.name for life, table in lives if table.name is not None and not life.kind]
         names += [one.name for one in self.cut.tables] if self.cut is not None else []
         known = ByName(dict.fromkeys(names))
         beside = ByName({table.name: None for table in self.plan.sources.values() if table.name is not None})
+        options = self.pipeline.settings.source_options
+        lists = options.snapshots.changes if isinstance(options, TopicOptions) else TableLists()
         for table in self.dump.tables:
-            if table.id not in known and self.filters.names(table.id):
+            if table.id not in known and self.filters.names(table.id) and lists.captures(table.id) is not False:
                 reason = (
                     "the source has it and the lake does not: nothing of it is in the changefeed, by its filter or "
                     "since nothing was written into it since the changefeed began."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import re
@@ -54,12 +55,14 @@ from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.edge_tables import PROTOCOLS, edge_tables, settings_of, statements, write_feed
 from cdc_assets_tests.joined_feed import create_text, dump_of
 from cdc_assets_tests.keyed_feed import Mended
+from cdc_assets_tests.landing.test_connector_corners import MariaDb
 from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.memory_lake import Driver, MemoryForgetting, MemoryLake
 from cdc_assets_tests.replay import AsOf
 from cdc_assets_tests.tidb import TidbStandIn
+from cdc_assets_tests.topic_feed import TopicFeed
 
 CONFIGS = {str(config): config for case in cases() for config in case.configs if config.options.wire.has_commit_ts}
 CHOSEN = ("A_all_types/csv-ts", "D_keys/na-selector", "E_partitions/canal-ext", "F_names/csv-ts")
@@ -901,3 +904,43 @@ def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path
     found = mended.compared(repair=True)["whole"]
     assert (found.state, list(found.left_out)) == (EQUAL, ["mail"])
     assert mended.lake.read(TableId("shop", "whole")) == before
+
+
+@pytest.mark.parametrize(
+    ("lists", "left"),
+    [
+        ({}, {"other.x", "public.y"}),
+        ({"database.include.list": "public"}, {"public.y"}),
+        ({"database.exclude.list": "oth.*"}, {"public.y"}),
+        ({"schema.include.list": "public"}, {"public.y"}),
+        ({"table.include.list": "public.t,public.z"}, set()),
+        ({"table.exclude.list": ".*[.]x"}, {"public.y"}),
+        ({"database.include.list": "public", "table.exclude.list": "public.y"}, set()),
+    ],
+    ids=lambda one: None,
+)
+def test_tables_that_the_connector_s_lists_leave_out_are_none_of_the_changefeed_s(
+    lists: Mapping[str, str], left: set[str], tmp_path: Path
+) -> None:
+    source, config = MariaDb(), tmp_path / "connector.json"
+    config.write_text(json.dumps({"connector.class": "MariaDbConnector", "topic.prefix": "mx", **lists}))
+    uri = "kafka://127.0.0.1:9092/mx?protocol=debezium-json"
+    source.feed = TopicFeed.of(source.log, sink_uri=uri, changefeed_config=config, name="c")
+    source.ddl("CREATE TABLE t (id INT PRIMARY KEY)")
+    source.row(id=1)
+    assert source.applied() == []
+    into = tmp_path / "dump"
+    into.mkdir()
+    (into / "metadata").write_text(
+        "Started dump at: 2026-01-01 00:00:00\nSHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: 461000000000000000\n"
+        "\tGTID:\n\nFinished dump at: 2026-01-01 00:00:01\n"
+    )
+    for name in ("public.t", "public.y", "other.x"):
+        database, _, table = name.partition(".")
+        (into / f"{database}-schema-create.sql").write_text(f"CREATE DATABASE `{database}`;\n")
+        (into / f"{name}-schema.sql").write_text(f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY);\n")
+        (into / f"{name}.000000000.sql").write_text(f"INSERT INTO `{table}` VALUES\n(1);\n")
+    server = connect_dump(opener(into), DumpOptions())
+    feed = source.feed
+    found = verify(feed.pipeline(), feed.lake, lambda _: server, VerifyOptions(quiet=True), (), say=lambda *_: None)
+    assert {str(one.table) for one in found} == {"public.t", *left}

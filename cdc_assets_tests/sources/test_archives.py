@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -19,12 +19,14 @@ import pytest
 
 from cdc_assets.errors import BadSettings, InputError, MalformedData
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
+from cdc_assets.model.schema import TableId
 from cdc_assets.sources import FeedInputs
 from cdc_assets.sources.topics import connect_log
 from cdc_assets.sources.topics.archive.reader import ArchiveReader
 from cdc_assets.sources.topics.options import topic_options
 from cdc_assets_tests.canaries import found_in
 from cdc_assets_tests.snappy_frames import framed_snappy
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 Message = tuple[bytes | None, bytes | None]
 MESSAGES: list[Message] = [
@@ -343,3 +345,72 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.jsonl").write_text(line + "\n")
     with pytest.raises(InputError, match=r"a\.jsonl line 1 is not a record of a message"):
         read(archive(tmp_path, "records"))
+
+
+# --- tombstones that a sink connector left out ------------------------------------------------------------------------
+
+
+def of_postgres(op: str, ident: int, lsn: int) -> Message:
+    place = {"lsn": lsn, "sequence": f'["{lsn}","{lsn}"]', "snapshot": "false", "ts_ms": lsn}
+    source = {"connector": "postgresql", "name": "cdc", "db": "d", "schema": "public", "table": "t", **place}
+    field = {"type": "int32", "optional": False, "field": "id"}
+    structs = [{"type": "struct", "fields": [field], "optional": True, "field": name} for name in ("before", "after")]
+    images = {"before": {"id": ident} if op == "d" else None, "after": None if op == "d" else {"id": ident}}
+    value = {"schema": {"type": "struct", "fields": structs}, "payload": {**images, "source": source, "op": op}}
+    return json.dumps({"id": ident}).encode(), json.dumps(value).encode()
+
+
+STREAM: list[Message] = []
+for _lsn, (_op, _ident) in enumerate([("c", 1), ("c", 2), ("d", 1), ("c", 3), ("d", 2), ("d", 3), ("c", 3), ("c", 4)]):
+    STREAM.append(of_postgres(_op, _ident, 10 + _lsn))
+    STREAM += [(STREAM[-1][0], None)] * (_op == "d")
+
+
+def lines_of(kind: str, messages: Sequence[tuple[int, Message]]) -> dict[str, str]:
+    """Return the files of a layout, by how their names end, with messages at these offsets."""
+    start = messages[0][0]
+    if kind == "confluent":
+        sides = {".keys": [one[0] for _, one in messages], "": [one[1] for _, one in messages]}
+        return {
+            f"cdc+2+{start:010d}{side}.json": "".join(f"{(one or b'null').decode()}\n" for one in some)
+            for side, some in sides.items()
+        }
+    rows: list[dict[str, Any]] = [
+        {"key": text(key), "value": text(value), "offset": offset} for offset, (key, value) in messages
+    ]
+    if kind == "aiven without offsets":
+        rows = [{name: one[name] for name in ("key", "value")} for one in rows]
+    if kind == "records":
+        more: dict[str, Any] = {"topic": "cdc", "partition": 2, "timestamp_ms": 0, "headers": []}
+        rows = [{**more, "offset": one["offset"], "key_b64": one["key"], "value_b64": one["value"]} for one in rows]
+    name = f"{start:010d}.jsonl" if kind == "records" else f"cdc-2-{start:010d}"
+    return {name: "".join(json.dumps(one) + "\n" for one in rows)}
+
+
+@pytest.mark.parametrize("kind", ["confluent", "aiven", "aiven without offsets", "records"])
+@pytest.mark.parametrize("in_one_go", [True, False])
+@pytest.mark.parametrize("cut", range(2, 7))
+def test_tombstones_that_a_sink_connector_left_out_are_known_by_their_deletes(
+    kind: str, in_one_go: bool, cut: int, tmp_path: Path
+) -> None:
+    """behavior.on.null.values = ignore, the default of Confluent's; files are cut at any message."""
+    kept = [(offset, one) for offset, one in enumerate(STREAM) if one[1] is not None]
+    reader = archive(tmp_path, kind.partition(" ")[0], "debezium-json")
+    feed = TopicFeed.of(cast("MemoryLog", reader), sink_uri="kafka://h/cdc?protocol=debezium-json", name="c")
+    for part in (kept[:cut], kept[cut:-1], kept[-1:]):
+        for name, held in lines_of(kind, part).items():
+            (tmp_path / name).write_text(held)
+        if not in_one_go:
+            assert [one.reason for one in feed.apply().tables if one.reason] == []
+    outcome = feed.apply()
+    assert (outcome.problems, [one.reason for one in outcome.tables if one.reason]) == ({}, [])
+    assert sorted(row["id"] for row in feed.lake.read(TableId("public", "t")).to_pylist()) == [3, 4]
+
+
+def test_other_messages_that_are_missing_are_a_loss_though_there_are_deletes(tmp_path: Path) -> None:
+    kept = [(offset, one) for offset, one in enumerate(STREAM) if one[1] is not None and offset != 1]
+    for part in (kept[:4], kept[4:]):
+        for name, held in lines_of("confluent", part).items():
+            (tmp_path / name).write_text(held)
+    with pytest.raises(InputError, match=r"behavior\.on\.null\.values = ignore"):
+        read(archive(tmp_path, "confluent", "debezium-json"), 0, 9)

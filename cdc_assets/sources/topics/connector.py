@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,18 @@ from cdc_assets.sources.topics.topic_options import SnapshotOptions, TableLists
 
 _SNAPSHOT_ROWS = "snapshot.mode.configuration.based.snapshot.data"
 _INCLUDED, _EXCLUDED = ("snapshot.include.collection.list", "table.include.list"), "table.exclude.list"
-_OF_DATABASES = ("database.include.list", "database.exclude.list")
+_OF_DATABASES = (
+    ("database.include.list", "schema.include.list", "database.whitelist", "schema.whitelist"),
+    ("database.exclude.list", "schema.exclude.list", "database.blacklist", "schema.blacklist"),
+)
+"""Lists of databases, or schemas of PostgreSQL, with the names that they had before Debezium 1.3."""
 _OF_SNAPSHOTS = (
     "snapshot.mode",
     "snapshot.select.statement.overrides",
     _SNAPSHOT_ROWS,
     *_INCLUDED,
     _EXCLUDED,
-    *_OF_DATABASES,
+    *(name for names in _OF_DATABASES for name in names),
 )
 _WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_recovery")
 """Values of `snapshot.mode` with which a connector sends no rows from before it, but for what a person has it read."""
@@ -215,15 +219,19 @@ def _snapshots(members: Mapping[str, str]) -> SnapshotOptions:
         _listed(members.get(_EXCLUDED, "")),
         "connector.class" in members or any(name in members for name in (*_INCLUDED, _EXCLUDED)),
         TableLists(
-            _listed(members[_OF_DATABASES[0]]) if _OF_DATABASES[0] in members else None,
+            _first_list(members, _OF_DATABASES[0]),
             _listed(members[_INCLUDED[1]]) if _INCLUDED[1] in members else None,
-            _listed(members.get(_OF_DATABASES[1], "")),
+            _first_list(members, _OF_DATABASES[1]) or (),
             _listed(members.get(_EXCLUDED, "")),
         ),
         leaves_out_changes="transforms" in members or bool({"c", "u"} & {*_listed(members.get(_SKIPPED, "").lower())}),
         overlaps=members.get(_LOCKING, "").lower() == "none"
         and "postgres" not in members.get("connector.class", "").lower(),
     )
+
+
+def _first_list(members: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...] | None:
+    return next((_listed(members[name]) for name in names if name in members), None)
 
 
 def _listed(text: str) -> tuple[str, ...]:

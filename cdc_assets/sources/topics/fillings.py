@@ -218,7 +218,8 @@ def _is_listed(table: TableId, names: Sequence[str]) -> bool:
 
 def _is_captured(table: TableId, options: SnapshotOptions) -> bool:
     """Return whether a connector sends rows of a table, by its lists of regular expressions, which fit whole names."""
-    return all(_fits(table, one) for one in options.included) and not _fits(table, options.excluded)
+    in_snapshot = all(_fits(table, one) for one in options.included) and not _fits(table, options.excluded)
+    return in_snapshot and options.changes.captures(table) is not False
 
 
 def _fits(table: TableId, patterns: Sequence[str]) -> bool:

@@ -88,7 +88,9 @@ class Aiven:
         if any(line.get("timestamp") is not None for line in lines):
             more["timestamp"] = [_milliseconds(line.get("timestamp")) for line in lines]
             more["timestamp_type"] = [None if one is None else "create" for one in more["timestamp"]]
-        return table_of(span, [line.get("key") for line in lines], [line["value"] for line in lines], more)
+        of_connector = self._options is not None and self._options.messages.of_connector
+        keys, values = [line.get("key") for line in lines], [line["value"] for line in lines]
+        return table_of(span, keys, values, more, of_connector=of_connector)
 
     def _count(self, file: NamedFile, read: Read) -> int:
         lines = self._lines(file.path, read(file.path))

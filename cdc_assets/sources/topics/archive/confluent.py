@@ -77,7 +77,8 @@ class Confluent:
                 "both files.",
                 file=side,
             )
-        return table_of(span, keys, values, {})
+        of_connector = self._options is not None and self._options.messages.of_connector
+        return table_of(span, keys, values, {}, of_connector=of_connector)
 
     def _refuse_file(self, path: str, ending: str, side: str | None) -> None:
         if "/tombstone/" in f"/{path}":

@@ -65,17 +65,36 @@ def refuse_no_files(found: Sequence[object], entries: Sequence[Any], expected: s
         )
 
 
-def table_of(span: Span, keys: Sequence[bytes | None], values: Sequence[bytes | None], more: Mapping[str, Any]) -> Any:
+def table_of(
+    span: Span,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    more: Mapping[str, Any],
+    *,
+    of_connector: bool = False,
+) -> Any:
     """Return the messages of a file whose offsets go up by one; `more` has other columns where they are known.
+
+    A connector of Debezium's sends a tombstone behind each delete of a row with a key, and sink connectors leave
+    messages without value out by default. A file that lacks just as many messages as it has such deletes gets them
+    behind its last message: whether they are missing is known only once the next file is there, and offsets stay.
 
     Raises InputError where the file has more or fewer messages than its offsets leave room for.
     """
     count, room = len(values), span.stop - span.start
+    if count < room and of_connector and "offset" not in more:
+        deleted = [key for key, value in zip(keys, values, strict=True) if is_keyed_delete(key, value)]
+        if count + len(deleted) == room:
+            none = [None] * len(deleted)
+            keys, values = [*keys, *deleted], [*values, *none]
+            more = {name: [*column, *none] for name, column in more.items()}
+            count = room
     if count != room and "offset" not in more:
         why = (
-            f"the file that has {span.start + count} is missing: bring it back. Or some were skipped, or the "
-            "partitioner scatters them over files, and which message has which offset is not known: use an archive "
-            "by Kafka partition, or one whose records carry their offsets."
+            f"the file that has {span.start + count} is missing: bring it back. Or some were skipped (those without "
+            "value are by default: behavior.on.null.values = ignore), or the partitioner scatters them over files, and "
+            "which message has which offset is not known: use an archive by Kafka partition that has all messages, or "
+            "one whose records carry their offsets."
             if count < room
             else f"another file begins at {span.stop}, with messages that this one has, too. Remove one of the two."
         )
@@ -98,6 +117,17 @@ def table_of(span: Span, keys: Sequence[bytes | None], values: Sequence[bytes | 
     arrays = [pa.array(columns[one.name]).cast(one.type) if isinstance(columns[one.name], pa.Array)
               else pa.array(columns[one.name], one.type) for one in message_schema()]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=message_schema())
+
+
+def is_keyed_delete(key: bytes | None, value: bytes | None) -> bool:
+    """Return whether a message of a connector is a delete behind which a tombstone comes: that of a row with a key."""
+    if key in (None, b"null"):
+        return False
+    try:
+        held = json.loads(value or b"null")
+        return bool(held.get("payload", held).get("op") == "d")
+    except (ValueError, AttributeError):
+        return False
 
 
 def uncompressed(data: bytes, path: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,20 @@ from cdc_assets.io.storage import Opener
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics import BATCH_BYTES
 from cdc_assets.sources.topics.archive.layouts import Entry, Layout, Span, layout_of
+from cdc_assets.sources.topics.archive.named import is_keyed_delete
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
 
 @dataclass
 class ArchiveReader:
-    """Reads archived topics. Files never change: what was learned of one counts as long as it is the same."""
+    """Reads archived topics. Files never change: what was learned of one counts as long as it is the same.
+
+    With `of_connector` tombstones that the sink connector left out are put back behind their deletes.
+    """
 
     opener: Opener
     layout: Layout
+    of_connector: bool = False
     spans: Mapping[Partition, tuple[Span, ...]] = field(default_factory=dict)
     _entries: tuple[Entry, ...] = field(default=(), repr=False)
     _etags: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -61,11 +66,17 @@ class ArchiveReader:
 
     def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range; those that lie in two files once. `ends` must have been called before."""
-        at = wanted.start
-        for span in self.spans.get(wanted.partition, ()):
-            if span.stop <= at or span.start >= wanted.stop:
+        at, spans = wanted.start, self.spans.get(wanted.partition, ())
+        for span, following in zip_longest(spans, spans[1:]):
+            first = at - self.of_connector  # a tombstone is known by the delete before it
+            if span.stop <= first or span.start >= wanted.stop:
                 continue
-            messages = self._messages(span, at, min(span.stop, wanted.stop))
+            messages = self._messages(span, first, min(span.stop, wanted.stop))
+            if self.of_connector:
+                is_cut = following is None or span.stop > wanted.stop
+                messages = _with_tombstones(messages, None if is_cut else following.start)
+                offsets = messages.column("offset")
+                messages = messages.filter(pc.and_(pc.greater_equal(offsets, at), pc.less(offsets, wanted.stop)))
             if messages.num_rows:
                 at = messages.column("offset")[-1].as_py() + 1
                 yield from _batches(messages, batch_bytes)
@@ -149,6 +160,28 @@ def _once(messages: pa.Table, span: Span) -> pa.Table:
     return messages.take(pa.array(np.flatnonzero(np.diff(offsets, prepend=-1) != 0)))
 
 
+def _with_tombstones(messages: pa.Table, behind: int | None) -> pa.Table:
+    """Put a tombstone where an offset is missing directly behind the delete of a row with a key.
+
+    `behind` is the offset of the message after the last one, None where that is not known.
+    """
+    if not messages.num_rows:
+        return messages
+    offsets = messages.column("offset").to_numpy()
+    following = np.append(offsets[1:], offsets[-1] + 1 if behind is None else behind)
+    places = pa.array(np.flatnonzero(following - offsets == 2))
+    columns = (messages.column(name).take(places).to_pylist() for name in ("key", "value"))
+    are_deletes = [is_keyed_delete(*pair) for pair in zip(*columns, strict=True)]
+    deletes = messages.take(places).filter(pa.array(are_deletes, pa.bool_()))
+    if not deletes.num_rows:
+        return messages
+    left_out = {"offset": pc.add(deletes.column("offset"), 1), "value": pa.nulls(deletes.num_rows, pa.binary())}
+    for name, column in left_out.items():
+        place = deletes.schema.get_field_index(name)
+        deletes = deletes.set_column(place, deletes.schema.field(place), column)
+    return pa.concat_tables([messages, deletes]).sort_by("offset")
+
+
 def _batches(messages: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     sizes = [pc.binary_length(messages.column(name)).fill_null(0).to_numpy() for name in ("key", "value")]
     total = np.cumsum(sizes[0].astype(np.int64) + sizes[1])
@@ -162,4 +195,5 @@ def connect(options: TopicOptions, access: Mapping[str, Any]) -> ArchiveReader:
     archive = options.archive
     assert archive is not None
     protocol, prefix = archive.location
-    return ArchiveReader(Opener(protocol, prefix.rstrip("/"), archive.uri.rstrip("/"), access), layout_of(options))
+    opener = Opener(protocol, prefix.rstrip("/"), archive.uri.rstrip("/"), access)
+    return ArchiveReader(opener, layout_of(options), options.messages.of_connector)
