@@ -41,7 +41,7 @@ from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFile
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
-from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
+from cdc_assets.model.quarantine import OPEN, REPLAYED, HasKeys, QuarantinedRow
 from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
@@ -241,6 +241,7 @@ class MemoryLake:
                 run=run,
                 quarantined_at=datetime.now(timezone.utc),
                 raw=row["raw"],
+                keys=row["keys"] or b"",
             )
             self.kept.setdefault((step.life, kept.file, kept.line), kept)
 
@@ -862,28 +863,29 @@ class MemoryForgetting:
         rows = self.lake.tables[life].rows
         return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, wanted) != rows else ())
 
-    def forget_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> int:
+    def forget_stages(self, targets: Targets, has: HasKeys) -> int:
         gone = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
         for place in gone:
             del self.lake.staged[place]
         return len(gone)
 
-    def search_stages(self, targets: Targets, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+    def search_stages(self, targets: Targets, has: HasKeys) -> SearchedFiles:
         left = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
         return SearchedFiles("stages", len(self.lake.staged), 0, tuple(left))
 
-    def forget_records(
-        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
-    ) -> Sequence[str]:
+    def quarantined(self) -> Sequence[QuarantinedRow]:
+        return self.lake.quarantined()
+
+    def forget_records(self, has: HasKeys, may_have: HasKeys) -> Sequence[str]:
         kept = self.lake.kept.items()
         sure = {place: has if row.state == OPEN else may_have for place, row in kept}
-        gone = [place for place, row in kept if row.raw and sure[place](row.life, row.raw)]
+        gone = [place for place, row in kept if sure[place](row.life, row.content)]
         for place in gone:
             del self.lake.kept[place]
         return [f"{file} line {line}" for _, file, line in gone]
 
-    def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
-        left = [file for (_, file, _), row in self.lake.kept.items() if row.raw and has(row.life, row.raw)]
+    def search_records(self, has: HasKeys) -> SearchedFiles:
+        left = [file for (_, file, _), row in self.lake.kept.items() if has(row.life, row.content)]
         return SearchedFiles("quarantine", 1, 0, tuple(left))
 
     def follow_tags(self) -> Sequence[str]:

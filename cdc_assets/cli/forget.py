@@ -51,6 +51,13 @@ if TYPE_CHECKING:
 )
 @dry_run_option
 @yes_option
+@click.option(
+    "--record",
+    "records",
+    multiple=True,
+    metavar="PLACE",
+    help="Let a record go with the keys that cannot be decoded and may have them: its file and line, or its message.",
+)
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -66,6 +73,7 @@ def forget(
     abandon: bool,
     dry_run: bool,
     yes: bool,
+    records: tuple[str, ...],
     **given: Any,
 ) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
@@ -120,7 +128,7 @@ def forget(
         if dry_run:
             return _show_found(find_rows(pipeline, LakeForgetting(pipeline.lake), table, keys, through), as_json)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
-        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, decision)
+        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, decision, records)
     if as_json:
         show_json(forget_json(report))
     else:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import LINE, NOT_SHOWN, OP, position_column
+from cdc_assets.formats.record_keys import encoded_keys
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
@@ -261,7 +262,7 @@ def check(
         _collect(reasons, error, where, by_place, path, quoted=not schema.masked)
     if not reasons:
         return CheckedRows(changes, (), 0)
-    return _sorted_out(changes, reasons, path, limit)
+    return _sorted_out(changes, reasons, path, limit, schema.key)
 
 
 def _frame(changes: pa.Table, places: list[tuple[str, Column]]) -> pl.DataFrame:
@@ -317,13 +318,18 @@ def _reason(value: Any, column: Column, error: SchemaError, *, quoted: bool) -> 
     return f"{misfit(shown, column)}: it is {rule}"
 
 
-def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path: str, limit: int | None) -> CheckedRows:
+def _sorted_out(
+    changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path: str, limit: int | None, key: Sequence[str]
+) -> CheckedRows:
     lines, stamps = (changes.column(name).to_pylist() for name in (LINE, position_column(changes)))
     by_line: dict[int, Reject] = {}
     for row, (column, reason) in sorted(reasons.items()):
         by_line.setdefault(lines[row], Reject(path, lines[row], reason, b"", column, stamps[row]))
     broken = pc.is_in(changes.column(LINE), pa.array(by_line, pa.int64()))
-    first = [by_line[line] for line in sorted(by_line)[:limit]]
+    first = [
+        replace(by_line[line], keys=encoded_keys(changes.filter(pc.equal(changes.column(LINE), line)), key))
+        for line in sorted(by_line)[:limit]
+    ]
     return CheckedRows(changes.filter(pc.invert(broken)), tuple(first), len(by_line))
 
 

@@ -197,7 +197,8 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
         lost = replace(lost, raw=b"") if lost is not None and split.masked else lost
     kept_aside = _with_raw(split, step.seal) if quarantine and split.rejects else ()
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
-    first = [reject for reject in (split.stray, *split.rejects[:MAX_REJECTS], lost) if reject is not None]
+    shown = (split.stray, *split.rejects[:MAX_REJECTS], lost)
+    first = [replace(reject, keys=b"") for reject in shown if reject is not None]
     last = pc.max(split.changes.column(COMMIT_TS)).as_py()
     used = frozenset(step.settings) - split.decoded.stated if last is not None or split.rejects else frozenset()
     report = Report(
@@ -252,9 +253,12 @@ def _in_messages(split: Split) -> Split:
 
 
 def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
-    """Give the records that a check refused their bytes: decoding has gone past them. Those of masks are sealed."""
+    """Give the records that a check refused their bytes: decoding has gone past them. Those of masks are sealed.
+
+    So are their keys: damage may have moved a value from its column into another.
+    """
     if split.masked and key is None:
-        return split.rejects
+        return tuple(replace(reject, keys=b"") for reject in split.rejects)
     rejects = split.rejects
     if not split.file.piece:
         wanted = {reject.line for reject in rejects if not reject.raw}
@@ -262,7 +266,8 @@ def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
         rejects = tuple(r if r.raw else replace(r, raw=found.get(r.line, b"")) for r in rejects)
     if not split.masked or key is None:
         return rejects
-    return tuple(replace(reject, raw=seal(reject.raw, key) if reject.raw else b"") for reject in rejects)
+    sealed = [[seal(data, key) if data else b"" for data in (one.raw, one.keys)] for one in rejects]
+    return tuple(replace(one, raw=raw, keys=keys) for one, (raw, keys) in zip(rejects, sealed, strict=True))
 
 
 def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
@@ -403,9 +408,10 @@ REJECTS = pa.schema(
         ("schema_version", pa.int64()),
         ("commit_ts", pa.int64()),
         ("raw", pa.binary()),
+        ("keys", pa.binary()),
     ]
 )
-"""Columns of staged records for the quarantine."""
+"""Columns of staged records for the quarantine; `keys` are those of its rows, NULL where they were not decoded."""
 
 
 def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
@@ -418,5 +424,5 @@ def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
         reason = f"{reject.place}: {reject.reason}" if reject.place else reject.reason
         place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reason}
         origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}
-        rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw})
+        rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw, "keys": reject.keys or None})
     return pa.Table.from_pylist(rows, schema=REJECTS)

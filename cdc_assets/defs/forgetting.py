@@ -26,7 +26,7 @@ from cdc_assets.operations.forget import abandon as end_abandoned
 from cdc_assets.operations.keep_out import let_in, parse_until
 from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.report.forgetting import NO_ROWS, NOT_SEARCHED
+from cdc_assets.report.forgetting import NO_ROWS, NOT_SEARCHED, UNKNOWN
 
 
 class ForgetConfig(dg.Config):
@@ -55,6 +55,10 @@ class ForgetConfig(dg.Config):
 
     confirmed: bool = Field(
         default=False, description="Set to true: what is taken out here cannot be brought back. Not asked for undo."
+    )
+    records: list[str] = Field(
+        default=[],
+        description="Places of records and messages that cannot be decoded and may have the keys: they go with them.",
     )
 
     def check(self) -> None:
@@ -129,7 +133,7 @@ def _forgotten(
 ) -> ForgetReport:
     until = parse_until(pipeline, config.until) if config.until else None
     lake, say = _lake_of(pipeline), context.log.info
-    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision)
+    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision, config.records)
 
 
 def _changed(
@@ -168,6 +172,7 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "files_rewritten": sum(one.files_rewritten for one in report.removed),
         "snapshots_expired": sum(one.snapshots_expired for one in report.removed),
         "records_removed": len(report.records),
+        **({"unknown": [f"{place} {UNKNOWN} (records)" for place in report.unknown]} if report.unknown else {}),
         "messages_emptied": report.messages,
         "keys_moved": len(report.moved),
         "cuts_made_anew": list(report.cuts),

@@ -693,6 +693,7 @@ def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
         return decoded
     import pyarrow as pa
 
+    from cdc_assets.formats.record_keys import masked_keys
     from cdc_assets.types.masks import masked_array
 
     changes = decoded.changes
@@ -706,7 +707,9 @@ def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
         values = masked_array(changes.column(place), column)
         changes = changes.set_column(place, pa.field(column.name, values.type), values)
     tail = None if decoded.tail is None else replace(without_values(decoded.tail, schema), raw=decoded.tail.raw)
-    rejects = tuple(without_values(reject, schema) for reject in decoded.rejects)
+    rejects = tuple(
+        replace(without_values(reject, schema), keys=masked_keys(reject.keys, schema)) for reject in decoded.rejects
+    )
     return replace(decoded, changes=changes, rejects=rejects, tail=tail)
 
 

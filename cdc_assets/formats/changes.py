@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
+from cdc_assets.formats.record_keys import encoded_keys
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
@@ -167,6 +168,7 @@ class ChangeBuilder:
     def __init__(self, images: Images, schema: TableSchema, faults: Faults) -> None:
         self._images, self._schema, self._faults = images, schema, faults
         self._arrays = dict[str, pa.Array]()
+        self._without_key = np.zeros(len(images), bool)
         self._notes = list[tuple[str, str, pa.BooleanArray]]()
         self._unread = dict[int, tuple[str, str]]()
 
@@ -187,8 +189,11 @@ class ChangeBuilder:
         if column.name in self._schema.exact:
             lossy = {rule: found.notes[rule] for rule in sorted(LOSSY & found.notes.keys())}
             for rule, mask in (*lossy.items(), *notes.items()):
+                self.doubt_key(mask)
                 self._faults.mark_sent(mask, self._images, sent, changed_in_key(rule), column.name)
         if found.bad is not None:
+            if column.name in self._schema.exact:
+                self.doubt_key(found.bad)
             null = f"NULL is not {column.type}"
 
             def reason(image: int) -> str:
@@ -223,6 +228,21 @@ class ChangeBuilder:
             self._faults.add(int(images.lines[image]), reason, column, max(int(images.commit_ts[image]), 0) or None)
         return places[~moved]
 
+    def doubt_key(self, mask: Mask | pa.BooleanArray) -> None:
+        """Note images of which a value of the key cannot be read, so that nobody can tell whose they are."""
+        self._without_key |= mask if isinstance(mask, np.ndarray) else bits(mask)
+
+    def _note_keys(self) -> None:
+        """Give the faults the keys of their rows, where all of these could be read."""
+        key = self._schema.key
+        if not key or not self._arrays.keys() >= set(key):
+            return
+        keys = pa.table({name: self._arrays[name] for name in key})
+        for line, fault in self._faults.found.items():
+            of_line = np.flatnonzero(self._images.lines == line)
+            if len(of_line) and not self._without_key[of_line].any():
+                self._faults.found[line] = replace(fault, keys=encoded_keys(keys.take(pa.array(of_line)), key))
+
     def changes(self, more: Mapping[str, pa.Array] = _NONE) -> tuple[pa.Table, Counter[tuple[str, str]]]:
         """Return the changes without the faults, by line, the image before an update first, and count notes of them.
 
@@ -243,6 +263,7 @@ class ChangeBuilder:
         if len(left_out):
             order = order[~np.isin(order, left_out)]
         if self._faults.found:
+            self._note_keys()
             order = order[~np.isin(images.lines[order], list(self._faults.found))]
         notes = Counter[tuple[str, str]]()
         if len(order) < len(images):
@@ -384,6 +405,8 @@ def changes_of(
         whole = _completed(by_name[column.name], column, column.name in key, images, options, faults)
         for mask, reason in whole.faults:
             builder.mark(mask, reason, column.name)
+            if column.name in key:
+                builder.doubt_key(mask)
         own = {rule: pa.array(mask) for rule, mask in whole.notes.items()}
         builder.add(column, _values(whole, column, options), whole.array, own, _misfit)
     patches = _unchanged({column.name: by_name[column.name] for column in visible}, key, images, faults)

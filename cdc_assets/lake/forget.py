@@ -25,7 +25,7 @@ to a table brings no row back:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, hold_back
 from cdc_assets.lake.workbench import Work
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life, Progress
+from cdc_assets.model.quarantine import HasKeys, QuarantinedRow
 from cdc_assets.model.tickets import Ticket
 
 if TYPE_CHECKING:
@@ -135,7 +136,11 @@ class LakeForgetting:
         having = tuple(file.location for file in files if searched.is_left_in(file, data))
         return SearchedFiles(str(life), len(files), sum(file.info.size for file in files), having)
 
-    def forget_stages(self, targets: Mapping[Life, WantedKeys], has: Callable[[Life, bytes], bool]) -> int:
+    def quarantined(self) -> tuple[QuarantinedRow, ...]:
+        """Return the open records of the quarantine, with their bytes and keys."""
+        return Quarantine(self.lake.state).read(raw=True)
+
+    def forget_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> int:
         """Remove the stages that have rows of the keys, and old ones that cannot be read; return how many.
 
         Whoever is at work on one was planned before, and is refused by its table. What cannot be read and is young may
@@ -148,24 +153,22 @@ class LakeForgetting:
                 removed += 1
         return removed
 
-    def search_stages(self, targets: Mapping[Life, WantedKeys], has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+    def search_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> SearchedFiles:
         """Read what windows that are not committed have staged, and tell which have rows of the keys, or may have."""
         keys, searched = KeysOfStages(targets, has), list(stages(self.lake, targets))
         having = tuple(location for stage in searched for location in stage.having(keys, unread=True))
         sizes = [file.info.size for stage in searched for file in stage.files]
         return SearchedFiles("stages", len(sizes), sum(sizes), having)
 
-    def forget_records(
-        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
-    ) -> tuple[str, ...]:
-        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand.
+    def forget_records(self, has: HasKeys, may_have: HasKeys) -> tuple[str, ...]:
+        """Remove the records of the quarantine that have what is to be forgotten; return where they stand.
 
         Of those that are not open any more, also such as may have it.
         """
         records = Quarantine(self.lake.state).forget(has, may_have)
         return tuple(f"{file} line {line}" for file, line in records)
 
-    def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+    def search_records(self, has: HasKeys) -> SearchedFiles:
         """Read every file of the quarantine, and tell which have such records."""
         return SearchedFiles("quarantine", *Quarantine(self.lake.state).search(has))
 

@@ -30,7 +30,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.lake.row_groups import read_rows
 from cdc_assets.model.progress import Life
-from cdc_assets.model.quarantine import OPEN, PURGED, REPLAYED, QuarantinedRow
+from cdc_assets.model.quarantine import OPEN, PURGED, REPLAYED, HasKeys, QuarantinedRow, RecordContent
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -106,7 +106,7 @@ class Quarantine:
 
     def read(self, *, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the records by table, file and line: the open ones, or all; with their bytes if `raw`."""
-        columns = None if raw else [name for name in EVENTS.names if name != "raw"]
+        columns = None if raw else [name for name in EVENTS.names if name not in ("raw", "keys")]
         purged = self._state.tombstones()
         rows = []
         for (life, (file, line)), record in self._records(columns).items():
@@ -130,6 +130,7 @@ class Quarantine:
                         event["happened_at"],
                         state,
                         event.get("raw") or b"",
+                        event.get("keys") or b"",
                     )
                 )
         return tuple(sorted(rows, key=lambda row: (row.life, row.file, row.line)))
@@ -235,9 +236,7 @@ class Quarantine:
         """Record that records were replayed."""
         self._append([self._made(_REPLAYED, life, _places(lines), {})])
 
-    def forget(
-        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
-    ) -> tuple[tuple[str, int], ...]:
+    def forget(self, has: HasKeys, may_have: HasKeys) -> tuple[tuple[str, int], ...]:
         """Remove the records whose bytes have what is to be forgotten, open or not, and return their files and lines.
 
         Those that are not open any more, and may have it, go too: nobody needs them. Events say of a record what it is
@@ -270,7 +269,7 @@ class Quarantine:
             time.sleep(0.2 * 2**attempt)
         self.events.filter(self._state.changefeed, kept)
 
-    def search(self, has: Callable[[Life, bytes], bool]) -> tuple[int, int, tuple[str, ...]]:
+    def search(self, has: HasKeys) -> tuple[int, int, tuple[str, ...]]:
         """Read every file of the table, and return how many there are, their bytes, and those with such records."""
         files = list(self.events.stored_files()) if self._state.place_of(self.identifier) is not None else []
         having = [
@@ -280,20 +279,22 @@ class Quarantine:
         ]
         return len(files), sum(size for _, size in files), tuple(having)
 
-    def _having(self, has: Callable[[Life, bytes], bool]) -> Iterator[tuple[Life, tuple[str, int]]]:
+    def _having(self, has: HasKeys) -> Iterator[tuple[Life, tuple[str, int]]]:
         """Yield the records, of any file that is there, that have what is to be forgotten."""
         if self._state.place_of(self.identifier) is not None:
             for file, _ in self.events.stored_files():
                 if file.endswith(".parquet"):
                     yield from self._having_in(self.events.read(file), has)
 
-    def _having_in(
-        self, events: pa.Table, has: Callable[[Life, bytes], bool]
-    ) -> Iterator[tuple[Life, tuple[str, int]]]:
+    def _having_in(self, events: pa.Table, has: HasKeys) -> Iterator[tuple[Life, tuple[str, int]]]:
         for event in events.to_pylist():
             life = parse_identity(event["identity"])
-            if event["changefeed"] == self._state.changefeed and event["raw"] and has(life, event["raw"]):
-                yield life, (event["file"], event["line"])
+            if event["changefeed"] == self._state.changefeed and event["event"] == _QUARANTINED:
+                content = RecordContent(
+                    event["file"], event["line"], event["schema_version"], event["raw"] or b"", event["keys"] or b""
+                )
+                if has(life, content):
+                    yield life, (event["file"], event["line"])
 
     def _made(self, event: str, life: Life, rows: pa.Table, constants: Mapping[str, Any]) -> pa.Table:
         """Return events of one kind: of rows that say where each record is, with these values besides."""

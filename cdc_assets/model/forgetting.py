@@ -152,7 +152,8 @@ class ForgetReport:
     """What was done to forget some keys of a table, in a form that can be filed: it has none of them but for `moved`.
 
     `moved` are the keys, as texts, under which rows were before they had one of these, or afterwards; they are not
-    forgotten. `cuts` are those that were made anew, `records` those of the quarantine that were removed. `stages`
+    forgotten. `cuts` are those that were made anew, `records` those of the quarantine that were removed, `unknown`
+    such, and messages, that stay because no key of them could be decoded, and that may have one of these. `stages`
     counts windows that were staged with the rows, not committed, and were removed, `scratch` directories that killed
     runs had left on this machine, of any table. `messages` counts those of the
     landing that were emptied, `lost` are tables that had other rows in them: the landing does not bring these back.
@@ -171,6 +172,7 @@ class ForgetReport:
     searched: tuple[SearchedFiles, ...] = ()
     cuts: tuple[str, ...] = ()
     records: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     stages: int = 0
     scratch: int = 0
     messages: int = 0

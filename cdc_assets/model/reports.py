@@ -31,7 +31,8 @@ class AlikeKeys:
 class Reject:
     """A record that was not applied: where, why, and its raw bytes. `line` counts records from 1, header included.
 
-    `place` is the message of a topic that the record came in, "" for one of a file.
+    `place` is the message of a topic that the record came in, "" for one of a file. `keys` are those of its rows as
+    they were decoded (`formats.record_keys`), b"" where they were not, or the table has none.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Reject:
     column: str = ""
     commit_ts: Tso | None = None
     place: str = ""
+    keys: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

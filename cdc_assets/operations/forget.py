@@ -34,6 +34,7 @@ from cdc_assets.io.scratch import remove_left
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Progress
+from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
@@ -58,7 +59,7 @@ from cdc_assets.operations.forget_tables import (
     targets_of,
 )
 from cdc_assets.operations.keep_out import decide
-from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
+from cdc_assets.operations.key_bytes import key_bytes
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
 from cdc_assets.pipeline.pipeline import gone_file, looking_again
@@ -93,21 +94,22 @@ class ForgettingLake(Tickets, Protocol):
     def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
         """Read all that a table has, and tell where rows of the keys are."""
 
-    def forget_stages(self, targets: Mapping[Life, WantedKeys], has: Callable[[Life, bytes], bool]) -> int:
+    def quarantined(self) -> Sequence[QuarantinedRow]:
+        """Return the open records of the quarantine, with their bytes and keys."""
+
+    def forget_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> int:
         """Remove what windows staged that are not committed, where it has the keys; return how many."""
 
-    def search_stages(self, targets: Mapping[Life, WantedKeys], has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+    def search_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> SearchedFiles:
         """Read all that such windows have staged, and tell where rows of the keys are, or may be."""
 
-    def forget_records(
-        self, has: Callable[[Life, bytes], bool], may_have: Callable[[Life, bytes], bool]
-    ) -> Sequence[str]:
-        """Remove the records of the quarantine whose bytes have what is to be forgotten; return where they stand.
+    def forget_records(self, has: HasKeys, may_have: HasKeys) -> Sequence[str]:
+        """Remove the records of the quarantine that have what is to be forgotten; return where they stand.
 
         Of those that are not open any more, also such as may have it.
         """
 
-    def search_records(self, has: Callable[[Life, bytes], bool]) -> SearchedFiles:
+    def search_records(self, has: HasKeys) -> SearchedFiles:
         """Read all that the quarantine has, and tell where such records are."""
 
     def follow_tags(self) -> Sequence[str]:
@@ -123,6 +125,7 @@ def forget(
     say: Callable[[str], object] = lambda _: None,
     until: Tso | None = None,
     name: str = "",
+    records: Collection[str] = (),
 ) -> ForgetReport:
     """Take the rows of these keys out of the lake, prove that they are gone, and return the report.
 
@@ -130,6 +133,7 @@ def forget(
     table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves;
     where others write meanwhile it says what is left. With `until` they are kept out of all that is planned from now on
     at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
+    `records` are places of records and messages that cannot be decoded and may have the keys: these go with them.
     """
     keys, now = list({tuple(key): key for key in keys}.values()), time.time()
     looking = Ticket(uuid.uuid4().hex[:12], "", run, now, now)
@@ -137,7 +141,7 @@ def forget(
     lake.touch(looking)
     try:
         with kept_alive(lake, looking):
-            rows = looking_again(lambda: _find(work, table, keys, until, name))
+            rows = looking_again(lambda: _find(work, table, keys, until, name, frozenset(records)))
     except BaseException:
         lake.end(looking.token)
         raise
@@ -237,35 +241,44 @@ class _ForgetRun:
 class _SoughtRows:
     """Where rows of keys may stand: in tables of the lake, each with the keys as it has them, and in the landing.
 
-    `values` finds them in bytes that cannot be decoded, `applied` is how far the tables are, `names` are all that they
-    had. `kept_out` is the decision by which they do not come again.
+    `applied` is how far the tables are, `names` are all that they had, `sources` are the tables of the source.
+    `kept_out` is the decision by which they do not come again.
     """
 
     meant: MeantTable
     targets: Mapping[Life, WantedKeys]
     applied: Mapping[Life, AppliedState]
     names: Collection[TableId]
-    values: KeyBytes
+    sources: Mapping[Life, TableHistory]
     landed: LandedRows
     sought: SoughtKeys
     kept_out: ForgottenKeys | None
 
-    def are_in(self, life: Life, raw: bytes) -> bool:
-        """Return whether a record of a table has a key, as far as it can be read."""
-        return self._concerns(life) and self.values.are_in(raw)
+    def are_in(self, life: Life, record: RecordContent) -> bool:
+        """Return whether a record of a table has a key by its decoded rows, or was named by its place."""
+        known = self._is_known(life, record)
+        return record.place in self.sought.places and self.may_be_in(life, record) if known is None else known
 
-    def may_be_in(self, life: Life, raw: bytes) -> bool:
-        """Return whether it has, or whether that cannot be told."""
-        return self._concerns(life) and self.values.may_be_in(raw)
+    def may_be_in(self, life: Life, record: RecordContent) -> bool:
+        """Return whether it has a key by its decoded rows, or by its bytes where its key was not decoded."""
+        known = self._is_known(life, record)
+        return self.sought.values.may_be_in(record.raw) if known is None else known
 
-    def _concerns(self, life: Life) -> bool:
-        return any(life.source == target.source for target in self.targets)
+    def _is_known(self, life: Life, record: RecordContent) -> bool | None:
+        """Return whether the decoded rows of a record have a key, None where they do not say that."""
+        if life.source not in {target.source for target in self.targets}:
+            return False
+        table, keys = self.sources[life.source], self.sought.sources[life.source]
+        schema = keyed_alike(table.schema_at(record.version).in_lake, keys, table, record.version)
+        return None if schema is None else self.sought.has_key(record.keys, schema, keys)
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def _find(work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Tso | None, name: str) -> _SoughtRows:
+def _find(
+    work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Tso | None, name: str, places: frozenset[str]
+) -> _SoughtRows:
     """Find where the rows stand, and raise where they would come back by themselves. Nothing is changed."""
     pipeline = work.pipeline
     pipeline.land()
@@ -276,7 +289,7 @@ def _find(work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Ts
     wire, seal = pipeline.settings.source_options.wire, pipeline.planner.masks.seal
     values = key_bytes(meant.keys, keys, meant.schema, wire, seal)
     through = applied_through(planned, targets)
-    sought = SoughtKeys(keys_by_source(planned, targets), values, through, -1 if until is None else until)
+    sought = SoughtKeys(keys_by_source(planned, targets), values, through, -1 if until is None else until, places)
     landed = find_landed(pipeline, sought)
     landed.refuse_unapplied()
     if pipeline.landing is not None:
@@ -286,7 +299,8 @@ def _find(work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Ts
         if landed.lost:  # rows that others need stand beside them
             _refuse(work, planned, targets)
         kept_out = decide(pipeline, planned, meant, until, name)
-    return _SoughtRows(meant, targets, planned.applied, _names(planned, targets), values, landed, sought, kept_out)
+    names = _names(planned, targets)
+    return _SoughtRows(meant, targets, planned.applied, names, planned.sources, landed, sought, kept_out)
 
 
 def _names(planned: Plan, targets: Collection[Life]) -> set[TableId]:
@@ -303,7 +317,8 @@ def _kept_out(pipeline: Pipeline, rows: _SoughtRows) -> _SoughtRows:
     pipeline.lake.keep_decision(rows.kept_out)
     planned = pipeline.plan(whole=True)[1]
     targets = targets_of(planned, rows.meant)
-    return replace(rows, targets=targets, names=_names(planned, targets), applied=planned.applied)
+    names = _names(planned, targets)
+    return replace(rows, targets=targets, names=names, applied=planned.applied, sources=planned.sources)
 
 
 def _refuse(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool = True) -> None:
@@ -377,12 +392,14 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         rows, gone = _taken_out(work, rows, life, mark)
         removed.append(gone)
     cuts = tuple(lake.follow_tags())
-    stages = lake.forget_stages(rows.targets, rows.may_be_in)
+    stages, may_have = lake.forget_stages(rows.targets, rows.may_be_in), rows.sought.values.may_be_in
     records, scratch = tuple(lake.forget_records(rows.are_in, rows.may_be_in)), remove_left()
     if pipeline.landing is not None:
-        forget_landed(pipeline.landing, rows.landed, rows.values.may_be_in)
+        forget_landed(pipeline.landing, rows.landed, may_have)
     lives = {*rows.targets, *(life.source for life in rows.targets)}
     pipeline.ledger.forget_values(pipeline.settings.name, lives, rows.names, mark)
+    aside = (one for one in lake.quarantined() if rows.may_be_in(one.life, one.content))
+    unknown = {*(one.content.place for one in aside), *rows.landed.unsearched}
     work.say("reading what is left")
     report = ForgetReport(
         changefeed=pipeline.settings.name,
@@ -394,6 +411,7 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         searched=tuple(_searched(work, rows)),
         ended=iso_now(),
         records=records,
+        unknown=tuple(sorted(unknown)),
         stages=stages,
         scratch=scratch,
         messages=len(rows.landed.places),

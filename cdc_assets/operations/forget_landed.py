@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.keyed_rows import keys_like, of_keys
+from cdc_assets.decoding.keyed_rows import WantedKeys, keys_like, of_keys
 from cdc_assets.decoding.split import Split, read_splits
-from cdc_assets.errors import ForgetRefused, TableMoved
+from cdc_assets.errors import BadSettings, ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, position_column, raw_records, record_places
+from cdc_assets.formats.record_keys import keys_in
+from cdc_assets.io.sealing import unseal
 from cdc_assets.landing.forget import forget_messages, is_filled, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Life
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -89,13 +91,28 @@ class SoughtKeys:
     """The keys of each table of the source, in columns with the names that stay.
 
     `values` looks for them in bytes that cannot be read. Rows at positions through `until` are never brought in, and
-    rows through `applied` are, by table.
+    rows through `applied` are, by table. `places` name records and messages that cannot be decoded, and that a person
+    lets go with the keys.
     """
 
     sources: Mapping[Life, pa.Table]
     values: KeyBytes
     applied: Mapping[Life, Tso]
     until: Tso = -1
+    places: frozenset[str] = frozenset()
+
+    def has_key(self, data: bytes, schema: TableSchema, keys: pa.Table) -> bool | None:
+        """Return whether rows of a record have one of `keys`, by theirs as decoded; None where these say nothing.
+
+        `schema` has the columns of the record's version, as the lake has them, with those of `keys` as its key.
+        """
+        try:
+            rows = keys_in(unseal(data, self.values.seal)) if data else None
+        except BadSettings:
+            return None
+        if rows is None or not set(schema.key) <= set(rows.column_names):
+            return None
+        return len(WantedKeys(keys.rename_columns(schema.key), schema).numbers(rows.select(schema.key))) > 0
 
 
 def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
@@ -210,14 +227,19 @@ def _note(split: Split, partition: Partition, source: Life, sought: SoughtKeys, 
     rejects = {reject.line: reject for reject in split.decoded.rejects}
     raw = raw_records(split.wire, split.data, rejects.keys())
     raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
-    rejected = {line: rejects[line] for line, data in raw.items() if sought.values.are_in(data)}
-    unknown = {line for line, data in raw.items() if sought.values.may_be_in(data)}.difference(rejected)
-    if not (wanted.num_rows or rejected or unknown):
+    known = {line: sought.has_key(rejects[line].keys, split.schema.in_lake, keys) for line in raw}
+    unknown = {line for line, data in raw.items() if known[line] is None and sought.values.may_be_in(data)}
+    if not (wanted.num_rows or any(known.values()) or unknown):
         return
     positions, wanted_positions = _positions(changes), _positions(wanted)
+    messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejects})
+    rejected = {
+        line: rejects[line]
+        for line, is_known in known.items()
+        if is_known or (line in unknown and messages[line] in sought.places)
+    }
     lines = {line for line, _ in wanted_positions}.union(rejected)
-    messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejected, *unknown})
-    landed.unsearched |= {f"{messages[line]}, which cannot be read" for line in unknown - lines}
+    landed.unsearched |= {messages[line] for line in unknown - lines}
     ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
     ahead |= {line for line, one in rejected.items() if one.commit_ts is None or one.commit_ts > through}
     landed.unapplied |= {messages[line] for line in ahead}
@@ -268,7 +290,8 @@ def search_landed(pipeline: Pipeline, landing: Landing, sought: SoughtKeys) -> S
     Of files that no state refers to, which a landing that was killed left or one writes now, the bytes are searched.
     """
     rows, files, has = find_landed(pipeline, sought), landing.store.stored_files(), sought.values.may_be_in
-    having = {*rows.unsearched, *(f"{partition} offset {offset}" for partition, offset in rows.places)}
+    having = {f"{partition} offset {offset}" for partition, offset in rows.places}
+    having |= {f"{place}, which cannot be read" for place in rows.unsearched}
     for event in landing.landed().events:
         if may_have(event, rows.tables, has):
             having.add(event.place)

@@ -52,4 +52,5 @@ def record_json(changefeed: str, row: QuarantinedRow) -> dict[str, Any]:
     """Return a quarantined record as plain JSON values, its bytes in base64."""
     fields = {**dataclasses.asdict(row), "changefeed": changefeed, "identity": str(row.life), "table": str(row.table)}
     del fields["life"]
+    del fields["keys"]
     return {**fields, "raw": base64.b64encode(row.raw).decode(), "quarantined_at": iso_time(row.quarantined_at)}

@@ -14,6 +14,10 @@ NOT_SEARCHED = (
     f"what killed runs left on other machines ({SCRATCH}* in their directory for temporary files), and Spark's own "
     "files everywhere (blockmgr-* and spark-* in spark.local.dir)"
 )
+UNKNOWN = (
+    "may have one of the keys, as none of its own could be decoded. It stays until it is replayed, or you let it go "
+    "with the keys by its place"
+)
 NO_ROWS = (
     "of these keys were there. Where some were expected: a key is given as MySQL prints it, a TIMESTAMP in UTC, and "
     "binary values as x'…'"
@@ -34,7 +38,7 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         orphans = counted(removed.orphans, "file that nothing referred to", "files that nothing referred to")
         yield f"  removed   {removed.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
     yield from (f"  made anew the cut {name}" for name in report.cuts)
-    yield from (f"  removed   the record {place} of the quarantine, by its bytes" for place in report.records)
+    yield from (f"  removed   the record {place} of the quarantine" for place in report.records)
     if report.stages:
         yield f"  removed   {counted(report.stages, 'window')} that had been staged with the rows and not committed"
     if report.scratch:
@@ -47,6 +51,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
     for place in report.searched:
         size = f"{counted(place.files, 'file')}, {place.bytes:,} bytes"
         yield f"  searched  {place.place}: {size}: {_found(place.having)}"
+    for record in report.unknown:
+        yield f"  unknown   {record} {UNKNOWN}: --record '{record}'"
     for key in report.moved:
         yield f"  moved     a row of these keys had the key ({', '.join(key)}) as well, which is not forgotten"
     if report.kept_out:

@@ -177,7 +177,7 @@ def test_records_of_a_table_whose_rows_are_forgotten_meanwhile_leave_no_byte_and
     with pytest.raises(TableMoved):
         quarantine.keep(step(), {}, files, "run-2", forgotten_meanwhile)
     assert [line for _, line, *_ in kept(another(state), closed=True)] == [1]
-    assert quarantine.search(lambda _, raw: raw == b"bytes 2")[2] == ()
+    assert quarantine.search(lambda _, record: record.raw == b"bytes 2")[2] == ()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

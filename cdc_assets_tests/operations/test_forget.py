@@ -476,6 +476,53 @@ def test_records_in_quarantine_that_have_the_key_go_and_others_stay(tmp_path: Pa
     assert [record.rpartition("/")[2] for record in report.records] == ["CDC00000000000000000001.csv line 2"]
 
 
+def test_a_record_in_quarantine_is_known_by_its_decoded_key_and_not_by_other_values(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, quarantine=True, history={"shop.*": "log"})
+    bad = [("I", FIRST + 2, 2, "2026-01-01 " + "x" * 40), ("U", FIRST + 3, 1, "x" * 50), ("D", FIRST + 4, 3, "1")]
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), *bad)
+    assert sorted(line for _, _, line in shop.lake.kept) == [2, 2, 3, 3]
+    report = shop.forget("1")
+    assert (report.complete, sorted(line for _, _, line in shop.lake.kept)) == (True, [2, 2])
+
+
+def test_a_record_whose_key_cannot_be_decoded_goes_where_a_person_names_its_place(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, quarantine=True)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, "x", "1"), ("I", FIRST + 3, "y", "2"))
+    place = "shop/t/465283339517952001/CDC00000000000000000001.csv line 2"
+    report = shop.forget("1")
+    assert (shop.rows(), len(shop.lake.kept), report.complete, report.unknown) == ([], 2, False, (place,))
+    assert [line for line in forget_lines(report) if f"--record '{place}'" in line] != []
+    report = shop.forget("1", records=[place, "shop/t/465283339517952001/CDC00000000000000000001.csv line 3"])
+    assert (report.complete, report.records) == (True, (place,))
+    assert [line for _, _, line in shop.lake.kept] == [3], "its bytes have no value of the key"
+
+
+def test_records_of_masked_tables_are_known_by_their_sealed_and_hashed_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "a key that is long enough to seal with")
+    privacy = {"shop.t.id": {"hash": {"key": {"env": "PRIVACY_KEY"}}}}
+    shop = Shop(tmp_path, quarantine=True, privacy=privacy, privacy_key={"env": "PRIVACY_KEY"})
+    bad = [("I", FIRST + 2, 1, "x" * 50), ("I", FIRST + 3, 2, "1 " + "y" * 50)]
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 3, "one"), *bad)
+    assert all(record.keys and b"ARROW" not in record.keys for record in shop.lake.kept.values())
+    report = shop.forget("1")
+    assert (report.complete, [line for _, _, line in shop.lake.kept]) == (True, [3])
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_record_from_before_a_ddl_on_its_key_is_known_by_the_key_of_then(tmp_path: Path, renamed: bool) -> None:
+    shop = Shop(tmp_path, quarantine=True)
+    shop.apply(FIRST + 9, ("I", FIRST + 2, 1, "x" * 50), ("I", FIRST + 3, 2, "1" * 50), ("I", FIRST + 4, 3, "c"))
+    name, clause = ("k", "RENAME COLUMN `id` TO `k`") if renamed else ("id", "MODIFY COLUMN `id` BIGINT")
+    key = {"ColumnName": name, "ColumnType": "INT" if renamed else "BIGINT"}
+    shop.feed.ddl("shop.t", FIRST + 20, f"ALTER TABLE `t` {clause}", 12, key=key)
+    shop.feed.publish(FIRST + 29)
+    shop.pipeline().apply("run")
+    assert shop.forget("1").complete
+    assert [line for _, _, line in shop.lake.kept] == [2]
+
+
 def test_a_message_that_cannot_be_read_and_may_have_the_row_is_named_and_not_lost() -> None:
     topic = next(iter(topics("canal-json")))
     feed = TopicFeed(settings_of(topic), topic=topic)

@@ -157,6 +157,21 @@ def test_a_record_is_not_replayed_where_other_rows_were_in_messages_that_were_em
     assert len(feed.lake.quarantined()) == 1
 
 
+def test_a_message_that_does_not_fit_is_known_by_its_decoded_key_or_named_by_its_place(feed: TopicFeed) -> None:
+    feed.settings = feed.settings.model_copy(update={"quarantine": True})
+    other, own = (canal("INSERT", at, data=[{"id": key, "v": "no 7"}]) for at, key in ((125, "8"), (126, "7")))
+    broker(feed).send(0, ddl(100), row(120, 7, 4711), other, own, mark(150))
+    feed.apply()
+    report = forgotten(feed, "7")
+    assert (report.complete, report.messages, [one.commit_ts for one in feed.lake.quarantined()]) == (True, 2, [125])
+    broker(feed).send(0, canal("INSERT", 160, data=[{"id": "seven", "v": "7"}]), mark(170))
+    feed.apply()
+    report = forgotten(feed, "7")
+    assert (report.complete, report.messages, len(report.unknown)) == (False, 0, 2)
+    report = forgotten(feed, "7", records=report.unknown)
+    assert (report.complete, report.messages, len(feed.lake.quarantined())) == (True, 1, 1)
+
+
 class Interrupted(Broker):
     """A log of which something else comes between reading and committing."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from cdc_assets.lake.staging.stage import STAGE, age_of, discard
 from cdc_assets.lake.staging.tasks import KEYED_BY, OF
 from cdc_assets.lake.table_files import StoredFile, stored_files
 from cdc_assets.model.progress import Life
+from cdc_assets.model.quarantine import HasKeys, RecordContent
 from cdc_assets.model.tickets import STALE_SECONDS
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class KeysOfStages:
     """The keys of tables of the lake; `may_be_in` looks for those of a table in a record that was set aside."""
 
     tables: Mapping[Life, WantedKeys]
-    may_be_in: Callable[[Life, bytes], bool]
+    may_be_in: HasKeys
 
     def are_in(self, rows: pa.Table, *, is_parquet: bool) -> bool:
         """Return whether a file of a stage, as it was read, has rows of the keys."""
@@ -41,7 +42,12 @@ class KeysOfStages:
         if life not in self.tables:
             return False
         if "raw" in rows.column_names and OP not in rows.column_names:
-            return any(raw is not None and self.may_be_in(life, raw) for raw in rows.column("raw").to_pylist())
+            names = ("file", "line", "schema_version", "raw", "keys")
+            records = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+            return any(
+                self.may_be_in(life, RecordContent(file, line, version, raw or b"", keys or b""))
+                for file, line, version, raw, keys in records
+            )
         wanted = self.tables[life]
         key = {(part if is_parquet else name): name for name, part in json.loads(said[KEYED_BY.encode()])}
         if list(key.values()) != wanted.keys.column_names:
