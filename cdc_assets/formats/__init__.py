@@ -19,6 +19,7 @@ Plugs stand in the tables below. What several of them have in common:
     changes           row images and the values of their columns -> changes, with what does not fit
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them
+    record_keys       keys of the rows of a record that is set aside, as they were decoded
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
     avro_records      Avro messages -> records: those of one schema side by side, the rest by fastavro
     simple_records    messages of the Simple protocol in its own Avro -> what its JSON says
