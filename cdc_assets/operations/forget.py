@@ -185,7 +185,7 @@ def find_rows(
     """
     now, distinct = time.time(), list({tuple(key): key for key in keys}.values())
     work = _ForgetRun(pipeline, lake, Ticket("", "", "", now, now), lambda _: None)
-    rows = looking_again(lambda: _find(work, table, distinct, until, name))
+    rows = looking_again(lambda: _find(work, table, distinct, until, name, frozenset()))
     return {life: lake.search(life, wanted) for life, wanted in rows.targets.items() if life in rows.applied}
 
 
