@@ -90,6 +90,7 @@ class _Table:
     """When the source had which column."""
     forgotten: Tso = -1
     """Through which position rows were forgotten whose keys are not kept out."""
+    repaired: Tso = -1
     forgot: str = ""
     """The run that forgot rows last."""
     missing: MissingRows | None = None
@@ -147,6 +148,7 @@ class MemoryLake:
                 table.since,
                 table.forgotten,
                 table.missing,
+                table.repaired,
             )
             for life, table in self.tables.items()
         }
@@ -399,6 +401,7 @@ class MemoryLake:
             raise TableMoved(f"{step.life} was written to since")
         table.past.append((table.ddl, table.rows, table.settings))
         table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
+        table.repaired = step.hi
         return StepResult()
 
     def read(self, name: TableId) -> pa.Table:

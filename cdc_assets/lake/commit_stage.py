@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import CommitTarget, publish
@@ -29,8 +30,9 @@ def commit_stage(
     batch: Batch,
     io: Mapping[str, str],
     mark: Mapping[str, str],
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[AlikeKeys, int, MissingRows | None]:
-    """Commit a staged window with its label, and with the properties of `mark` beside it.
+    """Commit a staged window with its label and the properties of `mark` beside it, and `more` of the table.
 
     Returns its keys that equal those of the table by collation only, how many changes were passed over, and which rows
     the table lacks by it, which its properties say from then on.
@@ -47,7 +49,7 @@ def commit_stage(
     delta = None if target.empty or not batch.parts else row_delta_of(target, step, batch, io)
     mark = {**mark, STAGED: name_of(staged.path)} if batch.files else mark
     if delta is not None:
-        properties = {**_filled(step), **missing_property(delta.missing)}
+        properties = {**_filled(step), **missing_property(delta.missing), **more}
         publish(target, label, files=batch.files, delta=delta, properties=properties, mark=mark)
         return alike, 0, delta.missing
     if batch.parts:
@@ -56,7 +58,7 @@ def commit_stage(
         if batch.unmade is not None:
             missing = missing_of(target, read_batch(spark, io, step, batch), step, batch)
     rows = (lambda: passed.append(_write(target, step, batch, io))) if batch.parts else None
-    properties = {**_filled(step), **missing_property(missing)}
+    properties = {**_filled(step), **missing_property(missing), **more}
     publish(target, label, rows=rows, files=batch.files, mark=mark, properties=properties)
     return alike, sum(passed), missing
 

@@ -7,6 +7,8 @@ before it expires snapshots).
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
                cdc.settings (JSON: those with which values were read)
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
+               cdc.gone (JSON: from which DROP to which RECOVER TABLE it was gone, null for one that still is)
+               cdc.repaired (the position of the newest repair)
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.incomplete-reason (a sentence on messages that were gone)
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
 SINCE = "_cdc_since"
 """Property of a history table that begins later than what its source table had."""
+GONE = "cdc.gone"
+"""Property of a table that was dropped at some time: [position of the DROP, that of the RECOVER or null] of each."""
+REPAIRED = "cdc.repaired"
+"""Property of a table that a repair gave the source's rows: the position of the comparison before it."""
 GAP = (
     *("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason"),
     "cdc.incomplete-accepted",
@@ -77,6 +83,8 @@ class LakeTable:
     `hidden_rows`, of which deletion vectors say that they are no rows any more. `tags` are tagged
     snapshots by the name of their tag, `snapshots` counts all. `forgotten` is the newest run that took rows out of it
     for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
+    `repaired` is the position of the newest repair, -1 for none.
+    `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now.
     """
 
     identifier: Identifier
@@ -101,6 +109,12 @@ class LakeTable:
     forgotten: str = ""
     forgotten_through: Tso = -1
     missing: MissingRows | None = None
+    gone: tuple[tuple[Tso, Tso | None], ...] = ()
+    repaired: Tso = -1
+
+    def gone_since(self, at: Tso) -> Tso | None:
+        """Return the position of the DROP by which the table was gone at a position, None if it was there."""
+        return next((since for since, until in self.gone if since <= at and (until is None or at < until)), None)
 
     @property
     def standing(self) -> tuple[Label, str]:
@@ -120,6 +134,7 @@ class LakeTable:
             *shown,
             forgotten=self.forgotten_through,
             missing=self.missing,
+            repaired=self.repaired,
         )
 
 
@@ -212,6 +227,8 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         forgotten=file.properties.get(FORGOTTEN, ""),
         forgotten_through=int(file.properties.get(FORGOTTEN_THROUGH, -1)),
         missing=MissingRows(**json.loads(file.properties[MISSING])) if file.properties.get(MISSING) else None,
+        gone=tuple((since, until) for since, until in json.loads(file.properties.get(GONE, "[]"))),
+        repaired=int(file.properties.get(REPAIRED, -1)),
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 

@@ -27,7 +27,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import GAP, KEY, NAME, LakeTable, format_base, parse_lives, snapshot_below
+from cdc_assets.lake.lake_table import GAP, GONE, KEY, NAME, LakeTable, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
@@ -126,7 +126,9 @@ def _refuse_forgetting(bench: Workbench, life: Life) -> None:
 
 
 def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
-    beside = partial(_refuse_forgetting, bench, step.life)
+    beside, gone = partial(_refuse_forgetting, bench, step.life), work.lake_table.gone
+    dropped = {NAME: "", GONE: json.dumps([*gone, (step.at, None)])}
+    back = {GONE: json.dumps([(since, step.at if until is None else until) for since, until in gone])}
     match step:
         case ChangeTable(life=Life(kind=kind)) if kind:
             schema.change(work.target, step, label, beside, _moved_rows(bench, step, work))
@@ -134,19 +136,20 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
             schema.change(work.target, step, label, beside)
         case RecoverTable(life, _, to) if life.kind:
             _refuse_taken(bench, to, life)
-            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: format_name(to)})
+            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: format_name(to), **back})
         case DropTable(life) if life.kind:
-            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: ""})
+            publish(work.target, label, rows=_moved(bench, step, work), properties=dropped)
         case ExchangePartition(life) if life.kind:
             publish(work.target, label, rows=_moved(bench, step, work))
         case RenameTable(life, _, to) | RecoverTable(life, _, to):
             _refuse_taken(bench, to, life)
-            publish(work.target, label, properties={NAME: format_name(to)})
+            is_back = isinstance(step, RecoverTable)
+            publish(work.target, label, properties={NAME: format_name(to), **(back if is_back else {})})
             work.session.statements.append(
                 f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.places.home(to))}"
             )
         case DropTable():
-            publish(work.target, label, properties={NAME: ""})
+            publish(work.target, label, properties=dropped)
             aside = quoted(*bench.state.places.aside(step.life))
             work.session.statements.append(f"ALTER TABLE {work.target.name} RENAME TO {aside}")
         case ExchangePartition():

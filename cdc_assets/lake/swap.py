@@ -9,6 +9,7 @@ made.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,11 +28,13 @@ from cdc_assets.lake.lake_table import (
     CHANGEFEED,
     COLUMNS,
     FORGOTTEN_THROUGH,
+    GONE,
     IDENTITY,
     KEY,
     KEYED_SINCE,
     MISSING,
     NAME,
+    REPAIRED,
     SINCE,
     LakeTable,
 )
@@ -177,6 +180,8 @@ class Rebuilds:
             rows = _rows(session, theirs)
             properties = {NAME: format_name(theirs.name), **_of_rows(source, work.target.table)}
             properties |= {FORGOTTEN_THROUGH: "-1"}  # the feed's rows are all there again
+            properties |= {} if life.kind else {REPAIRED: "-1"}
+            properties |= {GONE: json.dumps(theirs.gone)} if theirs.gone else {}
             if columns_of(source) == columns_of(work.target.table):
                 statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(
@@ -226,6 +231,7 @@ class Rebuilds:
                 CHANGEFEED: self.live.changefeed,
                 IDENTITY: format_identity(life),
                 NAME: format_name(name),
+                GONE: json.dumps(theirs.gone),
                 **_of_rows(source),
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }

@@ -18,9 +18,10 @@ from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
+from cdc_assets.lake.commit import publish
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
-from cdc_assets.lake.lake_table import landing_of, read_model
+from cdc_assets.lake.lake_table import REPAIRED, landing_of, read_model
 from cdc_assets.lake.quarantine import REPLAY as RECORDS
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import mark_incomplete
@@ -200,8 +201,11 @@ def _rewrite(
             refuse_moved(work)
             io = bench.storage(work.lake_table)[1]
             batch = stage.read_manifest(io, staged.path) if staged.rows else Batch()
+            properties = {REPAIRED: str(step.hi)} if REPAIR in mark else {}
             if staged.rows:
-                commit_stage(work.target, work.label, step, staged, batch, io, mark)
+                commit_stage(work.target, work.label, step, staged, batch, io, mark, properties)
+            elif properties:
+                publish(work.target, work.label, mark=mark, properties=properties)
             return bench.result(work, started, staged.report, batch.leaving)
     except TableMoved as error:
         if not error.where.get("unsettled"):

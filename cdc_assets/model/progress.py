@@ -74,6 +74,8 @@ class AppliedState:
     """Through which position rows of keys were forgotten that are not kept out: what is read again may have them."""
     missing: MissingRows | None = None
     """The rows that a window proved to be missing."""
+    repaired: Tso = -1
+    """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
 
     @property
     def unfilled(self) -> bool:

@@ -110,17 +110,17 @@ def as_of(
         shown = {life: then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
         names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
         chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
-        chosen = chosen or {life for life, table in known.items() if _is_gone(table, at)}
+        chosen = chosen or {life for life, table in known.items() if table.gone_since(at) is not None}
         found, begins = list[AsOfTable](), list[Tso]()
         for life in sorted(chosen, key=lambda one: (shown[one], one)):
-            table, gone = known[life], _is_gone(known[life], at)
+            table = known[life]
             standing = sorted(_standings(state, table, cuts), key=lambda one: one.position)
             begins += [standing[0].position] if standing else []
             through = states[str(life)].through if str(life) in states else 0
-            found.append(_table(state, table, shown[life], at, standing, through, gone))
+            found.append(_table(state, table, shown[life], at, standing, through))
     if not any(table.snapshot_id is not None for table in found):
         nothing = f"the lake has no state of {', '.join(tables) or 'any table'} as of {at} ({tso_time(at)})"
-        dropped = [known[life].label.progress.tso for life in chosen if _is_gone(known[life], at)]
+        dropped = [since for life in chosen if (since := known[life].gone_since(at)) is not None]
         if dropped and len(dropped) == len(found):
             last = max(dropped)
             raise BadSettings(f"{nothing}: all were dropped by {last} ({tso_time(last)}). Give a moment before that.")
@@ -141,12 +141,9 @@ def _empty(changefeed: str, feeds: Iterable[str]) -> BadSettings:
     return BadSettings(f'the lake has no table of a changefeed called "{changefeed}"; {ways}.')
 
 
-def _is_gone(table: LakeTable, at: Tso) -> bool:
-    return table.name is None and table.label.progress.tso <= at
-
-
 def _is_there(table: LakeTable, at: Tso) -> bool:
-    return table.life.version <= at and not _is_gone(table, at)
+    """Return whether the source had a table at a position, whatever it is called now."""
+    return table.life.version <= at and table.gone_since(at) is None
 
 
 def _meant(text: str, known: Mapping[Life, LakeTable], names: Mapping[Life, str]) -> set[Life]:
@@ -176,12 +173,12 @@ def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Itera
 
 
 def _table(
-    state: LakeState, table: LakeTable, name: str, at: Tso, standing: Sequence[_Standing], through: Tso, gone: bool
+    state: LakeState, table: LakeTable, name: str, at: Tso, standing: Sequence[_Standing], through: Tso
 ) -> AsOfTable:
     life = table.life
     shown = (name, str(life), ".".join(table.identifier))
-    if gone:
-        return AsOfTable(*shown, None, None, "", False, f"it was dropped at {table.label.progress.tso}", {})
+    if (gone := table.gone_since(at)) is not None:
+        return AsOfTable(*shown, None, None, "", False, f"it was dropped at {gone}", {})
     best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
     found = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None

@@ -558,9 +558,10 @@ def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[F
     for life, state in applied.items():
         if state.since is not None and state.name is not None and life in planned.history.lives:
             sentence = (
-                "tables begin later than others of their source tables: the input from before was gone when they were "
-                "switched on, or a new ledger could not say that it was not. What was there before is not in them; "
-                "where all input is there, cdc-assets rebuild brings it."
+                "tables begin later than others of their source tables: when they were switched on the input from "
+                "before was gone, or a new ledger could not say that it was not, or a repair had given their mirror "
+                "rows that the input does not have. What was there before is not in them; where all input is there, "
+                "cdc-assets rebuild brings it."
             )
             yield Finding("history-since", Severity.WARNING, str(state.name), sentence, f"from {state.since}")
     for pattern in planned.unmatched:

@@ -289,11 +289,13 @@ class Planner:
         entries, paths = self.ledger.files(name), {path for path, _, _ in self.ledger.schema_files(name)}
         expired = {hold.life for hold in expired_holds(planned.history, listing.gone, applied)}
         feed, options = planned.feed, self.settings.source_options
+        repaired = {life.source for life, state in applied.items() if state.repaired > -1}
 
         def is_gone(life: Life) -> bool:
             table, own = lives[life], entries_of(self.source, feed, life.source, entries)
             return (
-                life in expired
+                life.source in repaired  # by rows that are not in the feed
+                or life in expired
                 or (table.brought is not None and table.brought.lost)
                 or bool(expired_files(table, listing.checkpoint, options.retention_days))
                 or (not options.is_landed and is_unrecorded(table, standing[life.source], own))

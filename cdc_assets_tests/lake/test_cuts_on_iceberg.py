@@ -356,6 +356,32 @@ def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
     shop.ledger.close()
 
 
+def test_a_table_that_was_recovered_is_in_no_state_of_between(shop: Shop) -> None:
+    lake = shop.lake.settings
+    shop.ledger = Ledger(ledger_url(lake))
+    shop.more["history"] = {"shop.orders": ["log", "scd2"]}
+    shop.pipeline().apply()
+    for at in (20, 40, 60, 80):
+        is_drop = at in (20, 60)
+        query = f"{'DROP' if is_drop else 'RECOVER'} TABLE `orders`"
+        shop.ddl("shop.orders", FIRST + at, query, 4 if is_drop else 25, columns=not is_drop)
+        shop.publish(FIRST + at + 5)
+        assert [(str(one.name), one.reason) for one in shop.pipeline().apply().tables if one.reason] == []
+        if is_drop:
+            assert [one.name for one in make_cut(shop.pipeline(), f"without{at}").taken] == [ITEMS]
+    names = {"shop.orders", "shop.orders__log", "shop.orders__scd2"}
+    for at, is_there in ((19, True), (20, False), (39, False), (40, True), (60, False), (79, False), (80, True)):
+        state = as_of(lake, "default", str(FIRST + at))
+        assert ({one.table for one in state.tables} >= names) == is_there, at
+        assert ({one.table for one in state.tables} >= {"shop.items"}) is True
+    for at in (20, 60):
+        state = as_of(lake, "default", f"without{at}")
+        assert ([one.table for one in state.tables], state.exact) == (["shop.items"], True)
+    with pytest.raises(BadSettings, match=rf"all were dropped by {FIRST + 20} "):
+        as_of(lake, "default", str(FIRST + 25), ["shop.orders"])
+    shop.ledger.close()
+
+
 def test_a_table_as_of_a_moment_has_the_name_that_it_had_then(shop: Shop) -> None:
     lake = shop.lake.settings
     shop.ledger = Ledger(ledger_url(lake))
