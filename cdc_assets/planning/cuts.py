@@ -92,8 +92,8 @@ def blocks(
             found.append(CutBlock(life, name, f"it is behind, applied through {through} so far", waits=True))
     for life in sorted(applied.keys() - planned.history.lives.keys()):
         left = applied[life].name
-        if left is not None and not is_left_out(life, left, cut.without):
-            found.append(CutBlock(life, left, _OFF if life in planned.idle else _GONE))
+        if left is not None and life not in planned.idle and not is_left_out(life, left, cut.without):
+            found.append(CutBlock(life, left, _GONE))
     return tuple(found)
 
 
@@ -116,6 +116,10 @@ def cut_tables(cut: CutRequest, planned: Plan, snapshots: Mapping[Life, tuple[in
             found.append(CutTable(life, name, None, None, "left out by --without"))
         else:
             found.append(CutTable(life, name, *snapshots[life]))
+    for life in sorted(planned.idle):
+        state = planned.applied.get(life)
+        if state is not None and state.name is not None:
+            found.append(CutTable(life, state.name, None, None, _OFF))
     return tuple(found)
 
 

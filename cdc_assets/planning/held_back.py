@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import AppliedState, Life
@@ -26,22 +26,21 @@ def wanted_name(step: Naming) -> TableId:
     return step.name if isinstance(step, CreateTable) else step.to
 
 
-def held_back(steps: Sequence[Step], applied: Mapping[Life, AppliedState], idle: Collection[Life] = ()) -> list[Step]:
+def held_back(steps: Sequence[Step], applied: Mapping[Life, AppliedState]) -> list[Step]:
     """Return the steps, with those of a table that must wait for a held one replaced by a hold of its own.
 
-    `idle` are tables to which nothing is applied, as the settings do not ask for them. Renames of one DDL happen at
-    once, so a table may wait for one whose hold comes after it in the order.
+    Renames of one DDL happen at once, so a table may wait for one whose hold comes after it in the order.
     """
     stuck: ByName[HoldTable] = ByName()
     while True:
-        kept, found = _passed(steps, applied, stuck, idle)
+        kept, found = _passed(steps, applied, stuck)
         if len(found) == len(stuck):
             return kept
         stuck = found
 
 
 def _passed(
-    steps: Sequence[Step], applied: Mapping[Life, AppliedState], known: ByName[HoldTable], idle: Collection[Life]
+    steps: Sequence[Step], applied: Mapping[Life, AppliedState], known: ByName[HoldTable]
 ) -> tuple[list[Step], ByName[HoldTable]]:
     """Go through the steps once; `known` are names that stay taken, with the hold, as found by an earlier pass."""
     held: dict[Life, HoldTable] = {}
@@ -60,7 +59,7 @@ def _passed(
         if cause is not None and not isinstance(step, HoldTable):
             step = HoldTable(step.life, step.at, f"waits for {cause.life}, which is held: {cause.reason}", cause.ways)
         if isinstance(step, CreateTable) and (holder := names.holder(step.name)) is not None:
-            step = _taken(step, holder, idle)
+            step = _taken(step, holder)
         if isinstance(step, HoldTable):
             held[step.life] = step
             if (name := names.of.get(step.life)) is not None:
@@ -73,16 +72,9 @@ def _passed(
     return kept, stuck
 
 
-def _taken(step: CreateTable, holder: Life, idle: Collection[Life]) -> Step:
+def _taken(step: CreateTable, holder: Life) -> Step:
     if holder == step.life:
         return step
-    if holder in idle:
-        return HoldTable(
-            step.life,
-            step.at,
-            f"{step.name} is the name of {holder} in the lake, which the setting history no longer asks for. Let it "
-            "ask for that one again, which goes on then, or drop that from the lake.",
-        )
     return HoldTable(
         step.life,
         step.at,

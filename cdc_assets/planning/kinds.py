@@ -19,7 +19,7 @@ from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, own_name
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.steps import HoldTable, RenameTable
 from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, TableHistory
 from cdc_assets.model.tso import Tso
 
@@ -31,7 +31,8 @@ class KindsOfTables:
     `rules` are those of the history tables, `holds` their own holds; `renames` are the names that history tables get
     because a source table has theirs, and from when on that has it. `late` are tables that begin in the middle of what
     their source had, and where. `idle` are tables of the lake whose kind is switched off, `unmatched` the patterns that
-    no table's name fits.
+    no table's name fits. `ends` are tables that a RENAME takes out of their rule, and its version: they have what came
+    before that. `asides` are new names for such tables and idle ones, whose names others are to have.
     """
 
     history: History
@@ -41,6 +42,8 @@ class KindsOfTables:
     late: Mapping[Life, Tso] = field(default_factory=dict)
     idle: tuple[Life, ...] = ()
     unmatched: tuple[str, ...] = ()
+    ends: Mapping[Life, Tso] = field(default_factory=dict)
+    asides: tuple[RenameTable, ...] = ()
 
 
 def with_kinds(
@@ -63,10 +66,18 @@ def with_kinds(
     stands = dict[Life, Tso]()
     for life, standing in applied.items():
         stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
-    of, renames = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]]()
+    of, renames, ends = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]](), dict[Life, Tso]()
     for life, table in history.lives.items():
         rule = rule_of(rules, table.last_name or life.born_as)
         state = applied.get(life)
+        for kind in ("", *HISTORY_KINDS):
+            left = _left(table, rules, kind, applied.get(replace(life, kind=kind)))
+            if left is not None:
+                at, earlier = left
+                twin = beside(table, kind, earlier.suffix(kind)) if kind and earlier is not None else table
+                lives[twin.life] = replace(twin, events=tuple(event for event in twin.events if event.at < at))
+                ends[twin.life] = at
+                of |= {twin.life: earlier} if kind and earlier is not None else {}
         if rule is None or rule.mirror:
             lives[life] = _named_late(table, state, stands.get(life, -1))
             if life in late:
@@ -84,6 +95,8 @@ def with_kinds(
             lives[twin.life] = twin
             of[twin.life] = rule
             holds += _refusals(twin, rule, positions=positions)
+            if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
+                holds.append(_without_repair(twin, there, state))
             taken = _taken(history, twin, rule.suffix(kind))
             if taken is not None:
                 at, name = taken
@@ -93,9 +106,70 @@ def with_kinds(
     present = {**begins, **applied}
     holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, present.get(table.life))]
     idle = tuple(life for life in applied if life not in lives and (life.source in lives or life in history.lives))
+    asides = tuple(_asides(lives, applied, idle, ends))
+    for step in asides:
+        if step.life not in lives:
+            lives[step.life] = _standing_still(history, step.life, applied[step.life])
+            ends[step.life] = applied[step.life].progress.tso + 1
+            of |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
+    idle = tuple(life for life in idle if life not in lives)
     names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
     unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
-    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched)
+    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched, ends, asides)
+
+
+def _asks(rule: HistoryRule | None, kind: str) -> bool:
+    """Return whether a rule asks for a kind of table, "" for the mirror."""
+    return (rule is None or rule.mirror) if not kind else rule is not None and kind in rule.kinds
+
+
+def _left(
+    table: TableHistory, rules: Sequence[HistoryRule], kind: str, state: AppliedState | None
+) -> tuple[Tso, HistoryRule | None] | None:
+    """Return the version of the RENAME by which a table of the lake leaves the rule that asks for it, and that rule.
+
+    None where the rule of its newest name asks for it, too, or where the table is applied through that RENAME.
+    """
+    if state is None or _asks(rule_of(rules, table.last_name or table.life.born_as), kind):
+        return None
+    earlier: HistoryRule | None = None
+    is_asked = False
+    for name, since, until in table.names:
+        if until <= state.progress.tso:
+            continue
+        rule = rule_of(rules, name)
+        if not _asks(rule, kind):
+            return (since, earlier) if is_asked and state.progress.tso < since else None
+        earlier, is_asked = rule, True
+    return None
+
+
+def _asides(
+    lives: Mapping[Life, TableHistory],
+    applied: Mapping[Life, AppliedState],
+    idle: Iterable[Life],
+    ends: Mapping[Life, Tso],
+) -> Iterator[RenameTable]:
+    """Yield renames of tables to which nothing is applied any more, whose names others have by now or are to have."""
+    wanted = set[TableId]()
+    for life, table in lives.items():
+        state = applied.get(life)
+        if life not in ends:
+            seen = -1 if state is None else state.ddl
+            wanted |= {event.name.folded for event in table.events if event.name is not None and event.at > seen}
+            wanted |= {state.name.folded} if state is not None and state.name is not None else set()
+    for life in (*idle, *ends):
+        name, at = applied[life].name, ends.get(life)
+        if name is not None and name.folded in wanted:
+            to = TableId(name.schema, f"{name.table}_{life.version}")
+            yield RenameTable(life, applied[life].ddl if at is None else at, to, late=at is None)
+
+
+def _standing_still(history: History, life: Life, state: AppliedState) -> TableHistory:
+    """Return the history of a table through where it stands, under the name that it has."""
+    table = beside(history.lives[life.source], life.kind) if life.kind else history.lives[life]
+    events = (replace(event, name=state.name) for event in table.events if event.at <= state.ddl)
+    return replace(table, events=tuple(events))
 
 
 def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str] | None:
@@ -299,6 +373,17 @@ def _without_history(twin: TableHistory) -> HoldTable:
         f"its mirror stands on the dump {twin.base.uri if twin.base is not None else ''} by now, and it stands without "
         "that, while the feed has no schema file of it from before. Rebuild it, without its changes of before: "
         f"cdc-assets rebuild {twin.life}.",
+    )
+
+
+def _without_repair(twin: TableHistory, state: AppliedState, mirror: AppliedState) -> HoldTable:
+    return HoldTable(
+        twin.life,
+        twin.life.version,
+        f"a repair (verify --repair) gave its mirror rows of the source as of {mirror.repaired} that are not in the "
+        f"feed, while this one stood at {state.progress.tso} and the setting history did not ask for it. Rebuild the "
+        f"mirror from the feed, without the repair (cdc-assets rebuild {twin.life.source}), or drop this one from the "
+        "lake: then it begins anew at the present.",
     )
 
 

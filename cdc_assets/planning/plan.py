@@ -54,7 +54,7 @@ from cdc_assets.model.table_history import (
     Renamed,
     TableHistory,
 )
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.forgotten import keeping_out
 from cdc_assets.planning.held_back import held_back
@@ -184,10 +184,14 @@ def plan(
         seal, stands = None if masks is None else masks.seal, life in applied
         return keeping_out(found, feed.lives[life.source], feed.lives, forgotten, seal, stands=stands)
 
-    steps = _ordered(step for chain in chains if chain.table.life not in behind for step in steps_of(chain))
+    found = [step for chain in chains if chain.table.life not in behind for step in steps_of(chain)]
+    found += [step for step in kinds.asides if step.life not in behind]
+    ended = kinds.ends.keys() - {step.life for step in found}
+    history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})
+    idle, steps = (*kinds.idle, *sorted(ended)), _ordered(found)
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
-        steps = held_back(steps, applied, kinds.idle)
-    return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, kinds.idle, kinds.unmatched)
+        steps = held_back(steps, applied)
+    return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)
 
 
 def _newest_rows(
@@ -243,7 +247,7 @@ def _chains(
         yield _Chain(
             table,
             None if imports.made_otherwise(table, state) else state,
-            listing.checkpoint,
+            min(listing.checkpoint, kinds.ends.get(life, FOREVER) - 1),
             feed,
             strays,
             files,

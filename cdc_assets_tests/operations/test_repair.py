@@ -10,15 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_assets.decoding import FILE
 from cdc_assets.decoding.states import END_TS
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests import keyed_feed
 from cdc_assets_tests.folding import fold_differences
 from cdc_assets_tests.keyed_feed import Mended
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.operations.test_verify import CONFIGS, TYPES, Applied, dumped_at
@@ -271,3 +276,38 @@ def test_more_than_a_thousand_seeded_faults_are_named_and_repaired(number: int, 
     named = {(row.kind, row.key["id"], one.column if one else "") for row in found.rows for one in row.values or [None]}
     assert (found.state, named ^ wanted, len(wanted) > 100) == (REPAIRED, set(), True)
     assert applied.compared(source, str(TYPES))[TYPES].state == EQUAL
+
+
+@pytest.mark.parametrize("kind", ["log", "scd2"])
+@pytest.mark.parametrize("was_there", [False, True], ids=["new", "switched off"])
+def test_a_history_table_that_a_repair_passed_over_is_not_built_from_the_feed_as_if_it_had_the_repair(
+    kind: str, was_there: bool, tmp_path: Path
+) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+
+    def applied(at: int, *rows: tuple[str, int, int | str, str], **history: str) -> dict[str, str]:
+        feed.rows("s.t", FIRST, rows)
+        feed.publish(FIRST + at)
+        settings = feed.settings(history=history)
+        outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+        return {str(table.name): table.reason for table in outcome.tables}
+
+    feed.create("s.t")
+    applied(10, ("I", FIRST + 1, 1, "one"), **({"s.t": kind} if was_there else {}))
+    applied(20, ("I", FIRST + 12, 2, "two"))
+    mirror, other = Life(TableId("s", "t"), FIRST), Life(TableId("s", "t"), FIRST, kind)
+    schema, images = lake.tables[mirror].schema, lake.tables[mirror].rows.slice(0, 1)
+    own = {OP: [1], LINE: [1], FILE: [0]}
+    fixed = images.set_column(1, "v", pa.array(["of the source"]))
+    for name, values in own.items():
+        fixed = fixed.append_column(name, pa.array(values, pa.int8() if name == OP else pa.int64()))
+    step = ApplyRows(mirror, FIRST + 20, FIRST + 20, (), {}, schema, FIRST, ())
+    lake.repair(step, fixed, "repair:of-a-test")
+    reasons = applied(30, ("U", FIRST + 21, 2, "zwei"), **{"s.t": kind})
+    if was_there:
+        assert "a repair (verify --repair) gave its mirror rows" in reasons[f"s.t__{kind}"]
+        del lake.tables[other]
+        reasons = applied(40, ("U", FIRST + 31, 2, "drei"), **{"s.t": kind})
+    assert set(reasons.values()) == {""}
+    assert (lake.tables[other].since or 0) >= FIRST + 20
+    assert applied(50, ("U", FIRST + 41, 2, "vier"), **{"s.t": kind})[f"s.t__{kind}"] == ""

@@ -14,6 +14,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.operations.cuts import make_cut
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import open_exchanges
@@ -236,16 +237,17 @@ def test_a_kind_that_is_switched_on_late_has_the_names_of_now(orders: LittleFeed
     assert len(changes(lake)) == 3
 
 
-def test_a_name_that_a_table_of_a_switched_off_kind_has_is_told_as_that(orders: LittleFeed) -> None:
+def test_a_name_that_a_table_of_a_switched_off_kind_has_goes_to_the_one_that_is_to_have_it(orders: LittleFeed) -> None:
     lake = MemoryLake()
     applied(orders, lake, history={"shop.*": "log"})
     orders.ddl("shop.bills", FIRST + 30, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
     orders.create("shop.orders", FIRST + 40)
     orders.publish(FIRST + 50)
-    outcome = applied(orders, lake, history={"shop.orders": "log"})
-    (reason,) = [one.reason for one in outcome.tables if one.reason]
-    assert "which the setting history no longer asks for" in reason
-    assert [one.reason for one in applied(orders, lake, history={"shop.*": "log"}).tables if one.reason] == []
+    for rule in ("shop.orders", "shop.*"):
+        outcome = applied(orders, lake, history={rule: "log"})
+        assert [one.reason for one in outcome.tables if one.reason] == []
+        names = {table.name.table for life, table in lake.tables.items() if life.kind and table.name is not None}
+        assert names == {"orders__log", f"orders__log_{FIRST}" if rule == "shop.orders" else "bills__log"}
 
 
 @pytest.mark.parametrize("name", ["_cdc_commit_ts", "_CDC_Line", "_cdc_mine"])
@@ -336,3 +338,98 @@ def test_snapshots_that_a_log_needs_for_a_ddl_are_kept_while_it_is_behind(orders
     assert open_exchanges(planned, planned.applied) == {mirror: frozenset({FIRST + 30})}
     pipeline.apply("test")
     assert [row[0] for row in changes(lake)[3:]] == ["DELETE", "DELETE"]
+
+
+# --- rules by name, and tables that get other names -------------------------------------------------------------------
+
+
+class Named(LittleFeed):
+    """Two tables under rules by their names, in a lake in memory."""
+
+    def __init__(self, directory: Path, history: dict[str, Any]) -> None:
+        super().__init__(directory)
+        self.lake, self.ledger, self.history = MemoryLake(), Ledger("sqlite://"), history
+        for name in ("s.a", "s.b"):
+            self.create(name)
+            self.rows(name, FIRST, [("I", FIRST + 1, 1, name)])
+        self.apply(FIRST + 10)
+
+    def apply(self, through: int) -> list[tuple[str, str]]:
+        self.publish(through)
+        settings = self.settings(history=self.history)
+        self.pipeline = Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return [(str(table.name), table.reason) for table in self.pipeline.apply("test").tables if table.reason]
+
+    def rename(self, at: int, *pairs: tuple[str, str]) -> None:
+        for number, (old, new) in enumerate(pairs):
+            query = f"RENAME TABLE `s`.`{old}` TO `s`.`{new}`"
+            self.ddl(f"s.{new}", FIRST + at + number, query, 14)
+
+    @property
+    def tables(self) -> dict[str, list[str]]:
+        """The values that each table of the lake has had, by its name."""
+        found = {str(table.name): table.rows.column("v").to_pylist() for table in self.lake.tables.values()}
+        assert len(found) == len(self.lake.tables), "two tables have one name"
+        return found
+
+
+SWAP = ("a", "t"), ("b", "a"), ("t", "b")
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["step by step", "at once"])
+def test_tables_that_exchange_names_exchange_their_rules(tmp_path: Path, at_once: bool) -> None:
+    feed = Named(tmp_path, {"s.a": "scd2", "s.b": "log"})
+    for name in ("s.a", "s.b"):
+        feed.rows(name, FIRST, [("U", FIRST + 15, 1, f"{name} before")])
+    feed.rename(20, *SWAP)
+    assert at_once or feed.apply(FIRST + 30) == []
+    feed.rows("s.a", FIRST + 21, [("U", FIRST + 40, 1, "new a")])
+    feed.rows("s.b", FIRST + 22, [("U", FIRST + 40, 1, "new b")])
+    assert feed.apply(FIRST + 50) == []
+    assert feed.tables == {
+        "s.a": ["new a"],
+        "s.b": ["new b"],
+        "s.a__scd2": ["s.b", "s.b before", "new a"],
+        "s.b__log": ["s.a", "s.a before", "new b"],
+        f"s.a__scd2_{FIRST}": ["s.a", "s.a before"],
+        f"s.b__log_{FIRST}": ["s.b", "s.b before"],
+    }
+    made = make_cut(feed.pipeline, "report")
+    assert len(made.taken) == 4
+    feed.rename(60, *SWAP)
+    assert feed.apply(FIRST + 70) == []
+    assert set(feed.tables) >= {"s.a", "s.b", "s.a__scd2", "s.b__log"}
+    by_life = {str(life): str(table.name) for life, table in feed.lake.tables.items()}
+    assert (by_life[f"s.a@{FIRST}.scd2"], by_life[f"s.b@{FIRST}.log"]) == ("s.a__scd2", "s.b__log")
+
+
+@pytest.mark.parametrize("how", ["created", "renamed", "recovered"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["step by step", "at once"])
+def test_a_table_that_leaves_its_rule_gives_the_name_of_its_history_to_the_next_one(
+    tmp_path: Path, how: str, at_once: bool
+) -> None:
+    feed = Named(tmp_path, {"s.a": ["log", "scd2"]})
+    if how == "recovered":
+        feed.ddl("s.a", FIRST + 12, "DROP TABLE `a`", 4, columns=False)
+        feed.create("s.a", FIRST + 14)
+        feed.rows("s.a", FIRST + 14, [("I", FIRST + 15, 2, "second")])
+        assert feed.apply(FIRST + 18) == []
+    feed.rename(20, ("a", "c"))
+    assert at_once or feed.apply(FIRST + 25) == []
+    born = FIRST + 30
+    if how == "created":
+        feed.create("s.a", born)
+    elif how == "renamed":
+        feed.rename(30, ("b", "a"))
+    else:
+        feed.ddl("s.a", born, "RECOVER TABLE `a`", 25)
+    feed.rows("s.a", born, [("I", FIRST + 31, 7, "new")])
+    feed.rows("s.c", FIRST + 20, [("I", FIRST + 32, 8, "of c")])
+    assert feed.apply(FIRST + 40) == []
+    left = FIRST + 14 if how == "recovered" else FIRST
+    values = {"created": {"new"}, "renamed": {"s.b", "new"}, "recovered": {"s.a", "new"}}[how]
+    for kind in ("log", "scd2"):
+        assert feed.tables[f"s.a__{kind}_{left}"] == ["second" if how == "recovered" else "s.a"]
+        assert set(feed.tables[f"s.a__{kind}"]) == values
+    assert f"s.c__{kind}" not in feed.tables
+    assert len(make_cut(feed.pipeline, "report").taken) == (4 if how == "renamed" else 5)
