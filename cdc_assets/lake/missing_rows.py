@@ -27,13 +27,13 @@ def missing_of(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch:
         return batch.unmade
     schema, open_states = step.schema, partition_column(step.life.kind)
     on = [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
-    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
-    on += [f"t.{open_states} IS NULL"] if open_states else []
+    on += [f"_cdc_t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
+    on += [f"_cdc_t.{open_states} IS NULL"] if open_states else []
     first = f" AND {FIRST}" if FIRST in changes.columns else ""
     changes.where(f"{FIRST_IMAGE} % 2 = 0{first}").createOrReplaceTempView("needing")
     found = target.session.spark.sql(
         f"SELECT count(*), min(struct({', '.join([FIRST_IMAGE, FILE, *(place_of(schema, n) for n in schema.key)])})) "
-        f"FROM needing s LEFT ANTI JOIN {target.name} t ON {' AND '.join(on)}"
+        f"FROM needing _cdc_s LEFT ANTI JOIN {target.name} _cdc_t ON {' AND '.join(on)}"
     ).head()
     if found is None or not found[0]:
         return None

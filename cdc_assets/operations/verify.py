@@ -51,7 +51,6 @@ from cdc_assets.planning.value_settings import masked_otherwise, masks_of
 from cdc_assets.settings.sections import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
-from cdc_assets.sources.topics.topic_options import TableLists, TopicOptions
 from cdc_assets.types.fidelity import guesses
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 
@@ -273,9 +272,8 @@ class _Proof:
         known = ByName(dict.fromkeys(names))
         beside = ByName({table.name: None for table in self.plan.sources.values() if table.name is not None})
         options = self.pipeline.settings.source_options
-        lists = options.snapshots.changes if isinstance(options, TopicOptions) else TableLists()
         for table in self.dump.tables:
-            if table.id not in known and self.filters.names(table.id) and lists.captures(table.id) is not False:
+            if table.id not in known and self.filters.names(table.id) and options.captures(table.id) is not False:
                 reason = (
                     "the source has it and the lake does not: nothing of it is in the changefeed, by its filter or "
                     "since nothing was written into it since the changefeed began."

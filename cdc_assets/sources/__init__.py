@@ -102,6 +102,9 @@ class SourceOptions(Protocol):
     def retention_days(self) -> int:
         """After how many days the feed loses input; 0 for never."""
 
+    def captures(self, table: TableId) -> bool | None:
+        """Return whether the producer's own lists of tables have a table, None where they do not say."""
+
     def has_inserts(self, table: TableId) -> bool:
         """Return whether a change of a row of a table means that the feed has its insert, too, and has it once.
 

@@ -53,6 +53,9 @@ class Options:
     writer: str = "the test"
     retention_days: int = 0
 
+    def captures(self, table: TableId) -> bool | None:
+        return None
+
     def has_inserts(self, table: TableId) -> bool:
         return True
 

@@ -53,6 +53,10 @@ class SinkOptions:
         """After how many days TiCDC deletes files, 0 for never."""
         return self.file_expiration_days
 
+    def captures(self, table: TableId) -> bool | None:
+        """Return None: a changefeed has rules of a filter, and no lists of tables."""
+        return None
+
     def has_inserts(self, table: TableId) -> bool:
         """Return whether a change of a row of a table means that the feed has its insert, too, and has it once."""
         leaves_old_keys = self.output_raw_change_event and self.wire.deletes_have_keys_only

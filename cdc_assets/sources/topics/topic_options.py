@@ -152,6 +152,10 @@ class TopicOptions:
         """0: what was landed stays until it is applied."""
         return 0
 
+    def captures(self, table: TableId) -> bool | None:
+        """Return whether the connector's lists have a table, None where an expression in them is beyond Python's."""
+        return self.snapshots.changes.captures(table)
+
     def has_inserts(self, table: TableId) -> bool:
         """Return whether a change of a row of a table means that the feed has its insert, too, and has it once."""
         hidden = (
