@@ -282,6 +282,16 @@ def test_a_row_of_a_table_without_name_is_bad_among_others(name: str) -> None:
     assert [one["kind"] for one in read(schema, sent)[0]] == ["row", "bad", "row"]
 
 
+def test_a_file_without_rows_of_a_table_has_its_columns() -> None:
+    schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
+    without_rows: list[list[Sent]] = [[], [(None, b"{")], [(row(1)[0], None)]]
+    for sent in without_rows:
+        check_both_ways(schema, sent)
+        changes = read(schema, sent)[1].changes
+        assert changes.num_rows == 0
+        assert {"id", "text"} <= {*changes.schema.names}
+
+
 def test_small_numbers_of_a_wide_decimal_are_read_side_by_side() -> None:
     fields = [{"type": "int64", "field": "id"}, {**FIELDS["amount"][0], "optional": True, "field": "amount"}]
     block = {"type": "struct", "fields": [{"type": "struct", "fields": fields, "field": "after"}]}

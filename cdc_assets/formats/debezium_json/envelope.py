@@ -89,16 +89,17 @@ def envelopes_among(values: pa.BinaryArray, mask: Marks, *, of_keys: bool = Fals
 
 
 def envelopes(values: pa.BinaryArray, *, of_keys: bool = False) -> Iterator[Envelope]:
-    """Yield values of messages, or keys, by their blocks; what is no message of either kind is refused."""
+    """Yield values of messages, or keys, by their blocks, of no values an envelope of none; refuse other messages."""
     for records in json_records(values, "schema"):
         members = {*records.members()}
         bare = np.full(len(records), "payload" not in members or not members <= {"schema", "payload"})
         if of_keys:  # a table's key may have columns of these names: the converter's schema is an object, or null
             bare |= ~np.isin(records.kinds("schema"), (CellKind.NULL, CellKind.JSON))
+        if bare.all():  # of none, too
+            yield Envelope(records, (), SchemaBlock())
+            continue
         if bare.any():
             yield Envelope(records.among(bare), (), SchemaBlock())
-        if bare.all():
-            continue
         records = records.among(~bare)
         for mask, text in records.by_value("schema"):
             some, block = records.among(mask), SchemaBlock()
