@@ -1,7 +1,8 @@
 """Settings: the file `changefeeds.yaml`, flags, the environment.
 
 config          all settings of the file and of flags, with their messages; paths in the file
-sections        parts of a changefeed's settings: archive, cuts, extracts, history, maintenance, privacy, verify
+sections        parts of a changefeed's settings: archive, cuts, extracts, history, maintenance, verify
+privacy         how values of columns are masked
 initial         the tables' rows from before a changefeed
 lake            the lake: one catalog and one warehouse, in the spellings of Spark and PyIceberg
 stores          a storage's options for Java and PyIceberg

@@ -36,16 +36,14 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.model import Model, Zone, merged, resolved
+from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
 from cdc_assets.settings.sections import (
     ArchiveSettings,
     CutSettings,
     ExtractSettings,
     MaintenanceSettings,
-    MaskSettings,
     VerifySettings,
     history_rules,
-    key_of,
-    mask_of,
 )
 from cdc_assets.sources import (
     FeedInputs,

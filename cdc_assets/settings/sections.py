@@ -1,4 +1,4 @@
-"""Sections of a changefeed's settings: archive, cuts, extracts, history, maintenance, privacy, verify."""
+"""Sections of a changefeed's settings: archive, cuts, extracts, history, maintenance, verify."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pydantic import Field, SecretStr, field_serializer, field_validator, model_
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HistoryRule
-from cdc_assets.model.masks import PARTS, Mask, MaskLine
 from cdc_assets.settings.initial import ServerAddress
-from cdc_assets.settings.model import Model, from_environment, resolved
+from cdc_assets.settings.model import Model, resolved
 
 
 class ArchiveSettings(Model):
@@ -211,63 +210,6 @@ class MaintenanceSettings(Model):
     def small_bytes(self) -> int:
         """Files below this size in bytes are small."""
         return self.target_file_bytes * 3 // 4
-
-
-_EXPECTED = (
-    "expected null, drop, {hash: {key: {env: NAME}}}, {redact: last4}, {redact: domain}, {redact: length} or "
-    "{constant: TEXT}"
-)
-
-
-class MaskSettings(Model):
-    """One mask. The key of `hash` is only in the environment, never in a file of settings."""
-
-    way: Literal["hash", "null", "redact", "drop", "constant"] = Field(description="How a value is masked.")
-    detail: str = Field(default="", description="What `redact` keeps, or the text of `constant`.")
-    variable: str = Field(default="", description="Environment variable with the key of `hash`.")
-
-    def mask(self, pattern: str) -> Mask:
-        """Return the mask with its key; raises BadSettings where the variable is not set, or empty."""
-        if self.way != "hash":
-            return Mask(self.way, self.detail, pattern=pattern)
-        return Mask(self.way, key=key_of(self.variable, f'privacy."{pattern}".hash.key'), pattern=pattern)
-
-
-def key_of(variable: str, where: str) -> bytes:
-    """Return the key in an environment variable; raises BadSettings where it is not set, blank, or no text."""
-    key = from_environment(variable, where)
-    if not key.strip():
-        raise BadSettings(f"{where}: the environment variable {variable} is empty. Set it to a key.")
-    try:
-        return key.encode()
-    except UnicodeEncodeError:
-        raise BadSettings(
-            f"{where}: the environment variable {variable} is no UTF-8. Set it to a text, such as the bytes in hex."
-        ) from None
-
-
-def mask_of(pattern: object, given: Any) -> MaskSettings:
-    """Return what a line of the setting says; raises ValueError with what can be said."""
-    line = MaskLine(str(pattern), Mask("null"))
-    assert line.parts
-    match given:
-        case MaskSettings():
-            return given
-        case None | "null":
-            return MaskSettings(way="null")
-        case "drop":
-            return MaskSettings(way="drop")
-        case {"redact": part, **rest} if part in PARTS and not rest:
-            return MaskSettings(way="redact", detail=part)
-        case {"constant": str(text), **rest} if not rest:
-            return MaskSettings(way="constant", detail=text)
-        case {"hash": {"key": {"env": str(variable), **more}, **most}, **rest} if variable and not (
-            rest or most or more
-        ):
-            return MaskSettings(way="hash", variable=variable)
-        case {"hash": _}:
-            raise ValueError(f'"{pattern}": the key of hash comes from the environment; {_EXPECTED}')
-    raise ValueError(f'"{pattern}": {_EXPECTED}')
 
 
 class VerifySettings(Model):

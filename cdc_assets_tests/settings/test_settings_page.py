@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_assets.report.settings_page import settings_page
-from cdc_assets.settings import config, initial, lake, sections
+from cdc_assets.settings import config, initial, lake, privacy, sections
 from cdc_assets.settings.model import Model
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -18,7 +18,7 @@ def test_the_page_is_that_of_the_code() -> None:
 def test_every_setting_has_a_description() -> None:
     classes = {
         value
-        for module in (config, initial, lake, sections)
+        for module in (config, initial, lake, privacy, sections)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Model) and value is not Model
     }
