@@ -52,7 +52,8 @@ def history(a: str, b: str, renames: Sequence[tuple[str, dict[str, Any]]]) -> li
         for place, name in ((1, a), (2, b))
     ]
     rows = [row(3, a, "c", 1, 10), row(4, b, "c", 2, 20)]
-    return [*made, *rows, *renames, row(9, a, "u", 2, 21), row(10, b, "u", 1, 11)]
+    last = [(2, 21), (1, 11)] if renames else [(1, 11), (2, 21)]
+    return [*made, *rows, *renames, row(9, a, "u", *last[0]), row(10, b, "u", *last[1])]
 
 
 def quoted(name: str) -> str:
