@@ -19,7 +19,7 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.settings.lake import LakeSettings
 
 SAID: list[tuple[str, type[CdcError], str]] = [
-    ("java.lang.NoClassDefFoundError: software/amazon/awssdk/services/s3/model/S3Exception", SetupError, "jars aws"),
+    ("java.lang.NoClassDefFoundError: software/amazon/awssdk/services/s3/model/S3Exception", SetupError, "setup aws"),
     ("ModuleNotFoundError: No module named 'psycopg2'", SetupError, "cdc-assets[postgres]"),
     ("java.sql.SQLException: No suitable driver found for jdbc:mysql://h/db", SetupError, "driver"),
     ('UnsupportedFileSystemException: No FileSystem for scheme "s4"', BadSettings, "lake.warehouse"),
