@@ -115,7 +115,7 @@ def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_logs_bef
         for _ in range(3):
             session.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 0")
             session.sql(
-                f"MERGE INTO {table} t USING (SELECT * FROM {table} LIMIT 1) s ON t._cdc_commit_ts = -1 "
+                f"MERGE INTO {table} _cdc_t USING (SELECT * FROM {table} LIMIT 1) _cdc_s ON _cdc_t._cdc_commit_ts = -1 "
                 "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
             )
     lake.close()
