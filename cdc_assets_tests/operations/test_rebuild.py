@@ -65,6 +65,7 @@ class MemoryRebuilds:
 
     def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())
+        lake.may_lack_rows = self.live.may_lack_rows
         lake.decided, lake.changed = self.live.decided, self.live.changed
         return lake
 
