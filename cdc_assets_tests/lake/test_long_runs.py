@@ -61,7 +61,11 @@ class Feed:
         """Write the next window's file and publish its checkpoint."""
         self.window += 1
         n, ts = self.window, VERSION + self.window
-        lines = [("I", n, "new"), ("U", max(1, n - 1), "changed")] + ([("D", n - 5, "gone")] if n > 6 else [])
+        lines = [
+            ("I", n, "new"),
+            *([("U", n - 1, "changed")] if n > 1 else []),
+            *([("D", n - 5, "gone")] if n > 6 else []),
+        ]
         text = "".join(f'"{op}","orders","shop",{ts},{key},"{note}"\r\n' for op, key, note in lines)
         (self.table / str(VERSION) / f"CDC{n:020d}.csv").write_text(text)
         (self.directory / "feed" / "metadata").write_text(json.dumps({"checkpoint-ts": ts}))
