@@ -6,12 +6,10 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import Any
 
 import pytest
 
-from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
@@ -112,80 +110,6 @@ def test_the_run_that_sent_an_equal_row_says_whether_it_is_a_copy(at_once: bool)
         feed.apply()
         assert rows(feed) == Counter({1: expected}), runs
         assert not feed.landing.landed().ignored
-
-
-# --- several partitions -----------------------------------------------------------------------------------------------
-
-
-def spread(random: Random, log: MemoryLog, messages: Sequence[Mapping[str, Any]], run: str) -> None:
-    """Send messages as a producer does that fills partitions in turn."""
-    while messages:
-        count = random.randint(1, 3)
-        send(log, messages[:count], random.randint(0, 2), run)
-        messages = messages[count:]
-
-
-@pytest.mark.parametrize("connector", ["mysql", "postgresql"])
-@pytest.mark.parametrize("names_runs", [True, False])
-@pytest.mark.parametrize("seed", range(6))
-def test_what_a_restart_sends_again_in_other_partitions_counts_once(
-    connector: str, names_runs: bool, seed: int
-) -> None:
-    """Several restarts, with equal rows at one place of PostgreSQL's log as of a COPY, applied whenever."""
-    random, history, there = Random(seed), list[tuple[int, str, int]](), Counter[int]()
-    for place in range(10, 60):
-        gone = [n for n in there.elements() if random.random() < 0.2][:1]
-        n, op = (gone[0], "d") if gone else (random.randint(1, 3), "c")
-        times = random.randint(1, 3) if connector == "postgresql" and op == "c" else 1
-        history += [(place, op, n)] * times
-        there[n] += times if op == "c" else -times
-    feed = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
-    end = 0
-    for run in range(4):
-        places = sorted({place for place, _, _ in history[:end]})
-        start = random.choice(places[-8:]) if places else 0  # a connector begins again with a whole place
-        end = random.randint(end, len(history)) if run < 3 else len(history)
-        now = [one for one in history[:end] if one[0] >= start]
-        messages = [message(connector, *one, sent=run * 60_000 + place) for place, one in enumerate(now)]
-        spread(random, feed.log, messages, f"run {run}" if names_runs else "")
-        if random.random() < 0.7:
-            assert [one.reason for one in feed.apply().tables if one.reason] == []
-    assert [one.reason for one in feed.apply().tables if one.reason] == []
-    assert rows(feed) == +there
-
-
-def test_a_copy_in_another_partition_that_a_landing_brings_is_none_of_its_table() -> None:
-    feed = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
-    for partition, run in ((0, "a"), (1, "b"), (2, "c")):
-        send(feed.log, [message("postgresql", 10, "c", 1)], partition, run)
-        assert [one.reason for one in feed.apply().tables if one.reason] == []
-    assert rows(feed) == Counter({1: 1})
-
-
-@pytest.mark.parametrize("accepted", [False, True])
-def test_rows_of_which_nothing_tells_whether_they_are_copies_hold_their_table_unless_that_is_accepted(
-    accepted: bool,
-) -> None:
-    uri = "kafka://127.0.0.1:9092/px?protocol=debezium-json"
-    feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="c", accept_unordered=accepted)
-    for partition in (0, 1):
-        one = message("postgresql", 10, "c", 1)
-        del one["payload"]["ts_ms"]
-        send(feed.log, [one], partition)
-        reasons = [one.reason for one in feed.apply().tables if one.reason]
-    assert [("accept_unordered" in one) for one in reasons] == ([] if accepted else [True])
-    assert rows(feed) == Counter({1: 2 if accepted else 1})
-
-
-def test_rows_that_are_no_longer_kept_tell_nothing_of_copies() -> None:
-    feed = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
-    send(feed.log, [message("postgresql", 10, "c", 1)], 0, "a")
-    send(feed.log, [message("postgresql", 11, "c", 2)], 1, "a")
-    feed.apply()
-    maintain_landing(feed.landing, lambda _: 1 << 62, 1 << 45, LandingLimits(days=0))
-    send(feed.log, [message("postgresql", 10, "c", 1)], 2, "b")
-    (reason,) = [one.reason for one in feed.apply().tables if one.reason]
-    assert "rows of that time are no longer kept" in reason
 
 
 def snapshot(connector: str, numbers: Sequence[int], last: bool = True) -> list[Mapping[str, Any]]:
