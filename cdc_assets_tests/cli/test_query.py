@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from cdc_assets.operations.engines import connections
+from cdc_assets.operations.engines import connections, snapshot_statements
 from cdc_assets.settings.config import Settings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.command_line import Commands, commands_here
@@ -97,11 +97,15 @@ def test_the_spark_block_of_the_page_names_what_the_command_line_of_spark_does()
     assert {name: value.replace(here, "lake") for name, value in options.items()}.items() >= stated.items()
 
 
-def test_the_page_has_the_connections_of_every_type_of_catalog_as_they_are_printed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables that the lakes of `lakes.md` take secrets from."""
     for name in ("CATALOG_CREDENTIAL", "LEDGER", "LAKE_PASSWORD", "S3_KEY", "S3_SECRET", "AZURE_KEY"):
         monkeypatch.setenv(name, f"secret-of-{name}")
+
+
+@pytest.mark.usefixtures("secrets")
+def test_the_page_has_the_connections_of_every_type_of_catalog_as_they_are_printed() -> None:
     text = page_of_connections()
     assert "secret-of" not in text
     assert text == PAGE.partition("<!-- connections -->\n")[2].partition("<!-- end of connections -->")[0]
@@ -109,6 +113,16 @@ def test_the_page_has_the_connections_of_every_type_of_catalog_as_they_are_print
         ast.parse(block)
     for block in re.findall(r"^```sql\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         duckdb.extract_statements(block)
+
+
+@pytest.mark.usefixtures("secrets")
+def test_each_catalog_has_a_statement_of_trino_but_the_one_in_a_file_which_trino_cannot_read() -> None:
+    lakes = [Settings.model_validate(yaml.safe_load(settings)).needed_lake() for _, settings in LAKES]
+    for lake in [*lakes, LakeSettings.from_warehouse("lake")]:
+        read = snapshot_statements(lake, ("shop", "orders"), "m.json", 7)
+        assert set(read) == {"spark", "duckdb", "pyiceberg", *(["trino"] if lake.catalog_file is None else [])}
+        if "trino" in read:
+            assert read["trino"] == f'SELECT * FROM "{lake.name}"."shop"."orders" FOR VERSION AS OF 7'
 
 
 def page_of_connections() -> str:
