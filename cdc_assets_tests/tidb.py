@@ -23,7 +23,7 @@ __all__ = ["TidbStandIn"]
 
 
 class TidbStandIn:
-    """`texts` are the CREATE TABLE statements to show."""
+    """`texts` are the CREATE TABLE statements to show; those of other tables are MariaDB's."""
 
     def __init__(self, server: Server, texts: Mapping[TableId, str]) -> None:
         self.server, self.texts = server, texts
@@ -118,7 +118,7 @@ class _Cursor:
             return [(b"8.0.11-TiDB-v8.5.4",)]
         if found := re.fullmatch(r"SHOW CREATE TABLE `((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", sql):
             name = TableId(*(part.replace("``", "`") for part in found.groups()))
-            return [(name.table.encode(), tidb.texts[name].encode())]
+            return [(name.table.encode(), tidb.texts[name].encode())] if name in tidb.texts else None
         return None
 
     def fetchall(self) -> Any:

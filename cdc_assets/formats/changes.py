@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
+from cdc_assets.formats.record_keys import encoded_keys
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
@@ -576,14 +577,3 @@ def _misfit(text: str, column: Column) -> str:
         f'"{text}" stands for members of {column.type} whose names are not known: messages give numbers, and no CREATE '
         "TABLE that was seen gives the names. Give the table's CREATE TABLE in the setting `schemas`."
     )
-
-
-def encoded_keys(rows: pa.Table, key: Sequence[str]) -> bytes:
-    """Return the keys of a record's rows as an Arrow stream; b"" where there is no row, or one without a whole key."""
-    if not key or not rows.num_rows or any(rows.column(name).null_count for name in key):
-        return b""
-    sink = pa.BufferOutputStream()
-    keys = rows.select(list(key)).combine_chunks()
-    with pa.ipc.new_stream(sink, keys.schema) as stream:
-        stream.write_table(keys)
-    return bytes(sink.getvalue())

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from cdc_assets.formats.changes import encoded_keys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.masks import masked_array
 
-__all__ = ["keys_in", "masked_keys"]
+__all__ = ["encoded_keys", "keys_in", "masked_keys"]
+
+
+def encoded_keys(rows: pa.Table, key: Sequence[str]) -> bytes:
+    """Return the keys of a record's rows as an Arrow stream; b"" where there is no row, or one without a whole key."""
+    if not key or not rows.num_rows or any(rows.column(name).null_count for name in key):
+        return b""
+    sink = pa.BufferOutputStream()
+    keys = rows.select(list(key)).combine_chunks()
+    with pa.ipc.new_stream(sink, keys.schema) as stream:
+        stream.write_table(keys)
+    return bytes(sink.getvalue())
 
 
 def keys_in(data: bytes) -> pa.Table:

@@ -404,7 +404,7 @@ NO_DATABASE = "jdbc:postgresql://127.0.0.1:9/db"
 WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
     "a wrong key": ("rest", {KEYS: "wrong-key-000000"}, SetupError, KEYS),
     "a wrong key, which Java is told of": ("rest", {KEYS: "wrong-key-000000"}, SetupError, KEYS),
-    "a missing class": ("rest", {"io-impl": "org.apache.iceberg.nowhere.FileIO"}, SetupError, "python -m cdc_assets"),
+    "a missing class": ("rest", {"io-impl": "org.apache.iceberg.nowhere.FileIO"}, SetupError, "`cdc-assets setup aws`"),
     "a dead store": ("postgres", {"s3.endpoint": DEAD}, LakeUnavailable, "Check s3.endpoint"),
     "a dead catalog": ("rest", {"uri": DEAD}, LakeUnavailable, "Check uri"),
     "a wrong login": ("vended", {"credential": "applier:wrong-000000"}, SetupError, "token, credential and scope"),
