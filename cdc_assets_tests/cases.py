@@ -244,6 +244,11 @@ class Config:
             return settings
         return ChangefeedSettings(**{**plain, **given, "accept_unordered": True})
 
+    @property
+    def loses_rows(self) -> bool:
+        """Whether the sink itself lost rows on the way into the files."""
+        return any(part in self.name for part in ("nopart", "cf3", "raw"))
+
     @functools.cached_property
     def allow(self) -> Allowed:
         """What this configuration cannot give, from allow.json."""

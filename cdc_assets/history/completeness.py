@@ -68,7 +68,8 @@ def with_gaps(
                 gaps[life].append((gaps[life][-1][0], now[life]))
 
     for version, group in groupby(ordered, key=lambda one: one[0]):
-        prove(version)
+        if proven:
+            prove(version)
         events = [(life, event) for _, life, event in group]
         others = (event.other for _, event in events if isinstance(event, Exchanged))
         before = {life: _at(now.get(life), version) for life in others}
@@ -100,14 +101,13 @@ def with_gaps(
                 stopped.add(life)
             gaps[life].append((version, now[life]))
     prove(FOREVER)
-
-    def with_acceptance(gap: Gap | Whole) -> Gap | Whole:
-        return replace(gap, accepted=True) if isinstance(gap, Gap) and gap.mark in rules.accepted else gap
-
-    lives = {
-        life: replace(table, gaps=tuple((at, with_acceptance(gap)) for at, gap in gaps[life]), missing=shown.get(life))
-        for life, table in history.lives.items()
-    }
+    lives: dict[Life, TableHistory] = {}
+    for life, table in history.lives.items():
+        marked = (
+            (at, replace(gap, accepted=True) if isinstance(gap, Gap) and gap.mark in rules.accepted else gap)
+            for at, gap in gaps[life]
+        )
+        lives[life] = replace(table, gaps=tuple(marked), missing=shown.get(life))
     return replace(history, lives=lives)
 
 

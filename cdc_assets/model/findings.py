@@ -21,7 +21,7 @@ RULES = (
     "older-copy", "commit-ts", "decoding", "soft-delete", "mask", "unmatched-mask", "short-key", "members",
     "files-vanished", "files-missing", "missing-files", "removed-files", "empty-files", "partition-separator",
     "listing", "required-acks", "connector-settings", "sink-parameters", "zone", "date-level", "event-filters",
-    "raw-updates", "no-ddl", INCOMPLETE, "unmatched-complete", "expired-unread", "empty-in-snapshot",
+    "raw-updates", "no-ddl", INCOMPLETE, "missing-rows", "unmatched-complete", "expired-unread", "empty-in-snapshot",
     "unsent-cascades", "replaced-by-create", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows",
     "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "history-off", "history-unmatched",
     "history-since", "keys",

@@ -38,10 +38,9 @@ SOAK_SETS = 6
 
 def _readable(config: Config) -> bool:
     """Without commit-ts nothing can be recognised as delivered twice; `records` reads the usual quote only."""
-    lost = ("nopart", "cf3", "raw")  # these configurations lose rows by themselves
     options = config.options
     usual = option(options.wire, "quote", '"') == '"'
-    return options.wire.has_commit_ts and usual and not any(part in config.name for part in lost)
+    return options.wire.has_commit_ts and usual and not config.loses_rows
 
 
 def sin_sets(seed: int, count: int) -> list[tuple[str, ...]]:

@@ -81,8 +81,14 @@ class Applied:
     def __init__(self, config: Config, through: int = -1, **given: Any) -> None:
         self.config, self.final = config, config.checkpoints[-1]
         self.lake, settings = MemoryLake(), config.settings(self.final.bucket, **given)
-        source = AsOf(settings, config.checkpoints[through].ts)
-        self.pipeline = Pipeline(settings, source, self.lake, Ledger("sqlite://"))
+        self.ledger = Ledger("sqlite://")
+        self.pipeline = Pipeline(settings, AsOf(settings, config.checkpoints[through].ts), self.lake, self.ledger)
+        self.pipeline.apply("test")
+
+    def go_on(self) -> None:
+        """Apply the changefeed to its end."""
+        settings = self.pipeline.settings
+        self.pipeline = Pipeline(settings, AsOf(settings, self.final.ts), self.lake, self.ledger)
         self.pipeline.apply("test")
 
     def compared(
@@ -714,11 +720,9 @@ class CutThen:
 
     def __init__(self) -> None:
         self.applied = Applied(CONFIGS[PARTITIONS], through=0)
-        self.then, pipeline = self.applied.config.checkpoints[0], self.applied.pipeline
-        made = make_cut(pipeline, "then")
+        self.then, made = self.applied.config.checkpoints[0], make_cut(self.applied.pipeline, "then")
         assert made.at == self.then.ts
-        pipeline.source = AsOf(pipeline.settings, self.applied.final.ts)
-        pipeline.apply("test")
+        self.applied.go_on()
         self.names = {one.name for one in made.taken}
 
 

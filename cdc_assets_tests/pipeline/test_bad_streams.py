@@ -98,7 +98,7 @@ CONNECTOR = {
     "cut off": Case((None, b"{{{"), "it is not JSON"),
     "not UTF-8": Case(damaged(of_connector(2), b'"px"', b'"\xff"'), "it is not UTF-8 at byte"),
     "of TiCDC": Case(of_connector(2, connector="TiCDC"), 'its connector is "TiCDC"; give the protocol of that writer'),
-    "a document": Case(of_connector(2, connector="mongodb", collection="c"), "whose documents have no columns"),
+    "a document": Case(of_connector(2, connector="mongodb", collection="c"), 'its connector is "mongodb", for MongoDB'),
     "of another protocol": Case(
         (None, {"id": 0, "database": "shop", "type": "INSERT", "data": []}), "it is a row alone"
     ),
