@@ -1,4 +1,4 @@
-"""The page on how to set up the producer: its commands run, its configurations and settings are taken."""
+"""The pages on how to set up the producer: their commands run, their configurations and settings are taken."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from cdc_assets_tests.pipeline.test_bad_streams import line_of
 from cdc_assets_tests.topic_feed import archive_of
 from cdc_assets_tests.topics import topics
 
-PAGE = (Path(__file__).parents[2] / "docs" / "feeds.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "debezium.md").read_text()
 (CONNECTOR,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-(TOML,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+(TOML,) = re.findall(r"```toml\n(.*?)```", (DOCS / "topics.md").read_text(), re.DOTALL)
 LINES = re.findall(r"^cdc-assets .*$", PAGE, re.MULTILINE)
 MODES = {
     name: values
@@ -113,8 +114,10 @@ def test_a_file_of_schemas_in_settings_is_relative_to_them_or_a_uri(tmp_path: Pa
         assert (name, path.removeprefix("file://"), others) == ("file", str(file), [])
 
 
-def test_the_statement_of_ydbs_section_describes_its_table(tmp_path: Path) -> None:
-    (statement,) = (text for text in re.findall(r"```\n(CREATE TABLE .*?)```", PAGE, re.DOTALL))
+def test_the_statements_of_the_page_about_ydb_describe_its_table(tmp_path: Path) -> None:
+    (statement,) = (
+        text for text in re.findall(r"```\n(CREATE TABLE .*?)```", (DOCS / "ydb.md").read_text(), re.DOTALL)
+    )
     (tmp_path / "schemas.yql").write_text(statement)
     rows = [(None, {"key": [number], "update": {"total": "1.5", "note": "a"}, "ts": [1000, 1]}) for number in (1, 2)]
     archive_of([line_of("shop/orders/feed", offset, row) for offset, row in enumerate(rows)], tmp_path / "archive")

@@ -23,6 +23,7 @@ from cdc_assets_tests.cases import Case
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 README = Path(__file__).parents[2] / "README.md"
+DOCS = README.parent / "docs"
 PROJECT = """\
 [tool.dg]
 directory_type = "project"
@@ -177,15 +178,15 @@ def test_the_example_of_the_readme_loads(tmp_path: Path, monkeypatch: pytest.Mon
     dg.Definitions.validate_loadable(defs)
 
 
-def test_the_defs_yaml_of_the_readme_loads(project: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(type: cdc_assets.Changefeed.*?)```", README.read_text(), re.DOTALL)
+def test_the_defs_yaml_of_the_page_about_dagster_loads(project: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(type: cdc_assets.Changefeed.*?)```", (DOCS / "dagster.md").read_text(), re.DOTALL)
     (project / "shop" / "changefeed.toml").write_text("[sink.csv]\ninclude-commit-ts = true\n")
     (project / "shop" / "defs.yaml").write_text(text)
     assert "shop/dml" in keys(dg.load_from_defs_folder(path_within_project=project))
 
 
 def test_every_picture_of_the_docs_is_there_and_small() -> None:
-    shown = set(re.findall(r"\]\((docs/images/[^)]+)\)", README.read_text()))
-    there = {f"docs/images/{path.name}" for path in (README.parent / "docs" / "images").iterdir()}
-    assert shown == there
-    assert all((README.parent / name).stat().st_size < 120_000 for name in shown)
+    pages = [README, *DOCS.glob("*.md")]
+    shown = {page.parent / name for page in pages for name in re.findall(r"\]\(([^)]+\.webp)\)", page.read_text())}
+    assert shown == set((DOCS / "images").iterdir())
+    assert all(picture.stat().st_size < 120_000 for picture in shown)

@@ -58,8 +58,8 @@ def test_a_state_lasts_from_its_change_to_the_next(orders: LittleFeed) -> None:
     assert (gone["__END_AT"] - gone["__START_AT"]).total_seconds() == 1
 
 
-def test_the_states_that_the_readme_draws_are_those_of_its_row(tmp_path: Path) -> None:
-    section = (Path(__file__).parents[2] / "README.md").read_text().partition("## Every state of a row")[2]
+def test_the_states_that_the_page_draws_are_those_of_its_row(tmp_path: Path) -> None:
+    section = (Path(__file__).parents[2] / "docs" / "history.md").read_text().partition("## Every state of a row")[2]
     drawn, shown = re.findall(r"```\n(.*?)```", section, re.DOTALL)[:2]
     feed, lake = LittleFeed(tmp_path), MemoryLake()
     feed.create("shop.orders")

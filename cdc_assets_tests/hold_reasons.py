@@ -1,0 +1,86 @@
+"""The texts with which the code holds a table, taken from the code itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from cdc_assets_tests.test_house import PACKAGE
+
+_REASON_OF = {
+    "TableHeld": 0, "HoldTable": 2, "held": 1, "_held": 1,
+    "Unrecoverable": 0, "Unresolved": 0, "UnknownKeys": 0, "_Unmaskable": 0,
+}  # fmt: skip
+"""Which argument of a call is the reason of a hold, or of an error that planning turns into one."""
+_NAMED = {"reason", "why", "doubt"}
+"""Variables by which planning and history pass a reason on."""
+
+
+@cache
+def reasons() -> tuple[tuple[str, str], ...]:
+    """Return each reason of a hold as its place in the code and its text, with `{}` for each value in it.
+
+    A reason is an argument of `TableHeld`, `HoldTable` and the like. Where that is no literal, it is made in a module
+    that plans holds, or in `history`: assigned to a variable `reason`, `why` or `doubt`, or returned as a text.
+    """
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
+        if path.parent.name == "history" or any(_called(call) in ("HoldTable", "Held") for call in calls):
+            texts += _passed_on(tree)
+        for node in texts:
+            text = _text(node)
+            if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
+                found.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", " ".join(text.split())))
+    return tuple(found)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _reason(call: ast.Call) -> ast.expr:
+    place = _REASON_OF[_called(call)]
+    if len(call.args) > place:
+        return call.args[place]
+    given = [keyword.value for keyword in call.keywords if keyword.arg in ("message", "reason")]
+    return given[0] if given else ast.Constant("")
+
+
+def _passed_on(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the texts of a module that may become a reason."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and {getattr(target, "id", "") for target in node.targets} & _NAMED:
+            yield from _branches(node.value)
+        elif isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id == "str":
+            for returned in ast.walk(node):
+                if isinstance(returned, ast.Return) and returned.value is not None:
+                    yield from _branches(returned.value)
+
+
+def _branches(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.IfExp):
+        yield from _branches(node.body)
+        yield from _branches(node.orelse)
+    elif isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from _branches(value)
+    else:
+        yield node
+
+
+def _text(node: ast.expr) -> str:
+    """Return a literal's text, "" for any other expression."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value) if isinstance(value, ast.Constant) else "{}" for value in values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _text(left) + _text(right)
+        case _:
+            return ""

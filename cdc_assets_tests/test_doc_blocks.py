@@ -1,0 +1,161 @@
+"""The blocks of the pages: commands and options exist, settings and launch forms are accepted, languages parse.
+
+What a block does is shown by the tests that run it, page by page. These here hold for every block of every page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import dagster as dg
+import duckdb
+import pytest
+import sqlglot
+import yaml
+
+from cdc_assets.cli import commands
+from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.settings.config import ChangefeedSettings, settings_of
+from cdc_assets_tests.test_docs import GENERATED, PAGES, ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+OUTPUT = ""
+"""The language of blocks that have commands, what they print, or a drawing."""
+
+
+def blocks(language: str) -> Iterator[Any]:
+    """Yield the blocks of a language that people wrote, each with its page and line as the name of the test."""
+    for page in (page for page in PAGES if page.name not in GENERATED):
+        text = page.read_text(encoding="utf-8")
+        for found in BLOCK.finditer(text):
+            indent, spoken, body = found.groups()
+            if spoken == language:
+                lines = (line.removeprefix(indent) for line in body.splitlines(keepends=True))
+                yield pytest.param("".join(lines), id=f"{page.name}:{text[: found.start()].count(chr(10)) + 1}")
+
+
+def command_lines() -> Iterator[Any]:
+    """Yield the lines of blocks, and the inline texts, that name a command of `cdc-assets`."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        joined = "\n".join(body for _, _, body in BLOCK.findall(text)).replace("\\\n", " ")
+        lines = re.findall(r"^\s*(?:\.venv/bin/)?cdc-assets +(.*)$", joined, re.MULTILINE)
+        inline = INLINE.findall(BLOCK.sub("", text))
+        lines += [code.removeprefix("cdc-assets ") for code in inline if code.startswith("cdc-assets ")]
+        for line in dict.fromkeys(lines):
+            yield pytest.param(line, id=f"{page.name}: {line}")
+
+
+def test_the_languages_of_blocks_are_those_that_are_checked() -> None:
+    spoken = {language for page in PAGES for _, language, _ in BLOCK.findall(page.read_text(encoding="utf-8"))}
+    generated = {"properties"}
+    assert spoken <= {OUTPUT, "sh", "bash", "yaml", "json", "toml", "python", "sql", "dockerfile", *generated}
+
+
+@pytest.mark.parametrize("line", [*command_lines()])
+def test_commands_and_their_options_exist(line: str) -> None:
+    words = shlex.split(line.replace("…", " ").replace("’", ""), comments=True)
+    command: click.Command = commands
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    known |= {"-h", "--help"}
+    options = [word for word in words[: words.index("--") if "--" in words else None] if re.match("--?[a-z]", word)]
+    assert [option for option in options if option.partition("=")[0] not in known] == []
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of Dagster's own, as `cdc_assets.definitions` does
+@pytest.mark.parametrize("text", [*blocks("yaml")])
+def test_settings_and_launch_forms_are_accepted(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in re.findall(r"\{env: (\w+)\}", text):
+        monkeypatch.setenv(name, "a-value-of-more-than-16-bytes")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "changefeed.toml").touch()
+    document = yaml.safe_load(text)
+    if "ops" in document:
+        defs = build_changefeed_defs(name="shop", sink_uri="s3://feeds/shop?protocol=csv", lake=tmp_path / "lake")
+        (op,) = document["ops"]
+        (job,) = (job for job in defs.resolve_all_job_defs() if op in [node.name for node in job.nodes])
+        assert dg.validate_run_config(job, document)
+    elif document.get("type") == "cdc_assets.Changefeed":
+        assert document["attributes"].keys() >= {"name", "sink_uri", "lake"}  # loaded by the test of components
+    else:
+        assert document.keys() <= {"lake", "changefeeds"}
+        for feed in document.get("changefeeds", ()):
+            feed.setdefault("sink_uri", "s3://feeds/shop?protocol=csv")
+        assert settings_of(document, tmp_path)
+
+
+def inline_settings() -> Iterator[Any]:
+    """Yield inline texts that are a setting of a changefeed with its value."""
+    for page in PAGES:
+        for code in INLINE.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+            name, colon, value = code.partition(": ")
+            if colon and name in ChangefeedSettings.model_fields and "…" not in value:
+                yield pytest.param(code, id=f"{page.name}: {code}")
+
+
+@pytest.mark.parametrize("code", [*inline_settings()])
+def test_settings_within_sentences_are_accepted(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in re.findall(r"\{env: (\w+)\}", code):
+        monkeypatch.setenv(name, "a-value-of-more-than-16-bytes")
+    given = yaml.safe_load(code.replace("[...]", "[]"))
+    assert ChangefeedSettings.model_validate({"sink_uri": "s3://feeds/shop?protocol=csv", **given})
+
+
+@pytest.mark.parametrize("text", [*blocks("python")])
+def test_python_compiles(text: str) -> None:
+    compile(text, "page", "exec", dont_inherit=True)
+
+
+@pytest.mark.parametrize("text", [*blocks("sh"), *blocks("bash")])
+def test_shell_parses(text: str) -> None:
+    shell = shutil.which("bash")
+    if shell is None:
+        pytest.skip("there is no bash")
+    subprocess.run([shell, "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize("text", [*blocks("sql")])
+def test_sql_parses(text: str) -> None:
+    for dialect in ("databricks", "trino", "mysql", "duckdb"):
+        own = text if dialect == "trino" else re.sub(r".*-- Trino$", "", text, flags=re.MULTILINE)
+        try:
+            assert duckdb.extract_statements(own) if dialect == "duckdb" else sqlglot.parse(own, dialect=dialect)
+        except (sqlglot.ParseError, duckdb.Error):
+            continue
+        return
+    pytest.fail("no dialect reads it")
+
+
+@pytest.mark.parametrize("text", [*blocks("json")])
+def test_json_parses(text: str) -> None:
+    assert json.loads(text)
+
+
+@pytest.mark.parametrize("text", [*blocks("toml")])
+def test_toml_parses(text: str) -> None:
+    assert tomllib.loads(text)
+
+
+def test_targets_of_make_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", pages, re.MULTILINE))
+    assert {name for pair in named for name in pair if name} <= targets
