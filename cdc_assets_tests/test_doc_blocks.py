@@ -80,6 +80,35 @@ def test_commands_and_their_options_exist(line: str) -> None:
     assert [option for option in options if option.partition("=")[0] not in known] == []
 
 
+OPTIONS_OF_OTHERS = {"--snapshot", "--no-data", "--packages", "--conf"}
+"""Options of Dumpling and of Spark that sentences name."""
+
+
+def test_options_within_sentences_are_options_of_a_command() -> None:
+    known = set(OPTIONS_OF_OTHERS)
+    waiting: list[click.Command] = [commands]
+    while waiting:
+        command = waiting.pop()
+        waiting += command.commands.values() if isinstance(command, click.Group) else ()
+        known |= {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    texts = [code for page in PAGES for code in INLINE.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))]
+    named = {option for code in texts for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code)}
+    assert named - known == set()
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+def test_the_page_about_dagster_names_every_check_and_job(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "dagster.md").read_text(encoding="utf-8")
+    given: dict[str, Any] = {"sink_uri": "s3://feeds/shop?protocol=csv", "lag_target_seconds": 9}
+    given["verify"] = {"source": {"uri": "mysql://reader@db"}}
+    defs = build_changefeed_defs(name="shop", lake=tmp_path / "lake", **given)
+    checks = {key.name for key in defs.resolve_asset_graph().asset_check_keys}
+    jobs = {job.name for job in defs.resolve_all_job_defs() if job.name.startswith("shop_")}
+    named = set(INLINE.findall(BLOCK.sub("", page)))
+    assert checks - named == set()
+    assert {job.replace("shop_", "<changefeed>_") for job in jobs} - named == set()
+
+
 @pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of Dagster's own, as `cdc_assets.definitions` does
 @pytest.mark.parametrize("text", [*blocks("yaml")])
 def test_settings_and_launch_forms_are_accepted(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
