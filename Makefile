@@ -19,10 +19,11 @@ help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## /{printf "  make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
+	@echo "fetching Spark's jars, 60 MB, and archiving Java's classes, half a minute: each once"
 	@$(CLASS_DATA)
 	@echo "ready: $(BIN)/cdc-assets"
 
-servers: setup ## fetch what the tests' servers are made of
+servers: setup $(VENV)/.tested ## install what tests need, fetch what their servers are made of
 	@$(BIN)/python -m cdc_assets_tests.servers
 
 demo: $(VENV)/.installed ## load a small recorded changefeed with Dagster and show the tables
@@ -44,7 +45,7 @@ test: servers ## lint, types and the fast suite
 	$(BIN)/python -m pytest -q $(PARALLEL); tests=$$?; \
 	wait $$types; types=$$?; cat build/mypy.log; test $$tests = 0 && exit $$types; exit $$tests
 
-lint: $(VENV)/.installed ## ruff and mypy
+lint: $(VENV)/.tested ## ruff and mypy
 	@$(RUFF)
 	@$(BIN)/mypy
 
@@ -56,9 +57,10 @@ soak: servers ## every test, the long ones too
 
 lock: $(VENV)/.made ## write the lock files anew from pyproject.toml (uses uv from PyPI)
 	@$(BIN)/python -m pip install --quiet "uv>=0.9"
-	@$(BIN)/uv pip compile --quiet --upgrade --all-extras pyproject.toml --output-file requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --all-extras pyproject.toml --output-file requirements-test.lock
+	@$(BIN)/uv pip compile --quiet $(EXTRAS:%=--extra %) -c requirements-test.lock pyproject.toml --output-file requirements.lock
 	@printf 'pip\nsetuptools\n' | $(BIN)/uv pip compile --quiet --upgrade - --output-file requirements-build.lock
-	@echo "wrote requirements.lock and requirements-build.lock; run make test before committing them"
+	@echo "wrote requirements.lock, requirements-test.lock and requirements-build.lock; run make test before committing"
 
 clean: ## remove .venv and everything that tools leave behind
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -75,12 +77,19 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made requirements-build.lock requirements.lock pyproject.toml
-	@echo "installing from requirements.lock: the first time 500 MB are downloaded, 400 of them Spark"
+	@echo "installing from requirements.lock: the first time 1 GB is downloaded, 400 MB of it Spark; some minutes"
 	@$(PIP) --require-hashes -r requirements-build.lock || { $(NO_NETWORK); }
 	@$(PIP) --require-hashes --no-build-isolation -r requirements.lock || { $(NO_NETWORK); }
 	@said=$$($(PIP) --no-deps --no-build-isolation --editable . 2>&1) || { echo "$$said" >&2; exit 2; }
 	@touch $@
 
+$(VENV)/.tested: $(VENV)/.installed requirements-test.lock
+	@echo "installing from requirements-test.lock what tests need beside that: the first time 200 MB are downloaded"
+	@$(PIP) --require-hashes --no-build-isolation -r requirements-test.lock || { $(NO_NETWORK); }
+	@touch $@
+
+# What runs anywhere is installed; tests need the extra `dev` beside it.
+EXTRAS     := java kafka mysql postgres hive gcs azure
 JARS       := $(BIN)/cdc-assets setup --jars-only >/dev/null
 # It costs half a minute and saves seconds at every start of Spark: the demo does not wait for it.
 CLASS_DATA := $(BIN)/cdc-assets setup >/dev/null

@@ -83,7 +83,7 @@ def test_every_dependency_has_its_reason_on_its_line() -> None:
     assert [line for line in dependencies if not re.search(r"[\",] +# \w+", line)] == []
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock", "requirements-build.lock"])
 def test_a_lock_has_exact_versions_with_hashes(name: str) -> None:
     for requirement, hashes in locked(name):
         assert re.fullmatch(r"==[^*]+", str(requirement.specifier)), requirement
@@ -91,25 +91,38 @@ def test_a_lock_has_exact_versions_with_hashes(name: str) -> None:
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes)
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock", "requirements-build.lock"])
 def test_a_lock_names_no_index(name: str) -> None:
     assert not re.search(r"://|index-url|find-links", (ROOT / name).read_text())
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("system", ["linux", "darwin"])
-def test_the_lock_holds_what_is_declared(python: str, system: str) -> None:
+@pytest.mark.parametrize(("lock", "without"), [("requirements.lock", {"dev"}), ("requirements-test.lock", set())])
+def test_a_lock_holds_what_is_declared(lock: str, without: set[str], python: str, system: str) -> None:
     place = {"python_version": python, "python_full_version": f"{python}.1", "sys_platform": system}
     versions: dict[str, str] = {}
-    for requirement, _ in locked("requirements.lock"):
+    for requirement, _ in locked(lock):
         if requirement.marker is None or requirement.marker.evaluate(place):
             name = canonicalize_name(requirement.name)
             assert name not in versions, f"two versions of {name}"
             versions[name] = str(requirement.specifier).removeprefix("==")
-    extras = [Requirement(one) for group in project()["optional-dependencies"].values() for one in group]
+    groups = {name: group for name, group in project()["optional-dependencies"].items() if name not in without}
+    extras = [Requirement(one) for group in groups.values() for one in group]
     for needed in [*declared().values(), *extras]:
         if needed.marker is None or needed.marker.evaluate(place):
             assert needed.specifier.contains(versions[canonicalize_name(needed.name)]), needed
+
+
+def test_what_runs_is_locked_alike_for_tests_and_without_what_only_they_need() -> None:
+    entries, with_tests = (
+        [str(one) for one, _ in locked(name)] for name in ("requirements.lock", "requirements-test.lock")
+    )
+    assert set(entries) < set(with_tests)
+    assert not {"pytest", "mypy", "ruff", "moto"} & {Requirement(one).name for one in entries}
+    makefile = (ROOT / "Makefile").read_text()
+    extras = re.search(r"^EXTRAS +:= (.+)$", makefile, re.MULTILINE)[1].split()  # type: ignore[index]
+    assert set(extras) == project()["optional-dependencies"].keys() - {"dev"}
 
 
 def test_every_make_target_is_in_the_help() -> None:
