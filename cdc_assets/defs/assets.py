@@ -17,6 +17,7 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.dumps import log_imported, upstream_of_ddl
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import APPLIED_FIGURES, ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key, shown
@@ -68,7 +69,7 @@ def _ddl_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinitio
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> dg.MaterializeResult[None]:
         key = parse_partition_key(context.partition_key)
-        with source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
+        with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             pipeline.after = _of_others(context, source, pipeline, key)
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
             _log_lake_tables(context, source, pipeline, outcome)
@@ -127,7 +128,7 @@ def _decode_op(source: ConfiguredFeed) -> dg.OpDefinition:
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
         """Read, decode, check and stage the rows of the partition that are due."""
         key = parse_partition_key(context.partition_key)
-        with source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
+        with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             before, last = _split(pipeline, key)
             if before:
                 pipeline.after = _of_others(context, source, pipeline, key)
@@ -162,7 +163,7 @@ def _apply_op(source: ConfiguredFeed) -> dg.OpDefinition:
     )
     def apply(context: dg.OpExecutionContext, work: Any, pyspark: LazyPySparkResource, s3: S3Resource) -> Iterator[Any]:
         """Write the staged window in one commit, or nothing if a check failed."""
-        with source.pipeline(s3, pyspark, fuse=False) as pipeline:
+        with as_failure(), source.pipeline(s3, pyspark, fuse=False) as pipeline:
             if work is not None and work.staged.report.failed:
                 for step, window in list(zip(work.steps, work.windows, strict=True))[1:]:
                     pipeline.lake.discard(step, window)

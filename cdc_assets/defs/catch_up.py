@@ -21,6 +21,7 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.assets import failure
 from cdc_assets.defs.catch_up_config import CatchUpConfig, does_it_all, op_of
 from cdc_assets.defs.events import TOGETHER_SECONDS, RunEvents
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.interrupts import Interrupts
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.landing_assets import landing_events
@@ -34,7 +35,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expire_snapshots
-from cdc_assets.operations.release import release
+from cdc_assets.operations.release import propose_release
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
@@ -68,10 +69,10 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
         rounds = _Rounds(context, source, config)
         rounds.interrupts.listen()
-        with source.pipeline(s3, pyspark, rounds.watch) as pipeline:
+        with as_failure(), source.pipeline(s3, pyspark, rounds.watch) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
-                _release(pipeline, held, decision)
+                _release(pipeline, held, decision, confirmed=config.confirmed)
             events = RunEvents(context, source, pipeline, lives_on=config.keep_alive)
             pipeline.after = events.after
             pipeline.gives_way = rounds.give_way if config.keep_alive else rounds.is_interrupted
@@ -85,8 +86,9 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             finally:
                 rounds.log_landing(pipeline)
             yield from events.close()
-        if rounds.stopped:
-            raise failure(rounds.stopped.values())
+            if rounds.stopped:
+                events.fail(rounds.stopped.values())
+                raise failure(rounds.stopped.values())
 
     description = "Applies all tables, or the named ones, to the checkpoint in one run."
     return source.job(job_name, catch_up, description)
@@ -333,9 +335,15 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
 # --- a person's decisions ---------------------------------------------------------------------------------------------
 
 
-def _release(pipeline: Pipeline, held: str, decision: str) -> None:
+def _release(pipeline: Pipeline, held: str, decision: str, *, confirmed: bool) -> None:
     table, _, version = held.rpartition("@")
     way, _, text = decision.partition(":")
     if not table or not version.isdigit():
         raise BadSettings(f'releases names "{held}"; expected schema.table@version, the version of the held DDL.')
-    release(pipeline, table, int(version), way.strip(), text.strip(), who="run config")
+    proposal = propose_release(pipeline, table, int(version), way.strip(), text.strip(), who="run config")
+    if proposal.deletes_rows and not confirmed:
+        raise BadSettings(
+            f"the release of {held} by {way.strip()} deletes rows, which cannot be undone once it is applied. Set "
+            "confirmed to true, and launch the job again."
+        )
+    proposal.record(pipeline)

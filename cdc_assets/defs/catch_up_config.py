@@ -25,6 +25,9 @@ class CatchUpConfig(dg.Config):
         "`apply: <the DDL text that says what really happened>`; with a TSO in place of the version `new-settings`: "
         "rows from there on are written as the settings say now.",
     )
+    confirmed: bool = Field(
+        default=False, description="Set to true to release a DDL by which rows are deleted: that cannot be undone."
+    )
 
 
 def op_of(job_name: str) -> str:

@@ -2,13 +2,14 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.events import AssetMaterializationPlannedData
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.dumps import log_imported
@@ -159,6 +160,28 @@ class RunEvents:
             self._log_windows(life)
         if self._touched or self._pending:
             yield from self._checks()
+
+    def fail(self, stopped: Iterable[TableOutcome]) -> None:
+        """Show the partitions at which tables stopped as failed, in the run that fails for them.
+
+        Dagster shows a partition as failed whose newest event is that a failed run was to materialize it. Without such
+        an event it stays as it was: green where its table stopped by later rows.
+        """
+        assert self._newest is not None
+        applied = self._pipeline.lake.applied()
+        for table in stopped:
+            events = self._newest.plan.history.lives[table.life].events
+            due = [event for event in events if table.stopped_at is None or event.at <= table.stopped_at]
+            if not due:
+                continue
+            partition = format_partition_key(PartitionKey(due[-1].file.table, due[-1].at))
+            has_ddl = table.life in applied and applied[table.life].ddl >= due[-1].at
+            for asset in ("dml",) if has_ddl else ("ddl", "dml"):
+                planned = AssetMaterializationPlannedData(asset_key(self._name, asset), partition)
+                event = dg.DagsterEvent.build_asset_materialization_planned_event(
+                    self._context.job_name, str(self._context.op_handle), planned
+                )
+                self._context.instance.report_dagster_event(event, self._context.run_id)
 
     def _checks(self, every: float = 0.0) -> Iterator[dg.AssetCheckEvaluation]:
         assert self._newest is not None

@@ -41,6 +41,11 @@ class RebuildConfig(dg.Config):
         description="Import: rebuild every table that lacks its rows from before the changefeed and that a dump of "
         "the setting `initial` has: from the dump, then the changefeed from its TSO on. `tables` must be empty then.",
     )
+    confirmed: bool = Field(
+        default=False,
+        description="Set to true where the run asks for it: repairs of a table are lost, or its forgotten rows come "
+        "back.",
+    )
 
     def check(self) -> None:
         """Raise BadSettings unless exactly one of the three says which tables are meant."""
@@ -97,7 +102,12 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: La
     if config.incomplete and not asked:
         context.log.info("no incomplete table is in a dump: nothing is to be imported")
         return ()
-    return rebuild(pipeline, Rebuilds(pipeline.lake), asked, context.run_id, context.log.info)
+
+    def consent(losses: str) -> None:
+        if not config.confirmed:
+            raise BadSettings(f"{losses}\nThat cannot be undone. Set confirmed to true, and launch the job again.")
+
+    return rebuild(pipeline, Rebuilds(pipeline.lake), asked, context.run_id, context.log.info, consent)
 
 
 def _events(

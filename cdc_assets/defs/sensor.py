@@ -273,6 +273,7 @@ class _Tick:
             return self.skipped(self.at_checkpoint(""))
         asked = (Attempt(self.now, batch.attempt, (self._landing_mark,)),)
         cursor = replace(self.cursor, asked=asked).format()
+        self.context.log.info(self._with_lag(self.at_checkpoint("a run is requested that lands this")))
         return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
 
     def _landing(self) -> RunBatch | None:
@@ -331,11 +332,13 @@ class _Tick:
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
         dumped = seen_in_dumps(self.instance, self.source, listing, plan)
-        why = None if requests else self._with_lag(self.at_checkpoint(self._sentence(dues, standing)))
+        sentence = self._with_lag(self.at_checkpoint(self._sentence(dues, standing, made)))
+        if requests:  # Dagster shows no reason beside requests, but the log of the tick
+            self.context.log.info(sentence)
         return dg.SensorResult(
             dynamic_partitions_requests=[*self._new_partitions(plan, partitions), *dumped.requests(name)],
             run_requests=requests,
-            skip_reason=why,
+            skip_reason=None if requests else sentence,
             cursor=cursor.format(),
             asset_events=[*dumped.events, *([self._observed(plan, dues)] if self._logs else [])],
         )
@@ -422,11 +425,16 @@ class _Tick:
 
     # --- what waits ---
 
-    def _sentence(self, dues: Sequence[Due], standing: str) -> str:
-        """The skip reason of a tick that requests nothing."""
-        paused = self._paused()
-        ready = sum(len(one.lives) for one in dues if one.mark not in paused)
-        parts = [f"{counted(ready, 'table waits', 'tables wait')} for a run"] if ready else []
+    def _sentence(self, dues: Sequence[Due], standing: str, made: Sequence[RunBatch]) -> str:
+        """What a tick does: the runs that it requests, and what waits."""
+        paused, parts = self._paused(), list[str]()
+        taken = {due.mark for batch in made for due in batch.dues}
+        if made:
+            tables = counted(sum(len(batch.lives) for batch in made), "table")
+            parts.append(f"{counted(len(made), 'run is', 'runs are')} requested for {tables}")
+        ready = sum(len(due.lives) for due in dues if due.mark not in paused and due.mark not in taken)
+        if ready:
+            parts.append(f"{counted(ready, 'table waits', 'tables wait')} for a run")
         return ", ".join([*parts, *([standing] if standing else [])]) or "nothing is due"
 
     def _standing(self, plan: Plan, dues: Sequence[Due]) -> str:

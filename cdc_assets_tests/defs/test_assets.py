@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 from dagster_aws.s3 import S3Resource
 from pyspark.sql import SparkSession
 
@@ -24,8 +25,10 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.partitions import partition_keys as keys_of
 from cdc_assets.planning.plan import plan
+from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case, Config, differences
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
@@ -46,9 +49,18 @@ class Location:
         self.config = config
         self.bucket = directory / "bucket"
         shutil.copytree(config.bucket(), self.bucket)
-        self.settings = config.settings(self.bucket, name=NAME, policies=policies or {}, **more)
+        self._open(config.settings(self.bucket, name=NAME, policies=policies or {}, **more), directory, instance)
+
+    @classmethod
+    def of(cls, settings: ChangefeedSettings, directory: Path, instance: dg.DagsterInstance) -> Location:
+        """Return a location over a feed that is not recorded."""
+        location = cls.__new__(cls)
+        location._open(settings, directory, instance)
+        return location
+
+    def _open(self, settings: ChangefeedSettings, directory: Path, instance: dg.DagsterInstance) -> None:
+        self.settings, self.instance = settings, instance
         self.lake = LakeSettings.from_warehouse(directory / "lake")
-        self.instance = instance
         self.defs = build_changefeed_defs(self.settings, self.lake)
 
     def partition_keys(self) -> list[PartitionKey]:
@@ -87,6 +99,13 @@ class Location:
         (record,) = self.instance.fetch_materializations(newest, limit=1).records
         assert record.asset_materialization is not None
         return {name: one for name, one in record.asset_materialization.metadata.items() if name in APPLIED_FIGURES}
+
+    def failed(self, asset: str) -> list[str]:
+        """Return the partitions that Dagster shows as failed."""
+        partitions = dg.DynamicPartitionsDefinition(name=f"cdc_{NAME}")
+        keys = self.instance.get_dynamic_partitions(f"cdc_{NAME}")
+        states = self.instance.get_status_by_partition(dg.AssetKey([NAME, asset]), keys, partitions) or {}
+        return [key for key, state in states.items() if state is AssetPartitionStatus.FAILED]
 
     def materialized(self, asset: str) -> set[str]:
         return set(self.instance.get_materialized_partitions(dg.AssetKey([NAME, asset])))
@@ -260,6 +279,7 @@ def test_a_held_table_fails_the_check_with_its_ways_out_and_a_release_lets_it_go
     assert "release" in str(of_all.metadata["filt.t"].value)
     assert (of_table.passed, of_table.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "release" in str(of_table.metadata["ways out"].value)
+    assert set(location.failed("ddl")) == set(location.failed("dml")) != set()
     (row,) = lake_status(location.lake)
     version = next(way.split()[way.split().index("filt.t") + 1] for way in row.ways if "filt.t" in way.split())
     config = {"ops": {f"{NAME}_catch_up_tables": {"config": {"releases": {f"filt.t@{version}": "apply"}}}}}
@@ -269,3 +289,21 @@ def test_a_held_table_fails_the_check_with_its_ways_out_and_a_release_lets_it_go
     # The recorded history adds a second column later, which the same policy holds.
     assert version not in after.reason
     assert after.through > row.through
+    assert location.failed("ddl") != [f"filt.t@{int(version):020d}"]
+
+
+def test_a_partition_whose_later_rows_stop_its_table_is_not_green_any_more(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.t")
+    feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    feed.publish(FIRST + 9)
+    location = Location.of(feed.settings(NAME), tmp_path, instance)
+    assert location.catch_up().success
+    assert location.failed("dml") == []
+    feed.rows("s.t", FIRST, [("I", FIRST + 11, "one", "b")])
+    feed.publish(FIRST + 19)
+    assert not location.catch_up().success
+    assert location.failed("dml") == [f"s.t@{FIRST:020d}"]
+    assert location.failed("ddl") == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.instigation_logger import InstigationLogger
 from dagster._core.events import EngineEventData
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
@@ -121,6 +122,19 @@ def watched(tmp_path: Path, instance: dg.DagsterInstance) -> Watched:
 
 def test_without_a_checkpoint_the_sensor_says_what_it_waits_for(watched: Watched) -> None:
     assert "metadata" in why(watched.tick())
+
+
+def test_a_tick_that_requests_runs_says_so_in_its_log(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = list[str]()
+    monkeypatch.setattr(InstigationLogger, "info", lambda _, text, *__, **___: sentences.append(text))
+    watched.tables(3)
+    watched.tick()
+    (sentence,) = sentences
+    assert f"checkpoint {FIRST + 10}" in sentence
+    assert "1 run is requested for 3 tables" in sentence
+    watched.begin({"tables": []})
+    assert "in progress" in why(watched.tick(2))
+    assert len(sentences) == 1
 
 
 def test_a_few_tables_share_one_run_that_takes_all_and_is_kept_alive(watched: Watched) -> None:
