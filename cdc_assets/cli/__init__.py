@@ -5,6 +5,7 @@ or setup.
 
     cuts       commands about the past: cuts of all tables, tables as of a moment, changes between two
     forget     the command that forgets rows
+    help       the help of commands: groups, options that are used, examples
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
     options    options and printing that the commands share
@@ -31,12 +32,16 @@ import click
 from cdc_assets.cli import proof, upkeep
 from cdc_assets.cli.cuts import as_of, cut, extract, show_cuts
 from cdc_assets.cli.forget import forget
+from cdc_assets.cli.help import GROUPS, HelpGroup, command
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
     HELD,
     WRONG,
     common_options,
+    confirm,
+    decode_option,
+    dry_run_option,
     feed_options,
     initial_of,
     lake_and_names,
@@ -46,11 +51,13 @@ from cdc_assets.cli.options import (
     opened,
     pairs,
     run_name,
+    settings_option,
     show_grid,
     show_json,
     show_outcome,
     show_status,
     target_of,
+    yes_option,
 )
 from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
@@ -115,22 +122,42 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=HelpGroup,
+    groups=GROUPS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=(
+        "demo",
+        "inspect --sink-uri 's3://feeds/shop?protocol=csv' --config changefeed.toml",
+        "apply --sink-uri 's3://feeds/shop?protocol=csv' --config changefeed.toml --warehouse ./lake",
+        "query shop.orders --warehouse ./lake",
+        "status --settings changefeeds.yaml",
+    ),
+)
 @click.version_option(package_name="cdc-assets")
 def commands() -> None:
     """From a database's change feed to Iceberg tables.
 
-    Give the sink URI and the changefeed TOML exactly as TiCDC has them, or a settings file (CDC_ASSETS_CONFIG).
+    Give the sink URI and the changefeed TOML exactly as TiCDC has them, or a settings file: --settings FILE,
+    CDC_ASSETS_CONFIG, or changefeeds.yaml in the working directory.
     """
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-@commands.command()
+@command(
+    "apply",
+    "Bring the lake's tables to the changefeed's checkpoint.",
+    "apply --settings changefeeds.yaml",
+    "apply --sink-uri 's3://feeds/shop?protocol=csv' --config changefeed.toml --warehouse ./lake",
+    "apply --settings changefeeds.yaml --changefeed shop --quarantine",
+    flags="all",
+)
 @feed_options
 @lake_options(required=True)
 @click.option("--quarantine", is_flag=True, help="Set aside records that do not fit, and apply the rest.")
+@decode_option
 @common_options
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
@@ -147,14 +174,21 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
         with watching(as_json) as watch, open_pipeline(settings, lake, watch, applies=True) as pipeline:
             outcome = pipeline.apply(run_name())
         code = max(code, DONE if outcome.complete and not outcome.quarantined else HELD)
-        tables += [str(table.name) for table in outcome.tables if table.state is not State.DROPPED]
+        tables += [str(table.name) for table in outcome.tables if table.state is State.APPLIED]
         show_json(outcome_json(settings.name, outcome)) if as_json else show_outcome(outcome)
     if not as_json and tables:
         click.echo(query_line(lake, given["settings"], tables))
     return code
 
 
-@commands.command()
+@command(
+    "inspect",
+    "Tables, versions, DDL, files, warnings of a changefeed or dump.",
+    "inspect --settings changefeeds.yaml",
+    "inspect --sink-uri 's3://feeds/shop?protocol=csv' --config changefeed.toml",
+    "inspect --initial s3://feeds/dump",
+    flags="all",
+)
 @feed_options
 @common_options
 def inspect(as_json: bool, debug: bool, **given: Any) -> int:
@@ -192,7 +226,12 @@ def _show_inspected(inspected: Iterable[tuple[Any, bool, Iterable[str]]], as_jso
     return code
 
 
-@commands.command()
+@command(
+    "plan",
+    "What apply would do: each DDL with its cost and how to undo it.",
+    "plan --settings changefeeds.yaml",
+    flags="all",
+)
 @feed_options
 @lake_options(required=False)
 @common_options
@@ -232,10 +271,17 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     return code
 
 
-@commands.command()
+@command(
+    "status",
+    "Progress, rows, holds and warnings of each table; landed topics.",
+    "status --settings changefeeds.yaml",
+    "status --warehouse ./lake --lag",
+    "status --warehouse ./lake --warnings --json",
+)
 @lake_options(required=True)
-@click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
+@settings_option
 @click.option("--all", "dropped", is_flag=True, help="Show dropped tables too.")
+@click.option("--lag", is_flag=True, help="Show by stage how long the newest change of each table was under way.")
 @click.option("--landing", "landing_only", is_flag=True, help="Show only what is landed of topics, by partition.")
 @click.option("--warnings", "warnings_only", is_flag=True, help="Show only the warnings; in JSON with all tables.")
 @click.option("--cuts", "cuts_only", is_flag=True, help="Show only the cuts; in JSON with all their tables.")
@@ -246,13 +292,15 @@ def status(
     warehouse: str | None,
     settings: str | None,
     dropped: bool,
+    lag: bool,
     landing_only: bool,
     warnings_only: bool,
     cuts_only: bool,
 ) -> int:
-    """Show each table's progress, rows, lag and holds, warnings, and what is landed of topics. Starts no Spark.
+    """Show each table's progress, rows and holds, warnings, and what is landed of topics. Starts no Spark.
 
-    With --settings the ends of the topics are asked now, else they are as of the newest landing.
+    "Behind checkpoint" is the time from what is applied to the newest checkpoint seen. With --settings the ends of the
+    topics are asked now, else they are as of the newest landing.
     """
     from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_cuts, lake_status, lake_warnings
@@ -274,7 +322,7 @@ def status(
     elif warnings_only:
         show_status(None, (), warnings)
     else:
-        show_status(None if landing_only else rows, landings, warnings)
+        show_status(None if landing_only else rows, landings, warnings, lag=lag)
         if not landing_only and any((cuts := lake_cuts(lake)).values()):
             click.echo("")
             show_cuts(cuts, as_json)
@@ -286,9 +334,13 @@ def status(
     return HELD if held else DONE
 
 
-@commands.command()
+@command(
+    "journal",
+    "Every DDL that was carried out, with statements and seconds.",
+    "journal --warehouse ./lake",
+)
 @lake_options(required=True)
-@click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
+@settings_option
 @common_options
 def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | None) -> int:
     """Show every DDL that was carried out: text, statements, snapshots, seconds."""
@@ -307,9 +359,14 @@ def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | N
     return DONE
 
 
-@commands.command()
+@command(
+    "files",
+    "Every data file that was read: rows, positions, run, snapshot.",
+    "files --warehouse ./lake",
+    "files --warehouse ./lake --forget shop/orders/449…/CDC00000000000000000007.csv",
+)
 @lake_options(required=True)
-@click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
+@settings_option
 @click.option("--forget", multiple=True, metavar="PATH", help="Remove the entry of a file that vanished unread.")
 @common_options
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
@@ -335,9 +392,16 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     return DONE
 
 
-@commands.command()
+@command(
+    "quarantine",
+    "Records that were set aside; replay them once they fit.",
+    "quarantine --warehouse ./lake",
+    "quarantine --replay --table shop.orders --settings changefeeds.yaml",
+    uses=("name",),
+)
 @feed_options
 @lake_options(required=True)
+@decode_option
 @click.option("--replay", is_flag=True, help="Read the records again, after a fix, and merge what fits now.")
 @click.option("--table", metavar="SCHEMA.TABLE", default="", help="One table (default: all).")
 @click.option("--all", "closed", is_flag=True, help="Show replayed and purged records too.")
@@ -418,7 +482,15 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     return code
 
 
-@commands.command()
+@command(
+    "release",
+    "Decide a held DDL, or that an incomplete table may go on.",
+    "release shop.orders 449013045469052931 --skip --dry-run",
+    "release shop.orders 449013045469052931 --apply 'ALTER TABLE orders DROP COLUMN note'",
+    "release --complete 'shop.*'",
+    "release --list --warehouse ./lake",
+    uses=("complete", "name"),
+)
 @click.argument("table", required=False)
 @click.argument("version", type=int, required=False)
 @click.option(
@@ -442,6 +514,8 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     help="Let TABLE, or tables of that pattern, go on without the rows that they lack now: shown, and no failure.",
 )
 @click.option("--undo", is_flag=True, help="Undo a release that was not used yet.")
+@dry_run_option
+@yes_option
 @click.option("--list", "listed", is_flag=True, help="Show every release; needs the lake only.")
 @click.option("--who", default="", help="Who decides, for the record.")
 @feed_options
@@ -449,6 +523,8 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 @common_options
 def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     """Decide the DDL of TABLE at VERSION, which is held: --apply "DDL", --skip or --rebuild. Then run apply again.
+
+    Asks first where rows are deleted by it.
 
     TABLE is its present name or its identity, as `plan` and `status` show them; with --new-settings it may be a
     pattern of first names. Without them, --complete PATTERN
@@ -463,6 +539,7 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
     from cdc_assets.operations.complete import accept_incomplete, say_complete, unsay_complete
 
     patterns, table, undo, accepts = (given[name] for name in ("complete", "table", "undo", "accept_incomplete"))
+    dry_run: bool = given["dry_run"]
     of_ddl = given["text"] is not None or any(given[name] for name in ("version", "skip", "rebuild", "new_settings"))
     if of_ddl or bool(table) != accepts or (patterns and accepts):
         raise BadSettings(
@@ -470,16 +547,21 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
             "tables, not about one DDL."
         )
     with opened("A release concerns", {**given, "complete": ()}) as pipeline:
+        who, run = given["who"], run_name()
         if accepts:
-            left = accept_incomplete(pipeline, table, given["who"], run_name(), undo=undo)
+            left = accept_incomplete(pipeline, table, who, run, undo=undo, dry_run=dry_run)
         else:
-            left = (unsay_complete if undo else say_complete)(pipeline, patterns, given["who"], run_name())
+            left = (unsay_complete if undo else say_complete)(pipeline, patterns, who, run, dry_run=dry_run)
     if as_json:
-        show_json({"accepted" if accepts else "complete": table or patterns, "undone": undo, "incomplete": left})
+        show_json(
+            {"accepted" if accepts else "complete": table or patterns, "undone": undo, "dry_run": dry_run}
+            | {"incomplete": left}
+        )
     else:
         for name, sentence in left.items():
             click.echo(f"{name}: {sentence}")
-        click.echo(f"Still incomplete: {counted(len(left), 'table')}." if left else "No table is incomplete.")
+        would = "Would be incomplete" if dry_run else "Still incomplete"
+        click.echo(f"{would}: {counted(len(left), 'table')}." if left else "No table is incomplete.")
     return HELD if left else DONE
 
 
@@ -490,13 +572,20 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
     with opened("A release concerns", given) as pipeline:
         ways = [way for way in ("skip", "rebuild", "new-settings", "undo") if given[way.replace("-", "_")]]
-        life, planned = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
-    steps = describe_plan(dataclasses.replace(planned, steps=planned.of(life)))
+        life, proposal = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
+        steps = describe_plan(dataclasses.replace(proposal.plan, steps=proposal.plan.of(life)))
+        if not as_json:
+            for line in step_lines(steps):
+                click.echo(line)
+        if not given["dry_run"]:
+            if proposal.deletes_rows:
+                confirm(f"Let the next `apply` delete rows of {life}?", given["yes"])
+            proposal.record(pipeline)
     if as_json:
         show_json({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})
+    elif given["dry_run"]:
+        click.echo("Nothing was recorded.")
     else:
-        for line in step_lines(steps):
-            click.echo(line)
         click.echo("The next `apply` does this." if steps else "Nothing is left to do for this table.")
     return HELD if any(step.action == "hold" for step in steps) else DONE
 
@@ -526,7 +615,7 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
     return DONE
 
 
-@commands.command()
+@command("demo", "Load a recorded changefeed with Dagster, as a first example.", "demo", "demo --topics")
 @click.option("--directory", metavar="DIR", help="The demo's directory; emptied at each start. Default: .demo")
 @click.option(
     "--topics", is_flag=True, help="Load messages of an archive of topics instead of files (in .demo-topics)."
@@ -539,7 +628,7 @@ def demo(directory: str | None, topics: bool, debug: bool) -> int:
     return run_demo(directory or (".demo-topics" if topics else ".demo"), topics=topics)
 
 
-@commands.command()
+@command("ui", "Open Dagster's web interface, with a daemon.", "ui", "ui --settings changefeeds.yaml --port 3001")
 @click.option("--directory", metavar="DIR", help="The demo's directory. Default: .demo")
 @click.option(
     "--settings",
@@ -563,7 +652,17 @@ def ui(directory: str | None, settings: str | None, port: int, debug: bool) -> i
     return run_ui(directory or ".demo", port, None if directory else settings)
 
 
-for command in (
+for each in (
+    apply,
+    inspect,
+    plan,
+    status,
+    journal,
+    files,
+    quarantine,
+    release,
+    demo,
+    ui,
     upkeep.maintain,
     upkeep.purge,
     upkeep.rebuild,
@@ -577,4 +676,4 @@ for command in (
     query,
     setup,
 ):
-    commands.add_command(command)
+    commands.add_command(each)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdc_assets.cli.help import command
 from cdc_assets.cli.options import (
     DONE,
     HELD,
     common_options,
+    decode_option,
     feed_options,
     feed_options_beside_name,
     lake_and_names,
@@ -33,7 +35,14 @@ FORMAT_NAMES = ("parquet", "jsonl", "csv")
 ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 
 
-@click.command()
+@command(
+    "cut",
+    "Keep one state of all tables at one position, by a name.",
+    "cut --name month-end",
+    "cut --without 'shop.tmp_*'",
+    "cut --remove month-end",
+    uses=("name",),
+)
 @click.option("--name", "cut_name", metavar="NAME", default="", help="Name of the cut, and tag of its snapshots.")
 @click.option(
     "--without",
@@ -43,6 +52,7 @@ ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 )
 @click.option("--who", default="", help="Who makes it, for the record.")
 @click.option("--remove", metavar="NAME", help="Remove a cut, so that its snapshots may expire.")
+@decode_option
 @feed_options_beside_name
 @lake_options(required=True)
 @common_options
@@ -77,7 +87,14 @@ def cut(
     return DONE
 
 
-@click.command("as-of")
+@command(
+    "as-of",
+    "Tables as they were at a moment, with statements to read them.",
+    "as-of 2026-03-31T10:00:00Z --warehouse ./lake",
+    "as-of month-end shop.orders --engine duckdb",
+    flags="none",
+    uses=("name",),
+)
 @click.argument("moment")
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--engine", type=click.Choice(ENGINE_NAMES), help="Show the statements of one engine.")
@@ -131,7 +148,11 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
     return DONE if all(state.exact for state in states) else HELD
 
 
-@click.command()
+@command(
+    "extract",
+    "Write the changes of a table between two moments to a file.",
+    "extract shop.orders --from 2026-03-30T00:00:00Z --to 2026-03-31T00:00:00Z --out ./changes",
+)
 @click.argument("table")
 @click.option("--from", "since", required=True, metavar="MOMENT", help="Changes after this TSO, time or cut.")
 @click.option("--to", "until", required=True, metavar="MOMENT", help="Changes up to this TSO, time or cut.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdc_assets.cli.help import command
 from cdc_assets.cli.options import (
     DONE,
     HELD,
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
     from cdc_assets.model.progress import Life
 
 
-@click.command()
+@command(
+    "forget",
+    "Take rows out of everything that the lake has, with proof.",
+    "forget shop.users 4711 --dry-run",
+    "forget shop.users 4711 --until forever",
+    "forget shop.users --keys keys.csv --yes",
+)
 @click.argument("table")
 @click.argument("key", nargs=-1, metavar="[KEY]…")
 @click.option(

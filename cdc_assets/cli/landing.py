@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdc_assets.cli.help import HelpGroup, command
 from cdc_assets.cli.options import (
     DONE,
     HELD,
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 _WHO = click.option("--who", default="", help="Who decides, for the record.")
 
 
-@click.group()
+@click.group(
+    cls=HelpGroup,
+    groups={"Commands": ("list", "release", "accept-loss", "declare-dead")},
+    short_help="Messages of topics that cannot be landed, and decisions.",
+    examples=("landing list --warehouse ./lake", "landing release shop.orders 0 1234 --who ann"),
+)
 def landing() -> None:
     """Decide what stops the landing of topics, or holds a table for one message. Then run apply again.
 
@@ -37,7 +43,13 @@ def landing() -> None:
     """
 
 
-@landing.command("list")
+@command(
+    "list",
+    "Messages that cannot be read, and every decision.",
+    "landing list --warehouse ./lake",
+    flags="none",
+    uses=("name",),
+)
 @feed_options
 @lake_options(required=True)
 @common_options
@@ -65,7 +77,12 @@ def list_(as_json: bool, debug: bool, **given: Any) -> int:
     return HELD if unread else DONE
 
 
-@landing.command()
+@command(
+    "release",
+    "Skip a message that cannot be read, or read it again.",
+    "landing release shop.orders 0 1234 --who ann",
+    "landing release shop.orders 0 1234 --again",
+)
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
@@ -93,7 +110,11 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
     return HELD if names else DONE
 
 
-@landing.command("accept-loss")
+@command(
+    "accept-loss",
+    "Accept that messages are lost, and land those behind them.",
+    "landing accept-loss shop.orders 0 100 199 --who ann",
+)
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("first", type=click.IntRange(min=0))
@@ -117,7 +138,11 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
     return DONE
 
 
-@landing.command("declare-dead")
+@command(
+    "declare-dead",
+    "Declare that a partition gets no more messages.",
+    "landing declare-dead shop.orders 3 --who ann",
+)
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @_WHO
@@ -148,3 +173,7 @@ def _opened(given: dict[str, Any]) -> Iterator[tuple[Pipeline, str]]:
 
 def _say(as_json: bool, sentence: str, value: dict[str, Any]) -> None:
     show_json(value) if as_json else click.echo(f"{sentence} The next `apply` goes on.")
+
+
+for each in (list_, release, accept_loss, declare_dead):
+    landing.add_command(each)

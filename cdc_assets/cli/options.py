@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from cdc_assets.cli.help import ChangefeedOption
 from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -35,76 +36,72 @@ class CommandTarget:
     lake: LakeSettings | None
 
 
-_NAME: Callable[[Any], Any] = click.option(
-    "--name",
-    default="default",
-    show_default=True,
-    help="Name of the changefeed, by which the lake knows its tables.",
-)
+def _described_by(*names: str, **given: Any) -> Callable[[Any], Any]:
+    """Return an option that describes a changefeed."""
+    return click.option(*names, cls=ChangefeedOption, **given)
+
+
+_NAME_HELP = "Name of the changefeed, by which the lake knows its tables."
+_NAME: Callable[[Any], Any] = _described_by("--name", default="default", show_default=True, help=_NAME_HELP)
 _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
-    click.option(
+    _described_by(
         "--sink-uri",
         metavar="URI",
         help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
     ),
-    click.option("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
-    click.option(
+    _described_by("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
+    _described_by(
         "--archive-layout",
         metavar="LAYOUT",
         default="records",
         help="Layout of the archive: aiven, confluent or records (the default).",
     ),
-    click.option(
+    _described_by(
         "--kafka",
         multiple=True,
         metavar="NAME=VALUE",
         help="Option of the Kafka client, by librdkafka's name; @VARIABLE is read from the environment.",
     ),
-    click.option(
+    _described_by(
         "--schema-registry",
         metavar="URL|FILE",
         default="",
         help="Schema registry, or a file of schemas (a path or file://…).",
     ),
-    click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not name."),
-    click.option(
+    _described_by("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not name."),
+    _described_by(
         "--schemas",
         type=click.Path(dir_okay=False),
         help="File of CREATE TABLE statements, for tables that are older than the topics.",
     ),
-    click.option(
+    _described_by(
         "--config",
         type=click.Path(dir_okay=False),
         help="TiCDC's changefeed configuration (TOML); a connector's (JSON or properties).",
     ),
-    click.option(
-        "--decode",
-        type=click.Choice(["auto", "driver", "executors"]),
-        help="Where rows are decoded: in this process, on Spark's executors, or by window size (default: auto).",
-    ),
-    click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
+    _described_by("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
     _NAME,
-    click.option(
+    _described_by(
         "--key",
         "keys",
         multiple=True,
         metavar="TABLE=COL[,COL]",
         help="Columns that identify a row, for a table whose files do not name a key.",
     ),
-    click.option(
+    _described_by(
         "--history",
         multiple=True,
         metavar="PATTERN=KIND[,KIND]",
         help="History tables beside the mirrors of tables: log (every change), scd2 (every state).",
     ),
-    click.option("--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."),
-    click.option(
+    _described_by("--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."),
+    _described_by(
         "--initial",
         multiple=True,
         metavar="URI",
         help="Rows from before the changefeed: the directory of a Dumpling export, or mysql://user@host:4000.",
     ),
-    click.option(
+    _described_by(
         "--initial-option",
         "initial_options",
         multiple=True,
@@ -112,44 +109,52 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         help="Details of --initial: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
         "dialect, header; for a server tables and password-env.",
     ),
-    click.option(
+    _described_by(
         "--complete",
         multiple=True,
         metavar="PATTERN",
         help="Tables that had no rows before the changefeed began, though their CREATE TABLE is not in it.",
     ),
-    click.option(
+    _described_by(
         "--new-collations/--old-collations",
         default=None,
         help="Whether the cluster was bootstrapped with new collations; without them texts compare by bytes.",
     ),
-    click.option(
+    _described_by(
         "--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec, e.g. anon=true."
     ),
-    click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml, instead of the flags above."),
-    click.option("--changefeed", metavar="NAME", help="One changefeed of the settings file (default: all)."),
 )
 
 
+def settings_option(command: F) -> F:
+    """Add the option that names a settings file."""
+    text = "Settings file (default: the one that CDC_ASSETS_CONFIG names, or changefeeds.yaml here)."
+    return click.option("--settings", type=click.Path(dir_okay=False), help=text)(command)
+
+
 def feed_options(command: F) -> F:
-    """Add the options that name changefeeds: TiCDC's own parameters, or a settings file."""
-    for option in reversed(_FEED_OPTIONS):
-        command = option(command)
-    return command
+    """Add the options that name changefeeds: a settings file, or what TiCDC has."""
+    return _with_feed_options(command, _FEED_OPTIONS)
 
 
 def feed_options_beside_name(command: F) -> F:
-    """Add the same to a command whose own `--name` is that of something else."""
-    named = click.option(
-        "--feed-name",
-        "name",
-        default="default",
-        show_default=True,
-        help="Name of the changefeed, by which the lake knows its tables.",
-    )
-    for option in reversed([named if one is _NAME else one for one in _FEED_OPTIONS]):
+    """Add the options of `feed_options` to a command whose own `--name` is that of something else."""
+    named = _described_by("--feed-name", "name", default="default", show_default=True, help=_NAME_HELP)
+    return _with_feed_options(command, [named if option is _NAME else option for option in _FEED_OPTIONS])
+
+
+def _with_feed_options(command: F, described: Sequence[Callable[[Any], Any]]) -> F:
+    for option in reversed(described):
         command = option(command)
-    return command
+    text = "One changefeed of the settings file (default: all)."
+    return settings_option(click.option("--changefeed", metavar="NAME", help=text)(command))
+
+
+def decode_option(command: F) -> F:
+    """Add the option of commands that decode rows into the lake."""
+    choice = click.Choice(["auto", "driver", "executors"])
+    text = "Where rows are decoded: in this process, on Spark's executors, or by window size (default: auto)."
+    return click.option("--decode", type=choice, help=text)(command)
 
 
 def lake_options(required: bool) -> Callable[[F], F]:
@@ -207,7 +212,7 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
     if given.get("sink_uri"):
         settings = config.from_flags(given.get("warehouse"), **_described(given))
         return CommandTarget(settings.changefeeds, settings.lake)
-    settings = config.load(given.get("settings"))
+    settings = load_settings(given.get("settings"))
     chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
     if given.get("quarantine"):
         chosen = tuple(changefeed.model_copy(update={"quarantine": True}) for changefeed in chosen)
@@ -220,10 +225,10 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
 
 def _described(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the changefeed that the options describe, by their names in a file."""
-    same = ("sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry",
-            "decode")  # fmt: skip
+    same = ("sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry")
     described = {
         **{name: given[name] for name in same},
+        "decode": given.get("decode"),
         "changefeed_config": given["config"],
         "quarantine": bool(given.get("quarantine")),
         "keys": {table: columns.split(",") for table, columns in pairs(given["keys"], "--key").items()},
@@ -236,8 +241,18 @@ def _described(given: dict[str, Any]) -> dict[str, Any]:
     return {"name": given["name"], **{name: one for name, one in described.items() if one not in (None, "")}}
 
 
+def load_settings(path: str | None) -> Settings:
+    """Return the settings of a file; one that no option names is named on the error stream. Raises BadSettings."""
+    from cdc_assets.settings.config import load, settings_file
+
+    loaded = load(path)
+    if path is None:
+        click.echo(f"settings: {settings_file()}", err=True)
+    return loaded
+
+
 _OF_FILES = ("settings", "changefeed")
-_BESIDE_FILES = (*_OF_FILES, "decode", "complete")
+_BESIDE_FILES = (*_OF_FILES, "complete")
 
 
 def _refuse_unread() -> None:
@@ -313,12 +328,11 @@ def opened(what: str, given: dict[str, Any], *, is_there: bool = False) -> Itera
 
 def named_lake(warehouse: str | None, settings: str | None) -> tuple[LakeSettings, Settings | None]:
     """Return the lake that one of two options names, and the settings where these are read. Raises BadSettings."""
-    from cdc_assets.settings.config import load
     from cdc_assets.settings.lake import LakeSettings
 
     if warehouse and not settings:
         return LakeSettings.from_warehouse(warehouse), None
-    loaded = load(settings)
+    loaded = load_settings(settings)
     return loaded.needed_lake(warehouse), loaded
 
 
@@ -352,16 +366,23 @@ def show_outcome(outcome: Outcome) -> None:
 
 
 def show_status(
-    rows: Iterable[Any] | None, landings: Iterable[Any] = (), warnings: Mapping[str, Sequence[Any]] | None = None
+    rows: Iterable[Any] | None,
+    landings: Iterable[Any] = (),
+    warnings: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    lag: bool = False,
 ) -> None:
-    """Print the table of `lake_status` where there is one, then `lake_warnings`, and the `landing_status` of topics."""
+    """Print the table of `lake_status` where there is one, then `lake_warnings`, and the `landing_status` of topics.
+
+    With `lag` a second table has the lag of each table's newest change.
+    """
     from cdc_assets.report.findings import group_lines
     from cdc_assets.report.landings import landing_lines
     from cdc_assets.report.text import status_lines
 
     landed = list(landings)
     if rows is not None:
-        for line in status_lines(list(rows), {one.changefeed for one in landed}):
+        for line in status_lines(list(rows), {one.changefeed for one in landed} if lag else None):
             click.echo(line)
     for name, groups in (warnings or {}).items():
         for line in group_lines(groups):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdc_assets.cli.help import command
 from cdc_assets.cli.options import (
     DONE,
     HELD,
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
     from cdc_assets.sources import InitialSource
 
 
-@click.command()
+@command(
+    "verify",
+    "Compare tables with their source, row by row; repair them.",
+    "verify shop.orders --source mysql://reader@tidb:4000 --password-env TIDB_PASSWORD",
+    "verify --sample 1%",
+    "verify shop.orders --repair",
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--source", metavar="URI", help="The server that has the tables: mysql://user@host:4000.")
 @click.option("--password-env", metavar="NAME", help="Environment variable that has the password of --source.")
@@ -124,7 +131,12 @@ def _other_side(settings: ChangefeedSettings, given: dict[str, Any]) -> Callable
     return server.open
 
 
-@click.command()
+@command(
+    "explain",
+    "Where a row comes from: its changes, DDL and runs.",
+    "explain shop.orders 4711",
+    "explain shop.orders 4711 --since 2026-03-30T00:00:00Z",
+)
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True, metavar="KEY…")
 @click.option("--since", default="0", metavar="MOMENT", help="Show changes after this TSO, time or cut only.")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdc_assets.cli.options import DONE, common_options, lake_options, named_lake, show_grid, show_json
+from cdc_assets.cli.help import command
+from cdc_assets.cli.options import (
+    DONE,
+    common_options,
+    lake_options,
+    named_lake,
+    settings_option,
+    show_grid,
+    show_json,
+)
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
 
@@ -16,12 +25,17 @@ if TYPE_CHECKING:
     from cdc_assets.settings.lake import LakeSettings
 
 
-@click.command()
+@command(
+    "query",
+    "Rows of a table, or of an SQL query over the lake's tables.",
+    "query shop.orders --warehouse ./lake",
+    "query --sql 'SELECT count(*) FROM shop.orders' --settings changefeeds.yaml",
+)
 @click.argument("table", required=False)
 @click.option("--sql", metavar="SELECT", help="A query of DuckDB's SQL instead: all its rows are shown.")
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="Rows of TABLE to show.")
 @lake_options(required=True)
-@click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
+@settings_option
 @common_options
 def query(
     as_json: bool,

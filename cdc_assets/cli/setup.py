@@ -6,10 +6,11 @@ import os
 
 import click
 
+from cdc_assets.cli.help import command
 from cdc_assets.cli.options import DONE
 
 
-@click.command()
+@command("setup", "Fetch Spark's jars once, 60 MB, and archive Java's classes.", "setup", "setup aws postgres")
 @click.argument("extras", nargs=-1, metavar="[aws|gcp|azure|postgres]…")
 @click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml; the jars that its lake needs.")
 @click.option("--jars-only", is_flag=True, help="Leave out the archive of Java's classes.")

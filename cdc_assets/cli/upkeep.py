@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdc_assets.cli.help import command
 from cdc_assets.cli.options import (
     DONE,
     HELD,
     common_options,
     confirm,
+    decode_option,
     dry_run_option,
     feed_options,
     lake_of,
@@ -33,21 +35,37 @@ if TYPE_CHECKING:
     from cdc_assets.operations.rebuild import TargetTable
 
 
-@click.command()
+@command(
+    "rebuild",
+    "Build tables anew from their whole history and swap them in.",
+    "rebuild shop.orders --dry-run",
+    "rebuild shop.orders",
+    "rebuild --incomplete",
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--all", "every", is_flag=True, help="All tables that have a name.")
 @click.option("--incomplete", is_flag=True, help="The incomplete tables that a dump of --initial has.")
 @dry_run_option
+@yes_option
+@decode_option
 @feed_options
 @lake_options(required=True)
 @common_options
 def rebuild(
-    as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, incomplete: bool, dry_run: bool, **given: Any
+    as_json: bool,
+    debug: bool,
+    tables: tuple[str, ...],
+    every: bool,
+    incomplete: bool,
+    dry_run: bool,
+    yes: bool,
+    **given: Any,
 ) -> int:
     """Rebuild each TABLE from its whole history, aside, and swap it in one commit.
 
     TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions are
-    rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records do not fit.
+    rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records do not fit. Asks
+    first where repairs would be lost or forgotten rows would come back.
     """
     from cdc_assets.lake.swap import Rebuilds
     from cdc_assets.operations.rebuild import incomplete_in_dumps, rebuild_targets
@@ -67,6 +85,7 @@ def rebuild(
             asked,
             run_name(),
             (lambda text: None) if as_json else lambda text: click.echo(text, err=True),
+            lambda losses: confirm(f"{losses}\nRebuild all the same?", yes),
         )
     rows = [(str(one.life), str(one.name or "dropped"), one.through, one.result.seconds) for one in done]
     heads = ("table", "name", "through", "swap_seconds")
@@ -79,12 +98,20 @@ def rebuild(
 
 def _show_targets(targets: Sequence[TargetTable], as_json: bool) -> int:
     """Print the tables that a rebuild would build and swap."""
-    heads = ("table", "name", "steps", "changed bytes")
-    rows = [(str(one.life), str(one.name or "dropped"), one.steps, one.file_bytes) for one in targets]
+    names = [str(target.name or "dropped") for target in targets]
     if as_json:
-        show_json([dict(zip(("table", "name", "steps", "file_bytes"), row, strict=True)) for row in rows])
+        show_json(
+            [
+                {"table": str(t.life), "name": name, "steps": t.steps, "file_bytes": t.file_bytes, "loss": t.loss}
+                for t, name in zip(targets, names, strict=True)
+            ]
+        )
     else:
-        show_grid(heads, [(*row[:3], f"{row[3]:,}") for row in rows])
+        rows = [(t.life, name, t.steps, f"{t.file_bytes:,}") for t, name in zip(targets, names, strict=True)]
+        show_grid(("table", "name", "steps", "changed bytes"), rows)
+        for target in targets:
+            if target.loss:
+                click.echo(f"cannot be undone: {target.life}: {target.loss}")
         click.echo(f"{counted(len(rows), 'table')} would be rebuilt; nothing was changed.")
     return DONE
 
@@ -97,7 +124,12 @@ def _nothing_to_import(as_json: bool) -> int:
     return DONE
 
 
-@click.command()
+@command(
+    "maintain",
+    "Compact files, expire snapshots, remove orphans: what is due.",
+    "maintain --dry-run",
+    "maintain shop.orders",
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--dry-run", is_flag=True, help="Only show what is due.")
 @feed_options
@@ -126,7 +158,12 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     return code
 
 
-@click.command()
+@command(
+    "purge",
+    "Remove dropped tables and their files for good.",
+    "purge --all --days 30 --dry-run",
+    "purge shop.orders --yes",
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--all", "every", is_flag=True, help="All dropped tables.")
 @click.option("--days", type=click.FloatRange(min=0), metavar="N", help="Only tables dropped at least N days ago.")

@@ -27,6 +27,7 @@ moments        moments as people give them: a TSO, a time, the name of a cut
 named          which table a person means
 net_changes    what several changes of a key come to
 opening        settings -> open parts
+proposal       decisions before they are recorded, with the plan that would follow
 purge          dropped tables removed for good, with their files
 query          rows of lake tables for a first look, and SQL on them
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each

@@ -32,7 +32,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tickets import Ticket
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
@@ -206,21 +206,24 @@ def rebuild(
     tables: Sequence[str] = (),
     run: str = "",
     say: Callable[[str], object] = lambda _: None,
+    consent: Callable[[str], object] = lambda _: None,
 ) -> tuple[SwappedTable, ...]:
     """Build tables aside from the whole history and swap each in one commit; none named means all.
 
-    Tables that exchanged partitions are rebuilt together. Raises RebuildRefused, with every live table as it was, when
+    `consent` is called with what a rebuild cannot undo, if there is any, before anything is done; it may raise. Tables
+    that exchanged partitions are rebuilt together. Raises RebuildRefused, with every live table as it was, when
     there is a reason against it; TableMoved if a writer kept moving a table (those swapped before stay swapped);
     BadSettings for an unknown table.
     """
     landed = None if pipeline.landing is None else pipeline.landing.landed()
-    work, planned = _begun(pipeline, rebuilder, tables, run)
+    chosen = _choose(pipeline, tables)
+    losses = {life: loss for life in chosen.targets if (loss := _loss(pipeline, chosen, life))}
+    if losses:
+        consent("\n".join(f"{life}: {loss}" for life, loss in losses.items()))
+    work, planned = _begun(pipeline, rebuilder, chosen, run), chosen.planned
     say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
-    for life, through in work.forgotten.items():
-        say(
-            f"{life}: rows of keys that were forgotten, through {through}, come back, as far as the input has them and "
-            "no decision keeps them out. Forget them again afterwards"
-        )
+    for life, loss in losses.items():
+        say(f"{life}: {loss}")
     with _ended(rebuilder, work.ticket), kept_alive(rebuilder, work.ticket):
         _refuse_beside(rebuilder)
         _run(work, say)
@@ -257,12 +260,16 @@ def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targ
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """A table that a rebuild would build: its name, if it has one, the steps of its history, bytes of their input."""
+    """A table that a rebuild would build: its name, if it has one, the steps of its history, bytes of their input.
+
+    `loss` says what the rebuild would change that cannot be undone, "" for nothing.
+    """
 
     life: Life
     name: TableId | None
     steps: int
     file_bytes: int
+    loss: str = ""
 
 
 def rebuild_targets(pipeline: Pipeline, tables: Sequence[str] = ()) -> tuple[TargetTable, ...]:
@@ -278,6 +285,7 @@ def rebuild_targets(pipeline: Pipeline, tables: Sequence[str] = ()) -> tuple[Tar
             lives[life].name,
             len(steps := chosen.planned.of(life)),
             sum(file.size for step in steps if isinstance(step, ApplyRows) for file in step.files),
+            _loss(pipeline, chosen, life),
         )
         for life in chosen.targets
     )
@@ -317,11 +325,23 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     return _Choice(planned, applied, bases, targets, needed)
 
 
-def _begun(
-    pipeline: Pipeline, rebuilder: Rebuilder[AsideT], tables: Sequence[str], run: str
-) -> tuple[_Rebuild[AsideT], Plan]:
-    """Return the rebuild and its plan, unless there is a reason against it, and write its ticket."""
-    chosen = _choose(pipeline, tables)
+def _loss(pipeline: Pipeline, chosen: _Choice, life: Life) -> str:
+    """Return what a rebuild of a table changes that cannot be undone, "" for nothing."""
+    losses = []
+    if life in chosen.applied and (through := chosen.applied[life].forgotten) >= 0:
+        losses.append(
+            f"rows of keys that were forgotten, through {through}, come back, as far as the input has them and no "
+            "decision keeps them out. Forget them again afterwards."
+        )
+    if repairs := repairs_since_rebuild(pipeline.ledger, pipeline.settings.name, life, tso_now()):
+        losses.append(
+            f"{counted(len(repairs), 'repair')} of it would be lost: {', '.join(repairs)}. Repair it again afterwards."
+        )
+    return " ".join(losses)
+
+
+def _begun(pipeline: Pipeline, rebuilder: Rebuilder[AsideT], chosen: _Choice, run: str) -> _Rebuild[AsideT]:
+    """Write the ticket of a rebuild and return the rebuild."""
     planned, applied, bases, targets = chosen.planned, chosen.applied, chosen.bases, chosen.targets
     needed = chosen.needed
     ticket = _ticket(pipeline, rebuilder, targets, bases, run)
@@ -329,7 +349,7 @@ def _begun(
     family = families(planned.history)
     around = frozenset(one for life in needed for one in family[life] if not one.kind)
     forgotten = {life: applied[life].forgotten for life in targets if life in applied and applied[life].forgotten >= 0}
-    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases, forgotten), planned
+    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases, forgotten)
 
 
 @contextmanager

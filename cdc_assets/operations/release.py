@@ -21,6 +21,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.proposal import Proposal, propose
 from cdc_assets.planning.value_settings import ValueSettings
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ NEW_SETTINGS = "new-settings"
 
 
 def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = "", who: str = "") -> Plan:
-    """Decide a held DDL, and return the plan that follows. `table` is a present name or an identity (`s.t@version`).
+    """Decide a held DDL, and return the plan that follows. Raises BadSettings as `propose_release` does."""
+    return propose_release(pipeline, table, version, way, text, who).record(pipeline)
 
-    A second release of the same DDL replaces the first as long as that was not used. Raises BadSettings, with nothing
-    recorded, for a DDL that is not held, and for a release with which it would still be held.
+
+def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = "", who: str = "") -> Proposal:
+    """Return the decision of a held DDL, not recorded. `table` is a present name or an identity (`s.t@version`).
+
+    A second release of the same DDL replaces the first as long as that was not used. Raises BadSettings for a DDL that
+    is not held, and for a release with which it would still be held.
     """
     if way == NEW_SETTINGS and not text:
         return _change_settings(pipeline, table, version, who)
@@ -50,26 +56,24 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
     _, before = pipeline.plan(listing, {key: decision for key, decision in releases.items() if key not in known})
     life = _held_life(pipeline, before, table, version)
-    now = iso_now()
-    one = Release(life, version, way, text.strip(), who, now)
-    _, after = pipeline.plan(listing, {**releases, (life, version): one})
-    mine = (step for step in after.steps if step.life.source == life)
-    still = [step for step in mine if isinstance(step, HoldTable) and step.releasable and step.at == version]
+    proposal = propose(pipeline, listing, [Release(life, version, way, text.strip(), who, iso_now())])
+    steps = [step for step in proposal.plan.steps if step.life.source == life and step.at == version]
+    still = [step for step in steps if isinstance(step, HoldTable) and step.releasable]
     if still:
         raise BadSettings(
             f"with {way} the DDL of version {version} would still be held: {still[0].reason} Nothing was recorded.",
             ways=still[0].ways,
         )
-    pipeline.lake.keep_decision(one)
-    return after
+    return proposal
 
 
 def decide(
     pipeline: Pipeline, table: str | None, version: Tso | None, flags: Sequence[str], text: str | None, who: str = ""
-) -> tuple[Life, Plan]:
-    """Release or undo by the command line's options: `text` is that of --apply, `flags` are the other given ones.
+) -> tuple[Life, Proposal]:
+    """Return a release or its undoing by the command line's options, not recorded, and the table that it concerns.
 
-    Returns the table and the plan that follows. Raises BadSettings unless exactly one decision is given.
+    `text` is that of --apply, `flags` are the other given ones. Raises BadSettings unless exactly one decision is
+    given.
     """
     if table is None or version is None:
         raise BadSettings("name the table and the version, as `cdc-assets plan` and the ways out of a hold show them.")
@@ -77,13 +81,13 @@ def decide(
     if len(ways) != 1:
         raise BadSettings('give one of --apply "DDL", --skip, --rebuild, --new-settings and --undo.')
     if ways == ("undo",):
-        planned = undo(pipeline, table, version)
+        proposal = _propose_undo(pipeline, table, version)
     else:
-        planned = release(pipeline, table, version, ways[0], text or "", who)
-    return _decided(pipeline, planned, table, version), planned
+        proposal = propose_release(pipeline, table, version, ways[0], text or "", who)
+    return _decided(proposal.plan, table, version), proposal
 
 
-def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
+def _decided(planned: Plan, table: str, version: Tso) -> Life:
     """The table concerned: another than the held one if the DDL says that rows came from another table."""
     every = planned.history.lives
     lives = [life for life, held in every.items() if any(event.at == version for event in held.events)]
@@ -93,6 +97,10 @@ def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Lif
 
 def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     """Undo a release that was not used yet, and return the plan that follows. Raises BadSettings."""
+    return _propose_undo(pipeline, table, version).record(pipeline)
+
+
+def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
     listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
     known = [
@@ -101,8 +109,7 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     changes = [one for one in pipeline.lake.settings_changes() if one.since == version]
     mine = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
     for change in () if known else [one for one in changes if one.pattern in mine]:
-        pipeline.lake.remove_decision(change)
-        return pipeline.plan(listing)[1]
+        return propose(pipeline, listing, [change], withdrawn=True)
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [decision.life for decision in known]))
     if _used(pipeline, planned, known[0]):
@@ -110,12 +117,11 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
             f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
             "that DDL, and its history is read with the release. It cannot be undone."
         )
-    pipeline.lake.remove_decision(known[0])
-    return pipeline.plan(listing)[1]
+    return propose(pipeline, listing, known, withdrawn=True)
 
 
-def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Plan:
-    """Record that rows of a table, or of those of a pattern, are written with the present settings from a TSO on.
+def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Proposal:
+    """Propose that rows of a table, or of those of a pattern, are written with the present settings from a TSO on.
 
     Those before it are read with the settings of the tables' labels. Raises BadSettings where these are the same.
     """
@@ -143,9 +149,7 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pl
             f"{table} was read with the settings of now, as far as its values depend on any: there is nothing to "
             "release. Change the settings first."
         )
-    now = iso_now()
-    pipeline.lake.keep_decision(SettingsChange(pattern, since, before, who, now))
-    return pipeline.plan(listing)[1]
+    return propose(pipeline, listing, [SettingsChange(pattern, since, before, who, iso_now())])
 
 
 def _meant(table: str, planned: Plan) -> list[Life]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
@@ -19,7 +19,7 @@ from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase
-from cdc_assets.model.releases import Releases
+from cdc_assets.model.releases import KeptDecision, Release, Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.settings_changes import SettingsChange
@@ -48,6 +48,8 @@ from cdc_assets.sources import KnownFiles, Source, renewed
 
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
+
+DecisionT = TypeVar("DecisionT", bound=KeptDecision)
 
 
 class KnownLake(Protocol):
@@ -118,6 +120,72 @@ class EmptyLake:
     def cut_requests(self) -> Sequence[CutRequest]:
         """No cuts."""
         return ()
+
+
+@dataclass(frozen=True)
+class SupposedLake:
+    """A lake as it stands, with other decisions of people, to plan what would follow from them.
+
+    Attributes:
+        lake: The lake, with its own decisions.
+        given: Decisions that are added to those of the lake, each in place of one about the same.
+        withdrawn: Whether the given ones are taken from those of the lake instead.
+    """
+
+    lake: KnownLake
+    given: Sequence[KeptDecision]
+    withdrawn: bool
+
+    def applied(self) -> Mapping[Life, AppliedState]:
+        """Return the progress of every table."""
+        return self.lake.applied()
+
+    def releases(self) -> Releases:
+        """Return the decisions about single DDL."""
+        return {
+            (release.life, release.version): release
+            for release in self._decided(Release, self.lake.releases().values())
+        }
+
+    def said_complete(self) -> Sequence[CompletePattern]:
+        """Return the decisions about incomplete tables."""
+        return self._decided(CompletePattern, self.lake.said_complete())
+
+    def settings_changes(self) -> Sequence[SettingsChange]:
+        """Return the decisions about changed settings."""
+        return self._decided(SettingsChange, self.lake.settings_changes())
+
+    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
+        """Return the keys whose rows are kept out."""
+        return self.lake.forgotten_keys()
+
+    def cut_requests(self) -> Sequence[CutRequest]:
+        """Return the cuts that were decided."""
+        return self.lake.cut_requests()
+
+    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
+        """Return why tables cannot get these names."""
+        return self.lake.refused_names(claims)
+
+    def _decided(self, kind: type[DecisionT], own: Iterable[DecisionT]) -> list[DecisionT]:
+        def subject(decision: KeptDecision) -> tuple[object, ...]:
+            match decision:
+                case Release():
+                    return decision.life, decision.version
+                case CompletePattern():
+                    return decision.pattern, decision.accepted
+                case SettingsChange():
+                    return decision.pattern, decision.since
+            raise TypeError(decision)
+
+        decisions = {subject(decision): decision for decision in own}
+        for decision in self.given:
+            if isinstance(decision, kind):
+                if self.withdrawn:
+                    decisions.pop(subject(decision), None)
+                else:
+                    decisions[subject(decision)] = decision
+        return list(decisions.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_assets.model.findings import Finding, Severity
@@ -85,6 +85,21 @@ def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
             continue
         yield cause
         yield f"    {first_of(sorted(table for table, _ in members), 'table', _SHOWN)}"
+
+
+def problem_lines(problems: Mapping[str, str]) -> Iterator[str]:
+    """Yield what cannot be read, by path, once for all paths of which the same is said.
+
+    A problem that names the path of another one follows from it and is left out.
+    """
+    by_cause: dict[str, list[str]] = {}
+    for path, message in problems.items():
+        others = {word.rstrip(".,;:") for word in message.split()} & problems.keys() - {path}
+        if not others:
+            by_cause.setdefault(message.removeprefix(path), []).append(path)
+    for cause, paths in by_cause.items():
+        named = problems[paths[0]] != cause
+        yield f"problem: {first_of(paths, 'file', 1)}{cause}" if named else f"problem: {cause}"
 
 
 def _named(group: FindingGroup) -> list[str]:

@@ -58,6 +58,7 @@ class LandingText:
     messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
     they are: those cannot be built anew out of the landing. `unreadable` are the messages that are not messages of the
     protocol and that nobody has released. `waits` says which partition's barrier messages wait for, "" for none.
+    `left_out` counts decisions by which messages are left out: those that cannot be read, or are lost.
     """
 
     changefeed: str
@@ -71,6 +72,7 @@ class LandingText:
     ignored: Mapping[str, int] = field(default_factory=dict)
     asked: bool = False
     waits: str = ""
+    left_out: int = 0
 
     @property
     def behind(self) -> int:
@@ -118,6 +120,7 @@ def describe_landing(
         landed.ignored,
         ends is not None,
         _waits(landed, {Partition(one.topic, one.partition): one.behind for one in partitions}),
+        sum(decision.kind in (EventKind.RELEASED, EventKind.LOST) for decision in landed.decisions),
     )
 
 
@@ -261,6 +264,9 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
         )
         if landing.waits:
             yield f"{landing.changefeed}: {landing.waits}"
+        if landing.left_out:
+            some = counted(landing.left_out, "decision leaves", "decisions leave")
+            yield f"{landing.changefeed}: {some} messages out on purpose: see `cdc-assets landing list`"
         for bad in landing.unreadable[:5]:
             yield f"{landing.changefeed}: holds: {bad}"
         if len(landing.unreadable) > 5:

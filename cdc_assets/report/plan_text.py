@@ -102,6 +102,8 @@ def describe_step(step: Step, plan: Plan) -> StepText:
     event = next((e for e in history.events if e.at == step.at), None)
     query = event.file.query if event is not None and not isinstance(step, ApplyRows) else ""
     action, detail, cost, undo = _words(step)
+    if isinstance(step, RenameTable):
+        detail = f"{history.called_at(step.at - 1)} → {step.to}"
     if event is not None and event.release is not None and not isinstance(step, ApplyRows):
         detail = f"{detail} ({event.release})"
     return StepText(step.at, tso_time(step.at), str(history.called_at(step.at)), action, detail, query, cost, undo)
@@ -127,7 +129,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             undo = "old snapshots stay readable by id" if rewrite else snapshot
             return "change", "; ".join(_change(change) for change in changes) or "nothing", cost, undo
         case RenameTable(_, _, to):
-            return "rename", f"to {to}", METADATA_ONLY, "rename back"
+            return "rename", str(to), METADATA_ONLY, "rename back"
         case DropTable():
             return "drop", "moved aside, not purged", METADATA_ONLY, "rename back"
         case RecoverTable(_, _, to):

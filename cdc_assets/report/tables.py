@@ -67,7 +67,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table of the lake. `lag_seconds` is the time from `through` to the newest checkpoint seen.
+    """One table of the lake. `behind_checkpoint_seconds` is the time from `through` to the newest checkpoint seen.
 
     `rows` is None for a table that does not exist. `check` is passed, failed, or "" before anything was applied.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
@@ -87,7 +87,7 @@ class TableStatus:
     through: Tso
     through_time: str
     checkpoint: Tso
-    lag_seconds: float
+    behind_checkpoint_seconds: float
     state: State
     check: str
     reason: str = ""
@@ -104,6 +104,12 @@ class TableStatus:
     unfinished: str = ""
     kept_out: tuple[str, ...] = ()
     accepted: bool = False
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Which rows are left out on purpose: those of forgotten keys, and those that a person let the table lack."""
+        accepted = ("rows that it lacks, since a person accepted that (see incomplete)",) if self.accepted else ()
+        return (*self.kept_out, *accepted)
 
     @property
     def wants_a_person(self) -> bool:

@@ -11,7 +11,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
-from cdc_assets.report.findings import group_lines, grouped, incomplete_lines
+from cdc_assets.report.findings import group_lines, grouped, incomplete_lines, problem_lines
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def plan_lines(
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
     yield from incomplete_lines(incomplete)
-    yield from (f"problem: {message}" for message in listing.problems.values())
+    yield from problem_lines(listing.problems)
 
 
 def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
@@ -68,7 +68,7 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
     yield from _fidelity_lines(found.tables)
     yield from _mask_lines(found.tables)
     yield from group_lines(found.findings)
-    yield from (f"problem: {message}" for message in found.problems.values())
+    yield from problem_lines(found.problems)
 
 
 def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
@@ -139,7 +139,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
         yield f"{some}: see `cdc-assets status`", True
     held = {table.reason for table in outcome.tables}
-    yield from ((f"problem: {message}", True) for message in outcome.problems.values() if message not in held)
+    problems = {path: message for path, message in outcome.problems.items() if message not in held}
+    yield from ((line, True) for line in problem_lines(problems))
     idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"
     yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{idle}", False
 
@@ -154,12 +155,14 @@ def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) ->
         yield from (f"  way out: {way}" for way in ways)
 
 
-def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> Iterator[str]:
+def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = None) -> Iterator[str]:
     """Yield each table's progress as lines of text, then the held tables and the ways out.
 
-    `landed` names the changefeeds that read topics: their stages have other names.
+    Args:
+        rows: The tables, with the name of each changefeed where there are several.
+        landed: The changefeeds that read topics: their stages have other names. None leaves the lag by stage out.
     """
-    heads = ("table", "version", "rows", "applied through", "its time", "lag", "check", "quarantine")
+    heads = ["table", "version", "rows", "applied through", "its time", "behind checkpoint", "check", "quarantine"]
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
     cells = [
         (
@@ -168,19 +171,24 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> I
             count,
             r.through,
             r.through_time,
-            seconds_text(r.lag_seconds),
+            seconds_text(r.behind_checkpoint_seconds),
             _state(r.check, r.incomplete),
             r.quarantined,
         )
         for r, count in zip(rows, counts, strict=True)
     ]
-    yield from grid_lines(heads, cells)
-    yield from _lag_lines([row for row in rows if row.changefeed not in landed], LAG_HEADS)
-    yield from _lag_lines([row for row in rows if row.changefeed in landed], LANDED_LAG_HEADS)
+    if len({row.changefeed for row in rows}) > 1:
+        feeds = [row.changefeed for row in rows]
+        yield from grid_lines(["changefeed", *heads], [(feed, *cell) for feed, cell in zip(feeds, cells, strict=True)])
+    else:
+        yield from grid_lines(heads, cells)
+    if landed is not None:
+        yield from _lag_lines([row for row in rows if row.changefeed not in landed], LAG_HEADS)
+        yield from _lag_lines([row for row in rows if row.changefeed in landed], LANDED_LAG_HEADS)
     yield from (f"{row.table} {row.forecast.sentence}." for row in rows if row.forecast and row.forecast.sentence)
     for row in rows:
-        if row.kept_out:
-            yield f"kept out of {row.table}: {', '.join(row.kept_out)}"
+        if row.left_out:
+            yield f"left out of {row.table} on purpose: {'; '.join(row.left_out)}"
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
         if row.unfinished:

@@ -510,12 +510,17 @@ class Settings(Model):
         return lake
 
 
-def load(path: str | os.PathLike[str] | None = None) -> Settings:
-    """Return the settings of a `changefeeds.yaml`; without a path, of the one that CDC_ASSETS_CONFIG names.
+def settings_file(path: str | os.PathLike[str] | None = None) -> Path:
+    """Return the settings file of a path; without one that of CDC_ASSETS_CONFIG, or `changefeeds.yaml` here."""
+    return Path(path or os.environ.get(CONFIG_VARIABLE) or "changefeeds.yaml").expanduser().resolve()
 
-    Paths in it are relative to it. Raises BadSettings.
+
+def load(path: str | os.PathLike[str] | None = None) -> Settings:
+    """Return the settings of a `changefeeds.yaml` (see `settings_file`). Paths in it are relative to it.
+
+    Raises BadSettings.
     """
-    file = Path(path or os.environ.get(CONFIG_VARIABLE) or "changefeeds.yaml").expanduser().resolve()
+    file = settings_file(path)
     try:
         document = yaml.load(file.read_text(encoding="utf-8"), _SettingsLoader)  # noqa: S506  # a SafeLoader
     except OSError as error:

@@ -78,13 +78,29 @@ def test_stages_add_up_to_the_total(tso: int, written: float, published: float, 
 
 def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> None:
     row = TableStatus("feed", "shop.orders", 5, 3, 9, "", 9, 0.0, State.APPLIED, "passed")
-    text = "\n".join(status_lines([dataclasses.replace(row, stages=lag_between(100 * SECOND, 104, 105, 110))]))
+    row = dataclasses.replace(row, stages=lag_between(100 * SECOND, 104, 105, 110))
+    assert "10.0 s" not in "\n".join(status_lines([row]))
+    text = "\n".join(status_lines([row], landed=()))
     assert "10.0 s" in text
     assert "4.0 s (40%)" in text
     assert "1.0 s (10%)" in text
     assert "5.0 s (50%)" in text
     wrong = status_lines([dataclasses.replace(row, miscounted=account(rows_after=12).mismatch)])
     assert any("rows do not add up: shop.orders" in line for line in wrong)
+
+
+def test_status_names_the_changefeed_of_several_and_what_is_left_out_on_purpose() -> None:
+    row = TableStatus("near", "shop.orders", 5, 3, 9, "", 9, 0.0, State.APPLIED, "passed")
+    other = dataclasses.replace(row, changefeed="far", table="shop.users", kept_out=("2 keys for ever (gdpr)",))
+    accepted = dataclasses.replace(
+        other, table="shop.old", incomplete="incomplete: no rows", accepted=True, kept_out=()
+    )
+    assert "near" not in "\n".join(status_lines([row]))
+    lines = list(status_lines([row, other, accepted]))
+    assert [line.split()[0] for line in lines[1:4]] == ["near", "far", "far"]
+    left_out = [line for line in lines if "on purpose" in line]
+    assert [line.split(":")[0].split()[3] for line in left_out] == ["shop.users", "shop.old"]
+    assert "2 keys for ever (gdpr)" in left_out[0]
 
 
 @pytest.mark.parametrize(

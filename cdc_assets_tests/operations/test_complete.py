@@ -121,6 +121,17 @@ def test_what_a_person_says_is_kept_journaled_and_taken_back(feed: LittleFeed) -
     assert [entry.action for entry in ledger.journal("little") if entry.run == "undone"] == ["incomplete"]
 
 
+def test_a_dry_run_says_what_would_be_incomplete_and_records_nothing(feed: LittleFeed) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    opened(feed, lake, ledger).apply("run")
+    assert say_complete(opened(feed, lake, ledger), ["s.*"], "ann", "tried", dry_run=True) == {}
+    assert incomplete(opened(feed, lake, ledger).apply("run")) == {"s.old"}
+    say_complete(opened(feed, lake, ledger), ["s.*"], "ann", "stated")
+    assert set(unsay_complete(opened(feed, lake, ledger), ["s.*"], "ann", "tried", dry_run=True)) == {"s.old"}
+    assert opened(feed, lake, ledger).apply("run").complete
+    assert [entry for entry in ledger.journal("little") if entry.run == "tried"] == []
+
+
 def test_a_pattern_that_fits_nothing_is_refused_and_names_what_is_incomplete(feed: LittleFeed) -> None:
     lake = MemoryLake()
     with pytest.raises(BadSettings, match=r"s\.old"):

@@ -30,7 +30,7 @@ from cdc_assets.operations.explain import explain
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.keep_out import let_in
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.rebuild import rebuild, rebuild_targets
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -128,6 +128,19 @@ def test_a_rebuild_names_tables_that_get_rows_of_forgotten_keys_again(shop: Shop
         shop.forget("1")
     entries = [entry.query for entry in shop.ledger.journal("little") if entry.action == "rebuild"]
     assert ["rows of forgotten keys" in text for text in entries] == [True, False]
+
+
+def test_a_rebuild_that_brings_forgotten_rows_back_asks_first(shop: Shop) -> None:
+    def refuse(losses: str) -> None:
+        raise BadSettings(losses)
+
+    rebuild(shop.pipeline(), MemoryRebuilds(shop.lake), ["shop.t"], "run", consent=refuse)
+    shop.forget("1", until=None)
+    assert "come back" in rebuild_targets(shop.pipeline(), ["shop.t"])[0].loss
+    with pytest.raises(BadSettings, match="come back"):
+        rebuild(shop.pipeline(), MemoryRebuilds(shop.lake), ["shop.t"], "run", consent=refuse)
+    assert rows(shop.lake) == [(2, "two")]
+    assert not MemoryRebuilds(shop.lake).tickets()
 
 
 def test_rows_after_the_moment_come_in_and_a_rebuild_gives_the_same(shop: Shop) -> None:

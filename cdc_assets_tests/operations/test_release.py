@@ -23,8 +23,9 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.settings_changes import SettingsChange
+from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.release import release, undo
+from cdc_assets.operations.release import decide, propose_release, release, undo
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
@@ -430,6 +431,33 @@ def test_the_command_line_shows_what_happens_next_and_lists_what_was_decided(hid
     code, text = run(hidden, "shop.orders", "200", "--undo")
     assert code == 1
     assert "hold" in text
+
+
+def test_a_dry_run_shows_what_would_follow_and_records_nothing(hidden: Feed) -> None:
+    hidden.checkpoint(300)
+    hidden.pipeline()
+    code, text = run(hidden, "shop.orders", "200", "--skip", "--dry-run")
+    assert code == 0
+    assert "(released: skip)" in text
+    assert len(run(hidden, "--list")[1].splitlines()) == 1
+
+
+@pytest.mark.parametrize(("way", "deletes"), [("skip", False), ("rebuild", True)])
+def test_a_proposal_says_whether_it_deletes_rows(hidden: Feed, way: str, deletes: bool) -> None:
+    hidden.apply(300)
+    proposal = propose_release(hidden.pipeline(), "shop.orders", 200, way)
+    assert proposal.deletes_rows is deletes
+    assert hidden.lake.releases() == {}
+    assert proposal.record(hidden.pipeline()) == hidden.pipeline().plan()[1]
+    assert list(hidden.lake.releases()) == [(LIFE, 200)]
+
+
+def test_undoing_is_proposed_with_the_hold_that_comes_back(hidden: Feed) -> None:
+    hidden.apply(300)
+    release(hidden.pipeline(), "shop.orders", 200, "skip")
+    _, proposal = decide(hidden.pipeline(), "shop.orders", 200, ["undo"], None)
+    assert [step.reason for step in proposal.plan.steps if isinstance(step, HoldTable)]
+    assert list(hidden.lake.releases()) == [(LIFE, 200)]
 
 
 @pytest.mark.parametrize(

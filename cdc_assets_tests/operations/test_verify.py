@@ -40,7 +40,7 @@ from cdc_assets.operations import verify as comparing
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is_guess, loss_between
-from cdc_assets.operations.release import decide
+from cdc_assets.operations.release import release
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.row_readers import RowRate
 from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
@@ -901,7 +901,7 @@ def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path
     mended = Mended(tmp_path, MemoryLake(), ["whole"])
     mended.more["privacy"] = {"shop.whole.mail": None}
     (hold,) = mended.pipeline().plan()[1].steps
-    decide(mended.pipeline(), "shop.whole", hold.at, ["new-settings"], None)
+    release(mended.pipeline(), "shop.whole", hold.at, "new-settings")
     mended.feed.write([("U", "whole", 2, "later")])
     mended.apply()
     before = mended.lake.read(TableId("shop", "whole"))

@@ -25,7 +25,7 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.as_json import outcome_json
-from cdc_assets.report.findings import group_lines, group_text, grouped
+from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines
 from cdc_assets.report.text import inspection_lines, outcome_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -224,3 +224,18 @@ def test_patterns_of_complete_tables_that_match_none_are_warned_of(tmp_path: Pat
     settings = feed.settings(initial={"complete": ["s.A", f"s.a@{FIRST}", "s.b", "*.c*", "*"]})
     (group,) = (one for one in inspect_changefeed(settings).findings if one.rule == "unmatched-complete")
     assert [one.detail for one in group.subjects] == ["s.b, *.c*"]
+
+
+def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it() -> None:
+    problems = {
+        "s/a/meta/schema_1.json": "s/a/meta/schema_1.json: it is not JSON. Restore it.",
+        "s/b/meta/schema_1.json": "s/b/meta/schema_1.json: it is not JSON. Restore it.",
+        "s/a/1/CDC1.csv": "s/a/1/CDC1.csv cannot be decoded: its schema file s/a/meta/schema_1.json cannot be read.",
+        "s/c/1/CDC1.csv": "s/c/1/CDC1.csv cannot be decoded: no schema file is there.",
+        "somewhere": "Nothing names a place.",
+    }
+    assert list(problem_lines(problems)) == [
+        "problem: s/a/meta/schema_1.json and 1 more file: it is not JSON. Restore it.",
+        "problem: s/c/1/CDC1.csv cannot be decoded: no schema file is there.",
+        "problem: Nothing names a place.",
+    ]
