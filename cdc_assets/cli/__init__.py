@@ -8,6 +8,7 @@ or setup.
     help       the help of commands: groups, options that are used, examples
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
+    metrics    the command that shows metrics for Prometheus
     options    options and printing that the commands share
     progress   the progress display of the command line
     proof      commands that prove what the lake has
@@ -34,6 +35,7 @@ from cdc_assets.cli.cuts import as_of, cut, extract, show_cuts
 from cdc_assets.cli.forget import forget
 from cdc_assets.cli.help import GROUPS, HelpGroup, command
 from cdc_assets.cli.landing import landing
+from cdc_assets.cli.metrics import metrics
 from cdc_assets.cli.options import (
     DONE,
     HELD,
@@ -674,6 +676,7 @@ for each in (
     extract,
     forget,
     query,
+    metrics,
     setup,
 ):
     commands.add_command(each)

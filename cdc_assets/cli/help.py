@@ -11,7 +11,7 @@ FLAGS_HEAD = "A changefeed without a settings file"
 """Heading of the options that describe a changefeed."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Look": ("inspect", "plan", "status", "query", "explain", "verify", "journal", "files"),
+    "Look": ("inspect", "plan", "status", "query", "explain", "verify", "journal", "files", "metrics"),
     "Run": ("apply", "rebuild", "maintain", "ui", "demo", "setup"),
     "Decide": ("release", "quarantine", "landing"),
     "Time": ("as-of", "cut", "extract"),

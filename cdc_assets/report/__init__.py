@@ -8,6 +8,7 @@ files       data files as they were read, for a person
 findings    what was found of a changefeed, one paragraph a cause
 forgetting  what was done to forget rows
 landings    what is landed of topics
+metrics     metrics of a lake in the text format of Prometheus
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person
 text        plans, inspections, outcomes and statuses as lines of text

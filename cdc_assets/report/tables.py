@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.findings import INCOMPLETE, Severity
-from cdc_assets.model.forecast import Forecast
+from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
@@ -77,7 +77,7 @@ class TableStatus:
     `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
     it. `forecast` says when it will have caught up, `unfinished` of which rows it is not known that they are forgotten.
     `kept_out` says, by decision, how many forgotten keys stay out. `accepted` says that a person let an incomplete
-    table go on as it is.
+    table go on as it is. `advanced_at` is the end of the newest run that brought it forward, in seconds since 1970.
     """
 
     changefeed: str
@@ -104,12 +104,22 @@ class TableStatus:
     unfinished: str = ""
     kept_out: tuple[str, ...] = ()
     accepted: bool = False
+    advanced_at: float | None = None
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """Which rows are left out on purpose: those of forgotten keys, and those that a person let the table lack."""
         accepted = ("rows that it lacks, since a person accepted that (see incomplete)",) if self.accepted else ()
         return (*self.kept_out, *accepted)
+
+    @property
+    def alarms(self) -> Mapping[str, int]:
+        """Numbers that are 0 while nothing is to be done, by the names that metrics have for them."""
+        return {
+            "incomplete": int(bool(self.incomplete) and not self.accepted),
+            "quarantined_records": self.quarantined,
+            "falling_behind": int(self.forecast is not None and self.forecast.pace == Pace.FALLING_BEHIND),
+        }
 
     @property
     def wants_a_person(self) -> bool:
