@@ -244,7 +244,8 @@ def index_body(at: Cursor) -> tuple[tuple[str, ...], bool]:
             partial = True
             continue
         columns.append(part.column())
-        part.accept("ASC|DESC")
+        if not part.accept("WITHOUT", "OVERLAPS"):
+            part.accept("ASC|DESC")
         partial |= bool(part)
     while at and not partial:
         partial = not _index_option(at)
@@ -296,12 +297,15 @@ def table(at: Cursor) -> TableBody:
     """Read a CREATE TABLE from its opening parenthesis on."""
     columns: list[ColumnText] = []
     indexes: list[Index] = []
+    periods: dict[str, tuple[str, ...]] = {}
     clustered: bool | None = None
     for piece in split(at.group()):
         words = {part.text for part in piece if part.kind == "word"}
         if not words.isdisjoint(("CLUSTERED", "NONCLUSTERED")):
             clustered = "CLUSTERED" in words
-        if Cursor(piece).sees("PERIOD", "FOR"):
+        if (period := Cursor(piece)).accept("PERIOD", "FOR"):
+            name = period.name().lower()
+            periods[name], _ = index_body(period)
             continue
         if is_index(Cursor(piece)):
             found = index(piece)
@@ -313,8 +317,13 @@ def table(at: Cursor) -> TableBody:
     given = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
-    every = named([*inline, *indexes])
+    every = named([*inline, *(_over_periods(made, periods) for made in indexes)])
     return TableBody(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered)
+
+
+def _over_periods(index: Index, periods: Mapping[str, tuple[str, ...]]) -> Index:
+    """Return an index of MariaDB with the columns that begin and end a period in place of the period's name."""
+    return replace(index, columns=tuple(part for name in index.columns for part in periods.get(name.lower(), (name,))))
 
 
 def _refuse_query(at: Cursor) -> None:

@@ -124,7 +124,8 @@ def created(
     for; None leaves it as printed. `shown` is for texts of SHOW CREATE TABLE: TiDB prints a line break in a member as
     a backslash and `n`, and a backslash as itself, so the members of such a column are not known.
 
-    Raises Unreadable for a text that is not a CREATE TABLE, names a column twice, or has a type that is not known.
+    Raises Unreadable for a text that is not a CREATE TABLE, names a column twice or one that it lacks, or has a type
+    that is not known.
     """
     at = Cursor(tokens(sql))
     create_head(at)
@@ -139,6 +140,8 @@ def created(
     if not names or len(set(names)) < len(names):
         raise Unreadable("it has no columns" if not names else "it has a column twice")
     primary = {name.lower() for index in text.indexes if index.primary for name in index.columns}
+    if not primary.issubset(names):
+        raise Unreadable("its primary key has a column that it does not have")
     charset = charset_of(_collation_of(text, database_collation))
     keyed = (replace(column, primary=column.name.lower() in primary) for column in text.columns)
     listed = tuple(column_of(column, charset) for column in keyed)

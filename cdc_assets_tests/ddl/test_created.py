@@ -148,6 +148,8 @@ def test_serial_is_a_unique_number() -> None:
         ("unique key u (n)", ()),
         ("unique key u (g)", ()),
         ("key k (a)", ()),
+        ("period for p (b, n), primary key (a, p without overlaps)", ("a", "b", "n")),
+        ("period for p (b, n), unique key u (a, p)", ()),
     ],
 )
 def test_the_key_is_the_primary_key_else_unique_and_not_null(keys: str, expected: tuple[str, ...]) -> None:
@@ -183,6 +185,7 @@ def test_members_that_show_create_table_prints_in_two_ways_are_not_known() -> No
         "create view v as select 1",
         "create table t (a tesseract)",
         "create table t (a int, A int)",
+        "create table t (a int, primary key (b))",
         "create table t like other",
         "create table t ()",
         "create table t (a int default",

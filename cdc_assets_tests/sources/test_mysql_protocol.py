@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.ddl.schema import created
 from cdc_assets.errors import BadSettings, CdcError, MalformedDump, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded
 from cdc_assets.model.dumps import DumpTable
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.sources import InitialSource, connect_server
+from cdc_assets.sources.mysql_protocol import initial
 from cdc_assets.sources.mysql_protocol import rows as reading
 from cdc_assets.sources.mysql_protocol.address import parse_address
 from cdc_assets.sources.mysql_protocol.initial import _tables
@@ -225,13 +228,21 @@ def test_hostile_names_are_names(mariadb: Server) -> None:
     assert data_of(all_rows(source, table)).to_pylist() == [{column: 5}]
 
 
-def test_views_have_no_rows_and_tables_that_cannot_be_read_are_reported(mariadb: Server) -> None:
+def test_views_have_no_rows_and_tables_that_cannot_be_read_are_reported(
+    mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mariadb.run(
         "CREATE DATABASE odd", "CREATE TABLE odd.t (a INT PRIMARY KEY)", "CREATE VIEW odd.v AS SELECT * FROM odd.t",
-        "CREATE SEQUENCE odd.s", "CREATE TABLE odd.u (a INT PRIMARY KEY, f DATE, u DATE, PERIOD FOR p (f, u))",
+        "CREATE TABLE odd.p (a INT, f DATE, u DATE, PERIOD FOR p (f, u), PRIMARY KEY (a, p WITHOUT OVERLAPS))",
+        "CREATE SEQUENCE odd.s", "CREATE TABLE odd.u (a INT PRIMARY KEY)",
     )  # fmt: skip
+
+    def read(query: str, **how: Any) -> TableSchema:
+        return created(query.replace("`a` int(11)", "`a` XMLTYPE") if "`u` (" in query else query, **how)
+
+    monkeypatch.setattr(initial, "created", read)
     dump = source_of(mariadb, "odd.*").dump()
-    assert [str(table.id) for table in dump.tables] == ["odd.t"]
+    assert {str(table.id): table.schema.key for table in dump.tables} == {"odd.t": ("a",), "odd.p": ("a", "f", "u")}
     assert [str(name) for name in sorted(dump.left_out)] == ["odd.s", "odd.v"]
     assert "its CREATE TABLE cannot be read" in dump.problems[TableId("odd", "u")]
     assert "which has no TSO to read at" in dump.warnings[0]
