@@ -17,7 +17,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.topics.living import names_at
+from cdc_assets.sources.topics.fence import names_at
 from cdc_assets.sources.topics.routing import Routing
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, schema_files
 from cdc_assets.sources.topics.topic_options import TopicOptions

@@ -57,7 +57,7 @@ FEATURES = {
     "dumps": Feature(
         r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",
         r"dump|imports|initial|joined",
-        38,
+        37,
     ),
     "completeness": Feature(
         r"incomplete|complete_by|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",

@@ -92,7 +92,7 @@ NAMED_ELSEWHERE = {
     "operations/log_rows.py": "extracts are what a log would have",
     "model/kinds.py": "the setting history names kinds",
     "settings/sections.py": "kinds of history tables, and extracts as CSV, are settings",
-    "sources/dumpling/metadata.py": "a log is the binlog of MySQL there",
+    "sources/dumpling/directory.py": "a log is the binlog of MySQL there",
     "lake/spark/training.py": "the JVM is trained with rows of its own, written as CSV",
     "settings/config.py": "the settings initial.dump and topics",
     "settings/initial.py": "the setting initial.dump",

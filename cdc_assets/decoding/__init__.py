@@ -15,7 +15,6 @@ first_images  keys whose first change needs a row from before the window: where 
 moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
 run_again     transactions without keys that may have been sent twice
-cut_off       a last record without terminator: is anything lost with it?
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source

@@ -2,7 +2,6 @@
 
 compression   compressed bytes -> their contents, piece by piece
 drivers       options of fsspec's drivers
-output        files written to a new place, each as a whole
 scratch       directories of this machine for what is at work
 sealing       bytes that nobody reads without the key
 storage       bytes and names from the storage

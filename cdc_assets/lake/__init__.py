@@ -23,7 +23,6 @@ writers/             staged changes -> rows of a table, by its kind
 key_matching         conditions by which rows and staged changes are of one key
 commit_stage         a staged window -> one commit
 row_delta            a small one without Spark: places of its keys, deletion vectors, a data file
-missing_rows         rows that a window needs from before it, and that its table does not have
 compaction           small files put together without Spark, by whoever writes the table
 commit               guarded, labelled commits
 schema               tables created, changed, rewritten

@@ -14,16 +14,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import POSITION, SplitReader
 from cdc_assets.lake import schema, table_renames
-from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.quarantine import Quarantine
+from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
+from cdc_assets.lake.staging.executors import run_tasks
+from cdc_assets.lake.staging.stage import Engine
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.tickets import held_back
@@ -49,6 +52,37 @@ if TYPE_CHECKING:
     from cdc_assets.lake.cuts import LakeCuts
     from cdc_assets.lake.scan import TableScan
     from cdc_assets.settings.lake import LakeSettings
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkExecutors:
+    """The executors of a lake's Spark, which starts when they are first needed. `what` names the work in errors.
+
+    With `only_elsewhere` executors of this machine do nothing, unless `decode` asks for them.
+    """
+
+    engine: Engine
+    what: str
+    only_elsewhere: bool = False
+
+    def worth(self, size: int) -> bool:
+        """Return whether so many bytes are read there and not here, by the rule of windows."""
+        if not self.engine.is_large(size):
+            return False
+        return not self.only_elsewhere or self.engine.decode == "executors" or not self.engine.local()
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at the same time."""
+        with races(self.what):
+            return int(self.engine.spark().sparkContext.defaultParallelism)
+
+    def run(self, count: int, work: Callable[[int], _T]) -> list[_T]:
+        """Do tasks 0 … count-1, and return what they return; raises the error of one of them."""
+        with races(self.what):
+            return run_tasks(self.engine.spark(), count, work)
 
 
 class Lake:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.errors import BadSettings, BucketMissing
-from cdc_assets.io.output import output
+from cdc_assets.operations.change_files import output
 
 
 def test_a_directory_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from cdc_assets.errors import InputError, MetadataMissing, StorageUnavailable
-from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.row_groups import RowFiles
 from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Engine
+from cdc_assets.lake.tables import SparkExecutors
 from cdc_assets.landing import opening
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.files import LANDED, LandedFiles

@@ -6,7 +6,7 @@ import pytest
 
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.sources.topics.living import names_at
+from cdc_assets.sources.topics.fence import names_at
 
 CREATED, RENAMED = 10, 20
 

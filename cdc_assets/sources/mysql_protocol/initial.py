@@ -2,21 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from cdc_assets.errors import CdcError
+from cdc_assets.ddl import Unreadable, created
+from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, MalformedDump
 from cdc_assets.model.dumps import Dump, DumpFile, DumpSplit, DumpTable, Glance, RowCondition
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import parse_address
-from cdc_assets.sources.mysql_protocol.ranges import RANGE_BYTES, narrowed
+from cdc_assets.sources.mysql_protocol.ranges import RANGE_BYTES, Size, cut, narrowed
 from cdc_assets.sources.mysql_protocol.rows import ServerReader
-from cdc_assets.sources.mysql_protocol.session import session
-from cdc_assets.sources.mysql_protocol.tables import is_written, read_tables, sizes
+from cdc_assets.sources.mysql_protocol.session import Session, identifier, session
+
+_SYSTEM = frozenset(("information_schema", "performance_schema", "mysql", "sys", "inspection_schema", "metrics_schema"))
+_NO_ROWS = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
+_QUIET = (
+    "which has no TSO to read at: what is read are the tables as they are now. Let nothing write into them from the "
+    "TSO on until they are read"
+)
+
+
+def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], range_bytes: int) -> Dump:
+    """Return the tables of a server that are wanted, each with a file for every range of its key, of about that size.
+
+    Raises MalformedDump where there is none, BadSettings where the user may not see the one database of the address.
+    """
+    tables: list[DumpTable] = []
+    problems: dict[TableId, str] = {}
+    left_out: list[TableId] = []
+    known: dict[str, dict[str, Size]] = {}
+    for table, kind in _listed(session):
+        if not wanted(table):
+            continue
+        if kind in _NO_ROWS:
+            left_out.append(table)
+            continue
+        if table.schema not in known:
+            known[table.schema] = sizes(session, table.schema)
+        found = _table(session, table, known[table.schema].get(table.table, Size()), range_bytes)
+        if isinstance(found, DumpTable):
+            tables.append(found)
+        else:
+            problems[table] = found
+    if not tables and not problems:
+        raise MalformedDump(
+            f"{session.address.uri} shows no table that is wanted. Check the URI of the source, which of its tables "
+            "are named, and that the user may read them.",
+            file=session.address.uri,
+        )
+    warnings = () if session.is_tidb else (f"the server is {session.version}, {_QUIET}.",)
+    present = not session.is_tidb or not at
+    identity = " ".join([session.address.uri, *_names_of_its_own(session)])
+    return Dump(
+        session.address.uri,
+        at,
+        tuple(tables),
+        problems,
+        warnings,
+        {},
+        tuple(left_out),
+        present=present,
+        identity=identity,
+    )
+
+
+def _names_of_its_own(session: Session) -> Iterator[str]:
+    """Yield what a server has been called since it was made: the same address may lead to another one later.
+
+    MySQL has `server_uuid`, MariaDB `server_uid`; the id of a cluster is in `mysql.tidb` since TiDB v9.0.
+    """
+    asked = ["SELECT @@server_uuid", "SELECT @@server_uid"]
+    if session.is_tidb:
+        asked = ["SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME = 'cluster_id'"]
+    for query in asked:
+        with suppress(InputError, BadSettings):  # it has none, or the user may not see it
+            yield from (_text(row[0]) for row in session.query(query))
+
+
+def _listed(session: Session) -> Iterator[tuple[TableId, str]]:
+    """Yield tables with their kinds, in the order of their names."""
+    # SHOW heeds the snapshot, which information_schema did not in every TiDB.
+    names = [_text(row[0]) for row in session.query("SHOW DATABASES")]
+    asked = session.address.database
+    databases = [name for name in names if name.lower() not in _SYSTEM]
+    if asked:
+        databases = [name for name in databases if name.lower() == asked.lower()]
+    if asked and not databases:
+        raise BadSettings(f"{session.address.uri}: the user may see no database of that name. Correct the URI.")
+    for database in sorted(databases):
+        rows = session.query(f"SHOW FULL TABLES FROM {identifier(database)}")
+        for name, kind in sorted((_text(row[0]), _text(row[1])) for row in rows):
+            yield TableId(database, name), kind.upper()
+
+
+def _table(session: Session, table: TableId, size: Size, range_bytes: int) -> DumpTable | str:
+    """Return a table, or the sentence that says why it cannot be taken."""
+    name = f"{identifier(table.schema)}.{identifier(table.table)}"
+    try:
+        query = _text(session.query(f"SHOW CREATE TABLE {name}")[0][1])
+        schema = created(query, timezone="UTC", shown=True)
+        found = DumpTable(table, schema, (), query)
+        return replace(found, files=cut(session, found, size, range_bytes))
+    except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
+        return f"its CREATE TABLE cannot be read ({problem}). Take a dump of it, or leave it out"
+    except InputError as problem:
+        if isinstance(problem, MalformedDump):
+            raise
+        return str(problem)
+
+
+def sizes(session: Session, database: str) -> dict[str, Size]:
+    """Return about how large the tables of a database are, by the server's statistics; nothing where it has none."""
+    try:
+        rows = session.query(f"SHOW TABLE STATUS FROM {identifier(database)}")
+    except InputError:
+        return {}
+    return {_text(row[0]): Size(int(row[4] or 0), int(row[6] or 0)) for row in rows}
+
+
+def is_written(session: Session, table: TableId, seconds: float) -> bool:
+    """Return whether a table was written to in the last seconds, of which the first may be missed; False if unknown."""
+    rows = session.query(f"SHOW TABLE STATUS FROM {identifier(table.schema)}")
+    newest = next((row[12] for row in rows if _text(row[0]) == table.table), None)
+    if newest is None:
+        return False
+    begin = datetime.fromisoformat(session.asked("SELECT NOW(6)")) - timedelta(seconds=seconds)
+    return datetime.fromisoformat(_text(newest)) > begin.replace(microsecond=0)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
