@@ -38,7 +38,6 @@ forget               rows of keys taken out of all snapshots and files of a tabl
 forgetting/          what that is made of
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
-executors            Spark's executors, for work beside steps
 spark/               Spark sessions and the JVM gateway
 """
 

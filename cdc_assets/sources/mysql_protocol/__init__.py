@@ -4,7 +4,6 @@ initial   a server, opened for reading
 address   `mysql://user@host:4000/database?ssl-mode=…`
 session   a connection that reads at the TSO, and what goes wrong with one
 cursor    rows as they are asked for
-tables    databases, tables and their schemas
 ranges    a table cut by its key, for tasks
 rows      the rows of a range as changes
 

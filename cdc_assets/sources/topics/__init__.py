@@ -1,8 +1,7 @@
 """Change messages in topics: what reads a log, whether a broker holds it or an archive.
 
     source          the feed, as far as it is landed
-    fence           through which TSO everything is landed
-    living          which names live at a TSO
+    fence           through which TSO everything is landed, and which names live then
     schemas         DDL texts, older tables and columns in messages -> schema files
     schema_events   landed events -> the same
     fillings        how tables that are older than their topics get the rows that they had
