@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import dagster as dg
@@ -24,8 +24,11 @@ import yaml
 
 from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.model.findings import RULES
 from cdc_assets.settings.config import ChangefeedSettings, settings_of
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.test_docs import GENERATED, PAGES, ROOT
+from cdc_assets_tests.test_house import PACKAGE
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -188,3 +191,71 @@ def test_targets_of_make_exist() -> None:
     pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     named = set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", pages, re.MULTILINE))
     assert {name for pair in named for name in pair if name} <= targets
+
+
+def sentences() -> str:
+    """Return what all pages that people wrote say outside of blocks."""
+    return "\n".join(BLOCK.sub("", page.read_text(encoding="utf-8")) for page in PAGES if page.name not in GENERATED)
+
+
+def test_settings_named_by_their_path_exist() -> None:
+    broken = []
+    for path in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", sentences()):
+        model: Any = {"lake": LakeSettings}.get(path.partition(".")[0], ChangefeedSettings)
+        first, *rest = path.split(".")[1:] if model is LakeSettings else path.split(".")
+        if model is ChangefeedSettings and first not in model.model_fields:
+            continue  # an option of a producer, of Spark, or of Kafka
+        for name in (first, *rest):
+            if model is not None and name not in model.model_fields:
+                broken.append(path)
+                break
+            model = model and _section(model.model_fields[name].annotation)
+    assert broken == []
+
+
+def _section(annotation: Any) -> Any:
+    """Return the model of a setting that is a section, None for another."""
+    kinds = [annotation, *get_args(annotation)]
+    return next((kind for kind in kinds if isinstance(kind, type) and hasattr(kind, "model_fields")), None)
+
+
+def test_variables_of_the_environment_are_those_of_the_code() -> None:
+    pattern = re.compile(r"\bCDC_ASSETS_[A-Z_]+\b")
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    assert set(pattern.findall(pages)) == set(pattern.findall(code)) - INNER_VARIABLES
+
+
+INNER_VARIABLES = {"CDC_ASSETS_DEMO"}
+"""Variables by which processes of the package speak with each other."""
+
+
+def test_the_readme_has_every_command_and_every_extra() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("## Commands")[2].partition("## ")[0]
+    assert {name for name in INLINE.findall(table) if not name.startswith("--")} == set(commands.commands)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(
+        INLINE.findall(
+            "\n".join(re.findall(r"^\|([^|]+)\|", readme.partition("| extra |")[2].partition("\n\n")[0], re.MULTILINE))
+        )
+    )
+    assert extras == project["optional-dependencies"].keys() - {"dev"}
+
+
+def test_rules_of_findings_named_on_pages_exist() -> None:
+    named = set(re.findall(r"\(`([a-z]+(?:-[a-z]+)+)`\)|finding `([a-z-]+)`", sentences()))
+    assert {name for pair in named for name in pair if name} <= set(RULES)
+
+
+def test_the_metadata_of_tables_on_the_page_are_those_of_events() -> None:
+    page = (
+        (ROOT / "docs" / "dagster.md")
+        .read_text(encoding="utf-8")
+        .partition("| metadata of a table")[2]
+        .partition("\n\n")[0]
+    )
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (PACKAGE / "defs").glob("*.py"))
+    cells = "\n".join(re.findall(r"^\|([^|]+)\|", page, re.MULTILINE))
+    names = [re.sub("^lag_(written|checkpoint|applied)_", "lag_{stage}_", name) for name in INLINE.findall(cells)]
+    assert [name for name in names if f'"{name}"' not in code] == []
