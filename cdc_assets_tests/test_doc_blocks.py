@@ -23,8 +23,10 @@ import sqlglot
 import yaml
 
 from cdc_assets.cli import commands
+from cdc_assets.cli.help import GROUPS
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.model.findings import RULES
+from cdc_assets.report.metrics import METRICS, PREFIX
 from cdc_assets.settings.config import ChangefeedSettings, settings_of
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.test_docs import GENERATED, PAGES, ROOT
@@ -125,6 +127,9 @@ def test_settings_and_launch_forms_are_accepted(text: str, tmp_path: Path, monke
         (op,) = document["ops"]
         (job,) = (job for job in defs.resolve_all_job_defs() if op in [node.name for node in job.nodes])
         assert dg.validate_run_config(job, document)
+    elif "groups" in document:
+        rules = [rule["expr"] for group in document["groups"] for rule in group["rules"]]
+        assert {name for rule in rules for name in re.findall(rf"{PREFIX}(\w+)", rule)} <= METRICS.keys()
     elif document.get("type") == "cdc_assets.Changefeed":
         assert document["attributes"].keys() >= {"name", "sink_uri", "lake"}  # loaded by the test of components
     else:
@@ -233,7 +238,8 @@ INNER_VARIABLES = {"CDC_ASSETS_DEMO"}
 def test_the_readme_has_every_command_and_every_extra() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme.partition("## Commands")[2].partition("## ")[0]
-    assert {name for name in INLINE.findall(table) if not name.startswith("--")} == set(commands.commands)
+    rows = re.findall(r"^\| (\w+) \| (`.*) \|$", table, re.MULTILINE)
+    assert {title.capitalize(): tuple(INLINE.findall(names)) for title, names in rows} == GROUPS
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(
         INLINE.findall(

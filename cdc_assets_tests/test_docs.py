@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from cdc_assets.report.metrics_page import metrics_page
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-GENERATED = {"types.md", "settings.md"}
+GENERATED = {"types.md", "settings.md", "metrics.md"}
 GENERATED_PART = re.compile(r"<!-- connections -->.*?<!-- end of connections -->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -36,6 +38,10 @@ def test_links_lead_to_pages_and_headings(page: Path) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+def test_the_page_of_metrics_is_that_of_the_code() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics_page()
 
 
 def test_the_pages_are_no_longer_than_agreed() -> None:

@@ -9,6 +9,7 @@ findings    what was found of a changefeed, one paragraph a cause
 forgetting  what was done to forget rows
 landings    what is landed of topics
 metrics     metrics of a lake in the text format of Prometheus
+metrics_page    the page `docs/metrics.md`: every metric with its meaning
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person
 text        plans, inspections, outcomes and statuses as lines of text
