@@ -75,6 +75,14 @@ class ColumnLife:
         return next((text for until, text in self.types if at < until), None)
 
 
+def other_suffix(kind: str) -> str:
+    """Return the way out for history tables whose names others have."""
+    return (
+        "Give history tables of this kind another end of their names in the setting history, such as "
+        f"suffix: {{{kind}: __{kind}_of}}."
+    )
+
+
 def own_name(name: TableId, suffix: str) -> TableId:
     """Return the name of a history table of a source table."""
     return TableId(name.schema, f"{name.table}{suffix}")

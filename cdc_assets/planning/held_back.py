@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cdc_assets.model.by_name import ByName
+from cdc_assets.model.kinds import other_suffix
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import (
@@ -75,6 +76,13 @@ def _passed(
 def _taken(step: CreateTable, holder: Life) -> Step:
     if holder == step.life:
         return step
+    if step.life.kind:
+        return HoldTable(
+            step.life,
+            step.at,
+            f"{holder} is called {step.name} in the lake, as this one would be: it keeps its name. "
+            f"{other_suffix(step.life.kind)}",
+        )
     return HoldTable(
         step.life,
         step.at,

@@ -15,7 +15,7 @@ from cdc_assets.decoding.kinds import history_kind, keeps_states
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.completeness import begun_late
 from cdc_assets.history.masks import origins
-from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, own_name
+from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.schema import TableId
@@ -82,7 +82,7 @@ def with_kinds(
             lives[life] = _named_late(table, state, stands.get(life, -1))
             if life in late:
                 lives[life] = begun_late(lives[life], late[life], history.offered.get(life))
-        gone = state is not None and state.name is None
+        gone = state is not None and state.name is None and table.name is None
         for kind in rule.kinds if rule is not None else ():
             assert rule is not None
             if gone and replace(life, kind=kind) not in applied:
@@ -401,12 +401,10 @@ def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, Tabl
 
 
 def _without_name(twin: TableHistory, at: Tso, name: TableId, other: TableId) -> HoldTable:
-    kind = twin.life.kind
     had = f" What this one had by then is in {other}." if at > twin.life.version else ""
     return HoldTable(
         twin.life,
         max(at, twin.life.version),
-        f"a table of the source is called {name}, as this one would be: it keeps its name.{had} Give history tables of "
-        "this kind another end of their names in the setting history, such as "
-        f"suffix: {{{kind}: __{kind}_of}}.",
+        f"a table of the source is called {name}, as this one would be: it keeps its name.{had} "
+        f"{other_suffix(twin.life.kind)}",
     )

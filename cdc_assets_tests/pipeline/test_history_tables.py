@@ -433,3 +433,29 @@ def test_a_table_that_leaves_its_rule_gives_the_name_of_its_history_to_the_next_
         assert set(feed.tables[f"s.a__{kind}"]) == values
     assert f"s.c__{kind}" not in feed.tables
     assert len(make_cut(feed.pipeline, "report").taken) == (4 if how == "renamed" else 5)
+
+
+def test_a_history_table_whose_name_a_table_of_the_source_has_says_so_and_what_helps(tmp_path: Path) -> None:
+    feed = Named(tmp_path, {})
+    feed.create("s.a__log", FIRST + 12)
+    assert feed.apply(FIRST + 20) == []
+    feed.history = {"s.a": "log"}
+    ((name, reason),) = feed.apply(FIRST + 21)
+    assert (name, "is called s.a__log in the lake, as this one would be" in reason) == ("s.a__log", True)
+    assert "suffix: {log: __log_of}" in reason
+    feed.history = {"s.a": {"kinds": ["log"], "suffix": {"log": "__log_of"}}}
+    assert feed.apply(FIRST + 22) == []
+    assert feed.tables["s.a__log_of"] == ["s.a"]
+
+
+@pytest.mark.parametrize("kind", ["log", "scd2"])
+def test_a_kind_is_built_in_the_run_that_recovers_its_table(tmp_path: Path, kind: str) -> None:
+    feed = Named(tmp_path, {})
+    feed.ddl("s.a", FIRST + 12, "DROP TABLE `a`", 4, columns=False)
+    assert feed.apply(FIRST + 15) == []
+    feed.history = {"s.a": kind}
+    assert feed.apply(FIRST + 16) == []
+    assert f"s.a__{kind}" not in feed.tables
+    feed.ddl("s.a", FIRST + 20, "RECOVER TABLE `a`", 25)
+    assert feed.apply(FIRST + 30) == []
+    assert feed.tables[f"s.a__{kind}"] == ["s.a"] * (3 if kind == "log" else 2)
