@@ -62,14 +62,16 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What is noted of a block that was read: how many rows, how many of these are not compared, rules by column.
+    """What is noted of a block that was read: how many rows, how many of these are not compared, and `notes`.
+
+    These count by column and rule the values that were changed while they were read into the lake's types.
 
     A task that is done notes how often it connected anew, in a block without rows.
     """
 
     rows: int
     kept_out: int = 0
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     reconnects: int = 0
 
 

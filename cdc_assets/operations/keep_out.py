@@ -20,7 +20,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.forget_tables import MeantTable, is_purged, standing_others
 from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.named import is_called
-from cdc_assets.planning.forgotten import by_name, form_at
+from cdc_assets.planning.forgotten import by_name, forgotten_of, form_at
 from cdc_assets.types.key_digests import key_digests
 
 if TYPE_CHECKING:
@@ -132,7 +132,11 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     Those that were left out come with a rebuild. Raises BadSettings for a decision that there is not.
     """
     decisions = pipeline.lake.forgotten_keys()
-    about = by_name(decision for decision in decisions if is_called(table, (decision.table, *decision.lives)))
+    sources = pipeline.plan()[1].sources.items()
+    meant = [history for life, history in sources if is_called(table, (history.last_name, life))]
+    of_meant = {decision for history in meant for decision in forgotten_of(decisions, history)}
+    named = [decision for decision in decisions if is_called(table, (decision.table, *decision.lives))]
+    about = by_name(dict.fromkeys((*named, *of_meant)))
     if name not in about:
         known = ", ".join(about) or "none"
         raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {known}.')

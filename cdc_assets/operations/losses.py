@@ -172,3 +172,6 @@ _RULES: Mapping[str, Callable[[Column, Any, Any], bool]] = {
     TOO_LARGE: _is_too_large,
     SIX_DIGITS: _has_six_digits,
 }
+
+DIFFERING_RULES = frozenset(_RULES)
+"""Rules by which values of the lake and of its source differ; by others both are the same, such as NULL."""

@@ -96,7 +96,7 @@ class SourceReader:
             self.pace.wait(count)
             rows = decoded.changes.select(self.names).rename_columns(self.mine)
             left = _without(rows, self.forgotten)
-            yield left, BlockFacts(count, count - left.num_rows, tuple(decoded.notes))
+            yield left, BlockFacts(count, count - left.num_rows, decoded.notes)
 
 
 def _without(rows: pa.Table, forgotten: Forgotten) -> pa.Table:
