@@ -328,7 +328,11 @@ class MemoryLake:
     def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
         return {life: table.tags[name][:2] for life, table in self.tables.items() if name in table.tags}
 
-    def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
+    def make_cut(self, request: CutRequest, tables: Sequence[CutTable]) -> Cut | None:
+        for life in self.tagged(request.name).keys() - {
+            table.life for table in tables if table.snapshot_id is not None
+        }:
+            self.untag(life, request.name)
         made = self.made.setdefault(request.name, Cut(request.name, request.at, "", tuple(tables)))
         self.remove_decision(request)
         return made

@@ -62,9 +62,9 @@ FEATURES = {
     "completeness": Feature(
         r"incomplete|complete_by|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
         r"complet|gaps",
-        45,
+        44,
     ),
-    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 29),
+    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 27),
     "value settings": Feature(
         r"ValueSettings|SettingsChange|settings_changes|read_otherwise|new_settings",
         r"value_settings|settings_changes|recipe",

@@ -50,6 +50,7 @@ ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
     metavar="TABLE",
     help="Leave out a table by name, identity or pattern, such as one that is held or incomplete.",
 )
+@click.option("--require-all", is_flag=True, help="Make no cut where a table is not exactly its source.")
 @click.option("--who", default="", help="Who makes it, for the record.")
 @click.option("--remove", metavar="NAME", help="Remove a cut, so that its snapshots may expire.")
 @decode_option
@@ -57,16 +58,24 @@ ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 @lake_options(required=True)
 @common_options
 def cut(
-    as_json: bool, debug: bool, cut_name: str, without: tuple[str, ...], who: str, remove: str | None, **given: Any
+    as_json: bool,
+    debug: bool,
+    cut_name: str,
+    without: tuple[str, ...],
+    require_all: bool,
+    who: str,
+    remove: str | None,
+    **given: Any,
 ) -> int:
     """Make a cut: one state of all tables at one position, which any engine reads by its name.
 
-    Tables are applied as far as there first. `cdc-assets status --cuts` lists the cuts.
+    Tables are applied as far as there first. Those that are not exactly their source are absent from it, each with the
+    reason, and the exit code is 1. `cdc-assets status --cuts` lists the cuts.
     """
     from cdc_assets.operations.cuts import make_cut, remove_cut
 
-    if remove and (cut_name or without):
-        raise BadSettings("--remove is given alone: --name and --without are about a cut that is made.")
+    if remove and (cut_name or without or require_all):
+        raise BadSettings("--remove is given alone: --name, --without and --require-all are about a cut that is made.")
     with opened("A cut concerns", given) as pipeline:
         if remove:
             request = remove_cut(pipeline, remove)
@@ -75,16 +84,19 @@ def cut(
             else:
                 click.echo(f"{request.name} of {tso_time(request.at)} is removed.")
             return DONE
-        made = make_cut(pipeline, cut_name, without, who, run_name())
+        made = make_cut(pipeline, cut_name, without, who, run_name(), whole=require_all)
+    code = DONE if made.accepted else HELD
     if as_json:
         show_json(_as_json(pipeline.settings.name, made))
-        return DONE
+        return code
     heads = ("table", "snapshot", "applied through")
     show_grid(heads, [(one.name, one.snapshot_id, one.applied_ts) for one in made.taken])
-    for one in made.left_out:
-        click.echo(f"without {one.name}: {one.why_not}")
+    for table in made.tables:
+        if reason := table.why_not or table.lacks:
+            what = "without" if table.snapshot_id is None else "not exact"
+            click.echo(f"{what} {table.name}: {reason}", err=bool(table.lacks))
     click.echo(f"{made.name}: {counted(len(made.taken), 'table')} as of {made.at} ({tso_time(made.at)})")
-    return DONE
+    return code
 
 
 @command(
@@ -127,7 +139,7 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
         click.echo(f"{name}: {message}", err=True)
     if as_json:
         show_json([{**dataclasses.asdict(state), "exact": state.exact} for state in states])
-        return DONE if all(state.exact for state in states) else HELD
+        return DONE if all(state.accepted for state in states) else HELD
     for state in states:
         heads = ("table", "exact", "stands at", "its time", "snapshot")
         cells = [(one.table, "yes" if one.exact else "no", one.position, one.position_time) for one in state.tables]
@@ -145,7 +157,7 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
                 if name in one.read:
                     click.echo(f"{one.read[name]}{'' if name == 'pyiceberg' else ';'}")
         click.echo(f"\nas of {state.at} ({state.time})")
-    return DONE if all(state.exact for state in states) else HELD
+    return DONE if all(state.accepted for state in states) else HELD
 
 
 @command(
@@ -194,6 +206,8 @@ def extract(
         click.echo(f"{found.table}: {rows} after {found.since} and through {found.until}, from the {found.source}")
         if found.forgotten_through >= 0:
             click.echo(f"not in it: changes through {found.forgotten_through} of keys that were forgotten")
+        for reason in found.lacks:
+            click.echo(f"changes may be missing: {reason}", err=True)
         click.echo(f"written: changes.{kind}, extract.json")
     return DONE
 
@@ -204,12 +218,19 @@ def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:
         show_json([_as_json(changefeed, one) for changefeed, some in cuts.items() for one in some])
         return DONE
     rows = [
-        (one.name, one.at, tso_time(one.at), len(one.taken), ", ".join(str(left.name) for left in one.left_out))
-        for some in cuts.values()
+        (
+            changefeed,
+            one.name,
+            one.at,
+            tso_time(one.at),
+            len(one.taken),
+            ", ".join(str(table.name) for table in one.left_out),
+        )
+        for changefeed, some in cuts.items()
         for one in some
     ]
     if rows:
-        show_grid(("cut", "position", "its time", "tables", "without"), rows)
+        show_grid(("changefeed", "cut", "position", "its time", "tables", "without"), rows)
     else:
         click.echo("There is no cut.")
     return DONE
@@ -217,7 +238,7 @@ def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:
 
 def _as_json(changefeed: str, made: Cut) -> dict[str, Any]:
     tables = [
-        {**dataclasses.asdict(one), "name": str(one.name), "life": str(one.life), "snapshot_id": one.snapshot_id}
+        {**dataclasses.asdict(one), "name": str(one.name), "life": str(one.life), "kind": one.life.kind or "mirror"}
         for one in made.tables
     ]
     return {
@@ -226,5 +247,6 @@ def _as_json(changefeed: str, made: Cut) -> dict[str, Any]:
         "position": made.at,
         "time": tso_time(made.at),
         "made": made.made,
+        "exact": made.exact,
         "tables": tables,
     }

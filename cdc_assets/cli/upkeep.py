@@ -195,13 +195,17 @@ def purge(
     with opened("A purge concerns", given) as pipeline:
         found = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry=True)
         gone = [str(one.life) for one in found if not one.kept]
+        feed = pipeline.settings.name
         if gone and not dry_run:
             confirm(f"Remove {', '.join(gone)} with all files?", yes)
             found = run(pipeline, pipeline.lake, run_name(), tables, before_ms)
-    heads = ("table", "name", "dropped", "kept because")
-    rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]
+    heads = ("changefeed", "table", "kind", "name", "dropped", "kept")
+    rows = [
+        (feed, str(one.life), one.life.kind or "mirror", str(one.name), tso_time(one.dropped), one.kept)
+        for one in found
+    ]
     if as_json:
-        show_json([dict(zip(("table", "name", "dropped", "kept"), row, strict=True)) for row in rows])
+        show_json([dict(zip(heads, row, strict=True)) for row in rows])
     elif rows:
         show_grid(heads, rows)
     else:

@@ -37,7 +37,10 @@ class CutConfig(dg.Config):
     )
     without: list[str] = Field(
         default_factory=list,
-        description="Tables that it leaves out, by name, identity or pattern, such as those that are held.",
+        description="Tables that it leaves out, by name, identity or pattern.",
+    )
+    require_all: bool = Field(
+        default=False, description="Whether no cut is made where a table is not exactly its source."
     )
 
 
@@ -71,14 +74,15 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             events = RunEvents(context, source, pipeline)
             pipeline.after = events.after
             events.begin()
-            make_cut(pipeline, config.name, config.without, "dagster", context.run_id, events.cut)
+            request = config.name, config.without, "dagster", context.run_id
+            make_cut(pipeline, *request, whole=config.require_all, tell=events.cut)
             yield from events.finish(pipeline.status())
             yield from events.close()
 
     description = (
         "Makes a cut: one state of all tables at one position, which any engine reads by its name. Tables "
-        "are applied as far as there first. Refused, with nothing left of it, where a table is held or incomplete and "
-        "`without` does not leave it out."
+        "are applied as far as there first. One that is not exactly its source (held, incomplete, with records in "
+        "quarantine) is absent, with the reason; with `require_all` no cut is made then."
     )
     return source.job(job_name, cut_tables, description)
 

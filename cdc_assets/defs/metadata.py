@@ -304,9 +304,9 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.Tabl
 
 def cut_metadata(made: Cut) -> dict[str, Any]:
     """Return a cut's position and its tables with their snapshots."""
-    columns = ("table", "snapshot", "applied_ts", "left_out")
+    columns = ("table", "snapshot", "applied_ts", "left_out", "lacks")
     rows = [
-        (str(table.name), str(table.snapshot_id or ""), str(table.applied_ts or ""), table.why_not)
+        (str(table.name), str(table.snapshot_id or ""), str(table.applied_ts or ""), table.why_not, table.lacks)
         for table in made.tables
     ]
     return {
@@ -316,5 +316,6 @@ def cut_metadata(made: Cut) -> dict[str, Any]:
         "tables": text_table(columns, rows) if rows else "none",
         "table_count": len(made.taken),
         "left_out": len(made.left_out),
+        "exact": made.exact,
         "read": dg.MetadataValue.md(f"`SELECT * FROM … VERSION AS OF '{made.name}'`"),
     }

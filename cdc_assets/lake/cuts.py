@@ -40,6 +40,7 @@ _COLUMNS = pa.schema(
         ("snapshot_id", pa.int64()),
         ("applied_ts", pa.int64()),
         ("left_out", pa.string()),
+        ("lacks", pa.string()),
         ("forgotten_at", pa.timestamp("us", "UTC")),
     ]
 )
@@ -172,6 +173,7 @@ def _rows(cut: Cut) -> pa.Table:
             "snapshot_id": one.snapshot_id,
             "applied_ts": one.applied_ts,
             "left_out": one.why_not,
+            "lacks": one.lacks,
             "forgotten_at": parse_iso_time(one.forgotten) if one.forgotten else None,
         }
         for one in cut.tables
@@ -190,6 +192,7 @@ def _parse(rows: pa.Table) -> Cut:
             row["snapshot_id"],
             row["applied_ts"],
             row["left_out"] or "",
+            row["lacks"] or "",
             iso_time(row["forgotten_at"]) if row["forgotten_at"] is not None else "",
         )
         for row in found

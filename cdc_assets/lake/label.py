@@ -3,6 +3,7 @@
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
                cdc.settings (those with which values were read, where they depend on any: JSON)
                cdc.overwrites (of states that changes of some columns overwrite)
+               cdc.lacks-rows (the table was incomplete)
     table      the same, and cdc.applied-snapshot: the fallback for a table without any labelled ancestor
 
 The newest labelled ancestor of main counts. The fallback is written by maintenance, and counts only if it is known that
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _TS, _PHASE, _DDL = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts"
 _POSITIONS, _SETTINGS, _OVERWRITES = "cdc.positions", "cdc.settings", "cdc.overwrites"
+_LACKS_ROWS = "cdc.lacks-rows"
 
 AT = "cdc.applied-snapshot"
 """Table property: main's snapshot when the fallback was written."""
@@ -35,7 +37,8 @@ AT = "cdc.applied-snapshot"
 class Label:
     """How far a snapshot is applied, and the newest schema version that it includes.
 
-    `overwrites` says that states have values that came after they began, of columns that are not tracked.
+    `overwrites` says that states have values that came after they began, of columns that are not tracked. `lacks_rows`
+    says that the table was incomplete after the window that it is of.
     """
 
     progress: Progress
@@ -43,6 +46,7 @@ class Label:
     positions: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     overwrites: bool = False
+    lacks_rows: bool = False
 
     def properties(self) -> dict[str, str]:
         """Return the snapshot properties of the label."""
@@ -52,6 +56,7 @@ class Label:
             _DDL: str(self.ddl),
         }
         parts = {_POSITIONS: self.positions, _SETTINGS: self.settings, _OVERWRITES: self.overwrites}
+        parts |= {_LACKS_ROWS: self.lacks_rows}
         return {**said, **{name: json.dumps(part, sort_keys=True) for name, part in parts.items() if part}}
 
     @classmethod
@@ -61,7 +66,9 @@ class Label:
             return None
         progress = Progress(int(properties[_TS]), Phase[properties[_PHASE].upper()])
         positions, settings = (json.loads(properties.get(name, "{}")) for name in (_POSITIONS, _SETTINGS))
-        return cls(progress, int(properties[_DDL]), positions, settings, _OVERWRITES in properties)
+        return cls(
+            progress, int(properties[_DDL]), positions, settings, _OVERWRITES in properties, _LACKS_ROWS in properties
+        )
 
     def through_ddl(
         self, at: Tso, ddl: Tso, settings: Mapping[str, str] = MappingProxyType({}), *, emptied: bool = False
@@ -82,7 +89,8 @@ class Label:
         ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
         some = step.history is not None and step.history.tracks_some and keeps_states(step.life.kind)
         settings = step.settings_after(self.settings, used)
-        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, settings, self.overwrites or some)
+        overwrites = self.overwrites or some
+        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, settings, overwrites, step.lacks_rows)
 
     @property
     def rows_from(self) -> Tso:

@@ -55,6 +55,9 @@ GONE = "cdc.gone"
 """Property of a table that was dropped at some time: [position of the DROP, that of the RECOVER or null] of each."""
 REPAIRED = "cdc.repaired"
 """Property of a table that a repair gave the source's rows: the position of the comparison before it."""
+REPLAY, REPAIR, REBUILD = "cdc.replay", "cdc.repair", "cdc.rebuild"
+"""Properties of a snapshot: the token of the records of the quarantine that it brought in, the repair that made it, the
+token of the rebuild that it swapped in."""
 GAP = (
     *("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason"),
     "cdc.incomplete-accepted",

@@ -23,12 +23,12 @@ from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
 from cdc_assets.lake.commit import expire
 from cdc_assets.lake.history_checks import history_problem
 from cdc_assets.lake.label import Label, fallback
-from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
+from cdc_assets.lake.lake_table import IDENTITY, REBUILD, REPLAY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
-from cdc_assets.lake.quarantine import REPLAY, Quarantine
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
-from cdc_assets.lake.swap import REBUILD, Rebuilds
+from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.cuts import SnapshotPin
 from cdc_assets.model.progress import Life

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.window import REJECTS
 from cdc_assets.errors import TableMoved
+from cdc_assets.lake.lake_table import REPLAY
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.lake.row_groups import read_rows
 from cdc_assets.model.progress import Life
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from cdc_assets.lake.growing import GrowingTable
     from cdc_assets.lake.state import LakeState
     from cdc_assets.model.steps import ApplyRows
-
-REPLAY = "cdc.replay"
-"""Snapshot property: the token of records that the commit brought in."""
 
 _QUARANTINED, _REPLAYING, _REPLAYED = "quarantined", "replaying", "replayed"
 _WHEN = pa.timestamp("us", tz="UTC")

@@ -34,6 +34,7 @@ from cdc_assets.lake.lake_table import (
     KEYED_SINCE,
     MISSING,
     NAME,
+    REBUILD,
     REPAIRED,
     SINCE,
     LakeTable,
@@ -59,8 +60,6 @@ from cdc_assets.model.steps import CreateTable
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 
-REBUILD = "cdc.rebuild"
-"""Snapshot property: the token of the rebuild that a commit swapped in."""
 _OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE, MISSING)
 """Properties of a table that go with its rows, beside its key."""
 

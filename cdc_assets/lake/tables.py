@@ -233,8 +233,15 @@ class Lake:
         """Return the snapshots with the tag of a cut, each with how far it is applied. Starts no JVM."""
         return self._cuts.tagged(name)
 
-    def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
-        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile."""
+    def make_cut(self, request: CutRequest, tables: Sequence[CutTable]) -> Cut | None:
+        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile.
+
+        Those that are absent lose them.
+        """
+        for life in self.tagged(request.name).keys() - {
+            table.life for table in tables if table.snapshot_id is not None
+        }:
+            self.workbench.untag(life, request.name)
         return self._cuts.make(request, tables)
 
     def remove_cut(self, request: CutRequest) -> None:

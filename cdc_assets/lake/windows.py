@@ -21,8 +21,7 @@ from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit import publish
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
-from cdc_assets.lake.lake_table import REPAIRED, landing_of, read_model
-from cdc_assets.lake.quarantine import REPLAY as RECORDS
+from cdc_assets.lake.lake_table import REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
@@ -33,9 +32,6 @@ from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.workbench import Work, Workbench, refuse_forgotten
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
-
-REPAIR = "cdc.repair"
-"""Snapshot property: the repair that made it."""
 
 
 def stage_windows(
@@ -146,7 +142,7 @@ def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) 
     def added() -> set[tuple[str, int]]:
         waiting = records.tokens(life)
         tokens = {token for some in waiting.values() for token in some}
-        committed = {token for token in tokens if bench.state.snapshot_with(life, RECORDS, token) is not None}
+        committed = {token for token in tokens if bench.state.snapshot_with(life, REPLAY, token) is not None}
         places = {(path, n) for path, lines in replay.targets.items() for n in lines}
         return {place for place in places if place not in waiting or waiting[place] & committed}
 
@@ -175,7 +171,7 @@ def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) 
         if staged.report.failed:
             raise rejected(step, staged.report)
         if staged.rows and equal_rows:
-            mark[RECORDS] = records.begin_replay(life, fitting)
+            mark[REPLAY] = records.begin_replay(life, fitting)
     except BaseException:
         discard_window(bench, staged)
         raise

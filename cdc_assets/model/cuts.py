@@ -20,8 +20,9 @@ UNNAMED = "cut-"
 class CutRequest:
     """A cut that was decided: no window steps across the position `at`, and each table gets the tag `name` there.
 
-    `without` are patterns of tables that it leaves out. `when` is ISO text in UTC. A `withdrawn` one is to be removed,
-    with its tags and what lists it, if anything does.
+    `without` are patterns of tables that it leaves out. With `whole` it is not made unless all others are exactly
+    their source. `when` is ISO text in UTC. A `withdrawn` one is to be removed, with its tags and what lists it, if
+    anything does.
     """
 
     name: str
@@ -30,6 +31,7 @@ class CutRequest:
     who: str = ""
     when: str = ""
     withdrawn: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,9 @@ class SnapshotPin:
 class CutTable:
     """A table of a cut: what it was called in the source then, and its snapshot, which is labelled `applied_ts`.
 
-    One that was left out has no snapshot, and `why_not` says why. `forgotten` is when it was made anew without rows
-    that were to be forgotten (ISO text in UTC), "" if it never was.
+    One that is absent has no snapshot; `why_not` says why, if a person wants that. `lacks` says why the table is not
+    exactly its source, "" if it is: that one is absent, or, where a person lets it go on so, present. `forgotten` is
+    when it was made anew without rows that were to be forgotten (ISO text in UTC), "" if it never was.
     """
 
     life: Life
@@ -58,6 +61,7 @@ class CutTable:
     snapshot_id: int | None
     applied_ts: Tso | None
     why_not: str = ""
+    lacks: str = ""
     forgotten: str = ""
 
 
@@ -77,8 +81,18 @@ class Cut:
 
     @property
     def left_out(self) -> tuple[CutTable, ...]:
-        """The tables that were left out."""
+        """The tables that are absent."""
         return tuple(table for table in self.tables if table.snapshot_id is None)
+
+    @property
+    def exact(self) -> bool:
+        """Return whether each table that nobody left out is there, exactly as its source was."""
+        return not any(table.lacks for table in self.tables)
+
+    @property
+    def accepted(self) -> bool:
+        """Return whether no table is absent that nobody left out: what others lack was accepted."""
+        return not any(table.lacks for table in self.left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +137,15 @@ class CutOutcome:
 
     @property
     def finding(self) -> Finding | None:
-        """The finding that a cut was not made, None for one that was or that only waits."""
+        """The finding that a cut was not made, or not of all tables; None for any other and one that only waits."""
+        made = self.cut
+        if made is not None and not made.accepted:
+            absent = first_of([f"{table.name}: {table.lacks}" for table in made.left_out if table.lacks], "table")
+            sentence = (
+                "a cut was made without tables that are not exactly their source. Bring these in order, and make "
+                "another one."
+            )
+            return Finding("cut", Severity.WARNING, "", sentence, f"{made.name}, of {tso_time(made.at)}: {absent}")
         if not self.is_withdrawn:
             return None
         names = first_of([str(block) for block in self.blocked], "table") if self.blocked else "another run removed it"

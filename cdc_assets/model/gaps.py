@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.names import fold_name
@@ -84,6 +85,60 @@ def late_text(since: Tso) -> str:
         "before was gone, or not known to be there, so rows that did not change since are missing here. Bring them "
         "from a dump taken since (setting initial, --initial URI) or restore the input, and rebuild it"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Deficit:
+    """A reason why a table is not exactly its source at a position; `accepted` if a person let it go on so."""
+
+    cause: Literal["rows", "hold", "records", "repair", "correction"]
+    reason: str
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCondition:
+    """What decides whether a table of the lake is exactly its source at a position.
+
+    `gap` are the rows that it lacks, and `base` the dump that it stands on. `hold` says why nothing is applied to it up
+    to the position, "" if all is. `aside` are the positions, at the earliest, of its records that wait in quarantine.
+    `repaired` is the position of the newest repair, -1 for none. `corrected` says what was written into the table after
+    the snapshot that is read, though it is of before.
+    """
+
+    life: Life
+    gap: Gap | None
+    base: Base | None = None
+    hold: str = ""
+    aside: Sequence[Tso] = ()
+    repaired: Tso = -1
+    corrected: str = ""
+
+    def deficits(self, at: Tso) -> tuple[Deficit, ...]:
+        """Return all reasons why the table is not exactly its source at a position; none if it is."""
+        deficits = list[Deficit]()
+        if self.gap is not None and self.gap.since <= at:
+            deficits.append(Deficit("rows", gap_text(self.gap, self.life, self.base), self.gap.accepted))
+        if self.hold:
+            deficits.append(Deficit("hold", f"it is held: {self.hold}"))
+        if count := sum(position <= at for position in self.aside):
+            records = f"{counted(count, 'record')} of it {'waits' if count == 1 else 'wait'}"
+            reason = f"{records} in quarantine (cdc-assets quarantine), so rows may be missing, old or left over"
+            deficits.append(Deficit("records", reason))
+        if at < self.repaired:
+            reason = (
+                f"a repair (verify --repair) gave it the source's rows as of {self.repaired}, and which of them it "
+                "lacked before is not known"
+            )
+            deficits.append(Deficit("repair", reason))
+        if self.corrected:
+            deficits.append(Deficit("correction", self.corrected))
+        return tuple(deficits)
+
+
+def lacking_text(lacks: Iterable[Deficit]) -> str:
+    """Return all reasons why a table is not exactly its source, in one text."""
+    return "; ".join(deficit.reason.rstrip(".") for deficit in lacks)
 
 
 def is_complete(life: Life, patterns: Iterable[str]) -> bool:

@@ -66,6 +66,11 @@ class QuarantinedRow:
         return self.file, self.line
 
     @property
+    def earliest(self) -> Tso:
+        """The position of the record, or the first one that it may have."""
+        return self.lo + 1 if self.commit_ts is None else self.commit_ts
+
+    @property
     def content(self) -> RecordContent:
         """What is stored of it."""
         return RecordContent(self.file, self.line, self.schema_version, self.raw, self.keys)

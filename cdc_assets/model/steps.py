@@ -180,6 +180,8 @@ class ApplyRows:
     is_whole: bool = field(default=False, hash=False)
     """Whether the table has every row that the source had at `lo`, as far as is known: a change of one that it does
     not have proves otherwise."""
+    lacks_rows: bool = field(default=False, hash=False)
+    """Whether the table is incomplete at `hi`, as far as is known."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))

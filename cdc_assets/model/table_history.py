@@ -174,6 +174,12 @@ class TableHistory:
         return next((name for at, name in reversed(names) if at <= position), first)
 
     @property
+    def every_name(self) -> tuple[TableId, ...]:
+        """All names that it had, its own newest one last."""
+        own = (event.name for event in self.events if event.name is not None)
+        return (*(name for name, _, _ in self.names), *own)
+
+    @property
     def base(self) -> Base | None:
         """The dump that it is based on, None for a table that begins with the feed."""
         return None if self.brought is None else self.brought.base

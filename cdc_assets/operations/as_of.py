@@ -1,35 +1,37 @@
 """Tables as they were at a moment: which snapshot of each, how close that is, and how engines read it.
 
 A snapshot is labelled with the position through which it is applied, so the newest one at or below a moment is the
-closest that a table has. It is exactly the state of then if its label is the moment itself, if it is the table's of a
-cut made then, or if it is the newest one and nothing was due between its label and the moment. A table of all states is
-exact at every moment that it covers, in the columns that the source had then.
+closest that a table has. It has all changes through then if its label is the moment itself, if it is the table's of a
+cut made then, or if it is the newest one and nothing was due between its label and the moment. A table of all states
+has them at every moment that it covers, in the columns that the source had then. It is exactly the state of then if the
+table lacks nothing there, either (`TableCondition`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import parse_lives
+from cdc_assets.lake.lake_table import REBUILD, REPAIR, REPLAY, parse_lives
 from cdc_assets.model.cuts import Cut
-from cdc_assets.model.gaps import gap_text
-from cdc_assets.model.progress import Life, Phase
+from cdc_assets.model.gaps import TableCondition, lacking_text
+from cdc_assets.model.progress import Life, Phase, Whole
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.engines import connections, snapshot_statements
 from cdc_assets.operations.moments import parse_moment
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger
-from cdc_assets.operations.status import cuts_of
+from cdc_assets.operations.status import cuts_of, earliest_records
 
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.lake.lake_table import LakeTable
+    from cdc_assets.model.ledger_entries import TableState
     from cdc_assets.settings.lake import LakeSettings
 
 
@@ -37,9 +39,10 @@ if TYPE_CHECKING:
 class AsOfTable:
     """A table at a moment, by its name then: its snapshot, and the position at which that stands.
 
-    `exact` says that nothing of the table lies between that position and the moment; else `reason` says what may be
-    missing. `read` has a statement by engine. Without a snapshot, `reason` says why there is none. `converted` are the
-    columns, with their types then, whose values are shown in a type that they got later.
+    `exact` says that nothing of the table lies between that position and the moment, and that it lacks nothing; else
+    `reason` says what may be missing, and `accepted` whether a person lets the table go on so. `read` has a statement
+    by engine. Without a snapshot, `reason` says why there is none. `converted` are the columns, with their types then,
+    whose values are shown in a type that they got later.
     """
 
     table: str
@@ -52,6 +55,7 @@ class AsOfTable:
     reason: str
     read: Mapping[str, str]
     converted: Mapping[str, str] = field(default_factory=dict)
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +73,31 @@ class PastState:
         """Return whether each table is there as it was."""
         return all(table.exact for table in self.tables)
 
+    @property
+    def accepted(self) -> bool:
+        """Return whether each table is there as it was, but for what a person lets it go on without."""
+        return all(table.exact or table.accepted for table in self.tables)
+
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A snapshot of a table and its position: it has everything below that, and is `whole` if all rows at it too."""
+    """A snapshot of a table and its position: it has everything below that, and is `whole` if all rows at it too.
+
+    `lacks` says what it lacks, as is known by now, `lacked_rows` that the table was incomplete when it was written.
+    """
 
     position: Tso
     snapshot_id: int
     whole: bool
     newest: bool = False
+    lacks: str = ""
+    lacked_rows: bool = False
 
     @classmethod
-    def of(cls, label: Label, snapshot_id: int, newest: bool) -> _Standing:
+    def of(cls, label: Label, snapshot_id: int, newest: bool, lacks: str = "") -> _Standing:
         """Return how a labelled snapshot stands; one with columns of a later DDL is not as the table was."""
         whole = label.progress.phase is Phase.ROWS and label.ddl <= label.progress.tso
-        return cls(label.progress.tso, snapshot_id, whole, newest)
+        return cls(label.progress.tso, snapshot_id, whole, newest, lacks, label.lacks_rows and not newest)
 
 
 def as_of(
@@ -111,17 +125,18 @@ def as_of(
         names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
         chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
         chosen = chosen or {life for life, table in known.items() if table.gone_since(at) is not None}
-        found, begins = list[AsOfTable](), list[Tso]()
+        states_then, begins, aside = list[AsOfTable](), list[Tso](), earliest_records(state)
         for life in sorted(chosen, key=lambda one: (shown[one], one)):
             table = known[life]
             standing = sorted(_standings(state, table, cuts), key=lambda one: one.position)
             begins += [standing[0].position] if standing else []
-            through = states[str(life)].through if str(life) in states else 0
-            found.append(_table(state, table, shown[life], at, standing, through))
-    if not any(table.snapshot_id is not None for table in found):
+            states_then.append(
+                _table(state, table, shown[life], at, standing, states.get(str(life)), aside.get(life, ()))
+            )
+    if not any(table.snapshot_id is not None for table in states_then):
         nothing = f"the lake has no state of {', '.join(tables) or 'any table'} as of {at} ({tso_time(at)})"
         dropped = [since for life in chosen if (since := known[life].gone_since(at)) is not None]
-        if dropped and len(dropped) == len(found):
+        if dropped and len(dropped) == len(states_then):
             last = max(dropped)
             raise BadSettings(f"{nothing}: all were dropped by {last} ({tso_time(last)}). Give a moment before that.")
         first = min(begins or (life.version for life in known))
@@ -130,7 +145,7 @@ def as_of(
             "snapshots expired, or the tables did not exist yet; cuts keep states for longer, and tables of all states "
             "(scd2) keep every one."
         )
-    return PastState(changefeed, at, tso_time(at), tuple(found), connections(lake))
+    return PastState(changefeed, at, tso_time(at), tuple(states_then), connections(lake))
 
 
 def _empty(changefeed: str, feeds: Iterable[str]) -> BadSettings:
@@ -157,31 +172,55 @@ def _meant(text: str, known: Mapping[Life, LakeTable], names: Mapping[Life, str]
 
 def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Iterator[_Standing]:
     """Yield the states that a table still has: its labelled snapshots, and those of cuts."""
-    file, newest = state.file(table.metadata_location), None
+    file, newest, lacks = state.file(table.metadata_location), None, ""
+    correction, corrected_at, rebuilt = "", -1, False
+    has_past = table.life.kind == "scd2"  # all that comes later is in the newest states, at its position
     for snapshot in file.lineage(across_rewrites=True):
         label = Label.parse(snapshot.summary)
-        if label is not None:
-            newest = snapshot.snapshot_id if newest is None else newest
-            yield _Standing.of(label, snapshot.snapshot_id, snapshot.snapshot_id == newest)
+        if label is None:
+            continue
+        label = replace(label, lacks_rows=label.lacks_rows and not rebuilt)
+        newest = snapshot.snapshot_id if newest is None else newest
+        if correction and label.progress.tso == corrected_at:  # it is no window, which has records of its own only
+            lacks = f"{correction} came into the table after the snapshot of then"
+        yield _Standing.of(label, snapshot.snapshot_id, snapshot.snapshot_id == newest, lacks)
+        marks = (text for mark, text in _CORRECTIONS.items() if mark in snapshot.summary and not has_past)
+        correction, corrected_at = next(marks, ""), label.progress.tso
+        rebuilt = rebuilt or (has_past and REBUILD in snapshot.summary)
     if newest is None and table.snapshot_id is not None:  # only maintenance's note says how far it is
         newest = table.snapshot_id
         yield _Standing.of(table.label, newest, True)
     for cut in cuts:
         for one in cut.taken:
             if one.life == table.life and one.snapshot_id is not None and one.snapshot_id in file.snapshots:
-                yield _Standing(cut.at, one.snapshot_id, True, one.snapshot_id == newest)
+                yield _Standing(cut.at, one.snapshot_id, True, one.snapshot_id == newest, one.lacks)
+
+
+_CORRECTIONS = {REPLAY: "a record of the quarantine", REPAIR: "a repair"}
+"""By the properties of their snapshots: commits that bring what a table should have had earlier."""
 
 
 def _table(
-    state: LakeState, table: LakeTable, name: str, at: Tso, standing: Sequence[_Standing], through: Tso
+    state: LakeState,
+    table: LakeTable,
+    name: str,
+    at: Tso,
+    standing: Sequence[_Standing],
+    recorded: TableState | None,
+    aside: Sequence[Tso],
 ) -> AsOfTable:
-    life = table.life
+    """Return a table as of a moment: `recorded` is its newest state in the ledger, `aside` as in `TableCondition`."""
+    life, through = table.life, 0 if recorded is None else recorded.through
     shown = (name, str(life), ".".join(table.identifier))
     if (gone := table.gone_since(at)) is not None:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {gone}", {})
     best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
     found = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None
+    corrected, by_feed = "" if best is None else best.lacks, table.gap is None
+    by_feed = by_feed and recorded is not None and recorded.complete_by != Whole.STATEMENT
+    if best is not None and best.lacked_rows and by_feed:
+        corrected = corrected or "it was incomplete then, and got rows from before that later"
     if found is None:
         if best is None:
             begins = min((one.position for one in standing), default=life.version)
@@ -192,9 +231,21 @@ def _table(
             state.settings, table.identifier, table.metadata_location, best.snapshot_id, condition
         )
         found = _Reading(best.snapshot_id, best.position, "" if complete else _may_miss(best.position), read)
-    lacks = gap_text(table.gap, life, table.base) if table.gap is not None and table.gap.since <= at else ""
-    reason, stands = lacks or found.reason, (found.position, tso_time(found.position))
-    return AsOfTable(*shown, found.snapshot_id, *stands, not reason, reason, found.read, found.converted)
+    lacks = TableCondition(
+        life=life,
+        gap=table.gap,
+        base=table.base,
+        hold=recorded.reason if recorded is not None and recorded.state.stopped and through < at else "",
+        aside=aside,
+        repaired=table.repaired,
+        corrected=corrected,
+    ).deficits(at)
+    reason = "; ".join(filter(None, (lacking_text(lacks), found.reason)))
+    accepted = not found.reason and all(deficit.accepted for deficit in lacks)
+    stands = found.position, tso_time(found.position)
+    return AsOfTable(
+        *shown, found.snapshot_id, *stands, not reason, reason, found.read, found.converted, bool(reason) and accepted
+    )
 
 
 def _may_miss(position: Tso) -> str:

@@ -15,9 +15,7 @@ from cdc_assets.pipeline.cuts import plan_cut
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
 if TYPE_CHECKING:
-    from cdc_assets.model.schema import TableId
     from cdc_assets.model.steps import Step
-    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
@@ -51,13 +49,15 @@ def make_cut(
     without: Sequence[str] = (),
     who: str = "",
     run: str = "",
+    *,
+    whole: bool = False,
     tell: Callable[[Cut], object] = lambda _: None,
 ) -> Cut:
     """Make a cut of all tables but those `without`, and return it. Tables are applied as far as its position.
 
-    `without` are names, identities or patterns; `tell` is called with the cut once it is made. Raises BadSettings for a
-    name that is taken, and CutRefused, with nothing left of the cut, where tables are held or incomplete; where they
-    are behind, the next run makes it.
+    `without` are names, identities or patterns; `tell` is called with the cut once it is made. Tables that are not
+    exactly their source are absent; with `whole` they are refused. Raises BadSettings for a name that is taken, and
+    CutRefused: with nothing left of the cut where it is refused, and where tables are behind, the next run makes it.
     """
     if not pipeline.settings.source_options.wire.has_positions:
         raise BadSettings(
@@ -68,7 +68,7 @@ def make_cut(
     pipeline.land()
     for _ in range(_ATTEMPTS):
         planned = pipeline.plan()[1]
-        found = plan_cut(pipeline.lake, planned, name, without, who)
+        found = plan_cut(pipeline.lake, planned, name, without, who, whole=whole)
         request = found.request
         _refuse_without(planned, request)
         if (same := _same(pipeline, planned, request)) is not None:
@@ -102,7 +102,7 @@ def _same(pipeline: Pipeline, planned: Plan, request: CutRequest) -> Cut | None:
         return None
     members = cut_members(planned.history, request.at)
     wanted = {life for life, name in members.items() if not is_left_out(life, name, request.without)}
-    if {one.life for one in made.taken} != wanted:
+    if {one.life for one in made.tables if one.lacks or one.snapshot_id is not None} != wanted:
         raise BadSettings(
             f"{made.name} is of this position already, and of other tables. Give this one a name of its own: --name."
         )
@@ -116,7 +116,7 @@ def _through(at: Tso, plan: Plan) -> list[Step]:
 def _refused(request: CutRequest, reason: str) -> str:
     return (
         f"no cut of {tso_time(request.at)} can be made: {reason}. Nothing is left of it. See the ways out in "
-        "`cdc-assets status`, or leave tables out with --without TABLE."
+        "`cdc-assets status`, leave tables out with --without TABLE, or let those be absent: without --require-all."
     )
 
 
@@ -146,16 +146,11 @@ def _refuse_without(planned: Plan, request: CutRequest) -> None:
     members = cut_members(planned.history, request.at)
     lives, applied = planned.history.lives, planned.applied
     known = list(members.items())
-    known += [(life, name) for life in lives.keys() - members.keys() for name in _names(lives[life])]
+    known += [(life, name) for life in lives.keys() - members.keys() for name in lives[life].every_name]
     known += [(life, name) for life in applied.keys() - lives.keys() if (name := applied[life].name) is not None]
     for text in request.without:
         if not any(is_left_out(life, name, [text]) for life, name in known):
             raise no_such_table(text, members.values(), "a name or a pattern")
-
-
-def _names(table: TableHistory) -> list[TableId]:
-    """Return all names that a table had; those of a history table are its events'."""
-    return [*(name for name, _, _ in table.names), *(event.name for event in table.events if event.name is not None)]
 
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:

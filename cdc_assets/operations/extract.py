@@ -64,9 +64,11 @@ from cdc_assets.operations.log_rows import (
 )
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
+from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.missing_files import entries_of
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.replay import Replay, ReplayRequest
+from cdc_assets.planning.forgotten import forgotten_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.value_settings import masked_since
 from cdc_assets.types.mysql_types import arrow_type
@@ -80,7 +82,8 @@ class Extract:
     """The changes of a table in (since, until], by position, with the columns that the table has at `until`.
 
     The columns of the log follow those of the table; `net` says that there is one row a key. `source` is `log` or
-    `feed`. Of keys that were forgotten a log has no changes at or below `forgotten_through`, -1 where it has all.
+    `feed`. Of keys that were forgotten there are no changes at or below `forgotten_through`, -1 where all are there.
+    `lacks` are the reasons why the table is not exactly its source at `until`, so that changes may be missing.
     `pieces` reads the changes, in the order of their positions; it raises MalformedData for records that do not
     fit, and ExtractRefused where a net cannot be told.
     """
@@ -92,6 +95,7 @@ class Extract:
     net: bool
     source: str
     forgotten_through: Tso
+    lacks: tuple[str, ...]
     columns: pa.Schema
     key: tuple[str, ...]
     pieces: Callable[[], Iterator[pa.Table]] = field(repr=False)
@@ -114,6 +118,7 @@ class Extract:
             "net": self.net,
             "source": self.source,
             "forgotten_through": self.forgotten_through if self.forgotten_through >= 0 else None,
+            "lacks": list(self.lacks),
         }
 
 
@@ -141,11 +146,16 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     anew = not is_called(table, identities) and _begins_anew(lives, history, since, until)
     patch = _patch_op(pipeline)
     logged = _from_log(pipeline, present, history, since, until)
+    kept_out = (min(decision.until, until) for decision in forgotten_of(pipeline.planner.forgotten, history))
+    forgotten = max((at for at in kept_out if at > since), default=-1)
     if logged is not None:
-        source, schema, pieces, forgotten = LOG, logged.schema, logged.pieces, logged.forgotten_through
+        source, schema, pieces, life = LOG, logged.schema, logged.pieces, replace(history.life, kind=LOG)
+        forgotten = max(forgotten, logged.forgotten_through)
     else:
-        source, forgotten, feed = "feed", -1, _FeedChanges(pipeline, listing, lives, patch)
+        source, feed, life = "feed", _FeedChanges(pipeline, listing, lives, patch), history.life
         schema, pieces = feed.changes(history, since, until, exact=net)
+    deficits = deficits_at(pipeline.lake, present, life, until)
+    lacks = tuple(deficit.reason for deficit in deficits if logged is not None or deficit.cause == "rows")
     own = {column.name.lower() for column in own_columns(LOG)}
     if taken := [
         column.name for column in schema.stored if column.name.lower().startswith("_cdc_") or column.name.lower() in own
@@ -166,7 +176,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
         every = chain(first, pieces())
         return NetChanges(name, schema, patch, _keyed_since(history, until)).of_pieces(every) if net else every
 
-    return Extract(name, history.life, since, until, net, source, forgotten, columns, key, changes)
+    return Extract(name, history.life, since, until, net, source, forgotten, lacks, columns, key, changes)
 
 
 def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, since: Tso, until: Tso) -> bool:
@@ -239,7 +249,9 @@ def _from_log(pipeline: Pipeline, present: Plan, history: TableHistory, since: T
     A log with records in quarantine lacks these.
     """
     log = present.history.lives.get(replace(history.life, kind=LOG))
-    if log is None or pipeline.lake.quarantined_counts().get(log.life):
+    if log is None:
+        return None
+    if any(deficit.cause == "records" for deficit in deficits_at(pipeline.lake, present, log.life, until)):
         return None
     shown = partial(with_returned_columns, log=log, since=since)
     return changes_of_log(pipeline, present, history, since, until, shown)

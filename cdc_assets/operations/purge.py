@@ -75,7 +75,7 @@ def purge(
 def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:
     """Return the names that a table had, the last one last."""
     table = planned.history.lives.get(life)
-    return (life.born_as, *(name for name, _, _ in table.names)) if table is not None else (life.born_as,)
+    return (life.born_as, *table.every_name) if table is not None else (life.born_as,)
 
 
 def _need(

@@ -33,6 +33,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import frame_of, row_hashes, rows_of
 from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
 from cdc_assets.operations.log_rows import LEAVES
+from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.planning.kinds import rule_of
 from cdc_assets.types.mysql_types import arrow_type
@@ -60,9 +61,6 @@ class RepairableLake(ScannedLake, Protocol):
 
     def executors(self, what: str, only_elsewhere: bool = False) -> Executors:
         """Return who reads large tables, for work that is called `what` in errors; perhaps other machines only."""
-
-    def quarantined_counts(self) -> Any:
-        """Return how many records of each table are open."""
 
     def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
         """Write the source's rows of some keys in one commit, under the label that the table has."""
@@ -116,11 +114,9 @@ def repair(
     Raises TableHeld for a table that has to stay as it is, and TableMoved where another writer was first.
     """
     history, name = plan.history.lives[life], f"{REPAIR}:{uuid.uuid4().hex[:12]}"
-    if count := lake.quarantined_counts().get(life):
+    if any(deficit.cause == "records" for deficit in deficits_at(pipeline.lake, plan, life, at)):
         raise TableHeld(
-            f"{counted(count, 'record')} of it in quarantine would come once more when replayed. Replay or rebuild "
-            "first.",
-            table=str(life),
+            "records of it in quarantine would come once more when replayed. Replay or rebuild first.", table=str(life)
         )
     if reason := unequal.refusal(history.schema.key):
         raise TableHeld(f"{reason}. Rebuild it.", table=str(life))

@@ -12,9 +12,9 @@ from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
 from cdc_assets.model.gaps import gap_cause, gap_text
-from cdc_assets.model.progress import State, source_of
+from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import seconds_between, tso_time
+from cdc_assets.model.tso import Tso, seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag, WindowMetrics
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.opening import open_state, read_ledger
@@ -102,6 +102,17 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
     from cdc_assets.lake.quarantine import Quarantine
 
     return {str(life): count for life, count in Quarantine(state).counts().items()}
+
+
+def earliest_records(state: LakeState) -> dict[Life, list[Tso]]:
+    """Return the positions, at the earliest, of the records of each table that wait in quarantine."""
+    positions = dict[Life, list[Tso]]()
+    if quarantined_counts(state):
+        from cdc_assets.lake.quarantine import Quarantine
+
+        for row in Quarantine(state).read():
+            positions.setdefault(row.life, []).append(row.earliest)
+    return positions
 
 
 def unfinished_forgets(state: LakeState) -> dict[str, str]:

@@ -31,19 +31,19 @@ from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import BlockFacts, ComparedRows, Comparison, SourceChanged, borders_of
 from cdc_assets.operations.equal_ranges import RangePlan, grouped, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
-from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, is_guess, loss_between
+from cdc_assets.operations.losses import DIFFERING_RULES, MADE_NULL, OTHER_CENTURY, is_guess, loss_between
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
 from cdc_assets.operations.row_readers import LakeReader, RowRate, SourceReader
-from cdc_assets.pipeline.completeness import gap_of
+from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
@@ -373,8 +373,10 @@ class _Proof:
     def _unready(self, life: Life, plan: Plan) -> str:
         """Return why a table does not stand at the TSO of the source, "" if it does."""
         applied, steps = plan.applied.get(life), plan.of(life)
-        if hold := next((step for step in steps if isinstance(step, HoldTable)), None):
-            return f"it is held: {hold.reason}"
+        deficits = deficits_at(self.pipeline.lake, plan, life, plan.checkpoint)
+        lacks = {deficit.cause: deficit.reason for deficit in deficits}
+        if "hold" in lacks and life not in plan.behind:
+            return lacks["hold"]
         above = Progress(self.at, Phase.ROWS)
         due = [step for step in steps if self.dump.present or isinstance(step, ApplyRows) or step.at <= self.at]
         if applied is None or due:
@@ -383,10 +385,7 @@ class _Proof:
             return f"it is applied through {applied.progress.tso}, above {self.at}, of when the source is read."
         if not self.dump.present and plan.checkpoint < self.at:
             return f"the changefeed has come to {plan.checkpoint} only, and the source is as of {self.at}."
-        history = plan.history.lives[life]
-        if gap_of(history, applied, applied.ddl) is not None:
-            return "it is incomplete: rows from before the changefeed began are missing. See cdc-assets status."
-        return ""
+        return lacks.get("rows", "")
 
 
 @dataclass
@@ -458,7 +457,8 @@ class _TablePair:
         self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
         passed_over = equal if plan is not None else ()
         kept_out = sum(source.kept_out.values()) + sum(one.kept_out for one in passed_over)
-        return _result(bare, columns, rows, earlier, kept_out)
+        losses = _losses(rows, source.losses if not choice else {}, {their.name: mine.name for mine, their in pairs})
+        return _result(bare, columns, replace(rows, losses=losses), earlier, kept_out)
 
     def _note_losses(self, own: TableSchema) -> None:
         """Note by column which losses the feed may have made."""
@@ -556,6 +556,21 @@ class _TablePair:
             if column.mask is not None and column.mask.way not in ("null", "constant")
             if column.name in doubtful or column.type in ("JSON", "TIMESTAMP")
         }
+
+
+def _losses(rows: ComparedRows, changed: Mapping[tuple[str, str], int], names: Mapping[str, str]) -> Mapping[str, int]:
+    """Return the losses by which rows differ, and those of values that both sides have as the loss made them.
+
+    `changed` counts the source's values that were changed while they were read, some of which differ even so. `names`
+    are the lake's names of the source's columns that are compared.
+    """
+    losses = Counter(rows.losses)
+    for (column, rule), count in changed.items():
+        name = names.get(column)
+        rest = count - sum(number for text, number in rows.losses.items() if text.startswith(f"{name}: "))
+        if name is not None and rest > 0 and rule not in DIFFERING_RULES:
+            losses[f"{name}: {rule}"] += rest
+    return dict(losses)
 
 
 def _result(
@@ -739,6 +754,8 @@ class _SourceSide:
     forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
     kept_out: Counter[int] = field(default_factory=Counter)
     """How many rows of forgotten keys each piece has, by its number."""
+    losses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many of the source's values no lake can have, by column and rule: both sides have what they become."""
 
     @property
     def threads(self) -> int:
@@ -769,8 +786,10 @@ class _SourceSide:
 
     def note(self, piece: int | None, facts: BlockFacts) -> None:
         """Count rows, and keep the rules by which values were changed while they were read."""
-        for column, rule in facts.notes:
+        for (column, rule), count in facts.notes.items():
             self.pair.notes.setdefault(column, set()).add(rule)
+            if piece is not None:
+                self.losses[column, rule] += count
         self.pair.proof.say(self.pair.theirs.id, "source", facts.rows)
         self.pair.proof.reconnected += facts.reconnects
         if piece is not None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable
-from cdc_assets.model.gaps import gap_text
-from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress, State
+from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
-from cdc_assets.pipeline.completeness import gap_of
+from cdc_assets.pipeline.exactness import RecordsAside, deficits_at
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.planning.cuts import blocks, cut_members, cut_position, cut_tables, due_position
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.sections import CutSettings
 
 
-class Cuttable(Protocol):
+class Cuttable(RecordsAside, Protocol):
     """A lake in which cuts are made."""
 
     def cut_requests(self) -> Sequence[CutRequest]:
@@ -29,8 +29,11 @@ class Cuttable(Protocol):
     def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
         """The snapshots with the tag of a cut, each with how far it is applied."""
 
-    def make_cut(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
-        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile."""
+    def make_cut(self, request: CutRequest, tables: Sequence[CutTable]) -> Cut | None:
+        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile.
+
+        Those that are absent lose them.
+        """
 
     def remove_cut(self, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags."""
@@ -42,26 +45,22 @@ def plan_cut(
     name: str = "",
     without: Sequence[str] = (),
     who: str = "",
+    *,
     wanted: Tso | None = None,
+    whole: bool = False,
 ) -> CutOutcome:
-    """Return a cut at a position that is possible now, `wanted` if that is, and the tables that will not get there."""
+    """Return a cut at a position that is possible now, `wanted` if that is, and the tables that will not get there.
+
+    One that is to be `whole` is not possible where a table is not exactly its source.
+    """
     applied, checkpoint = planned.applied, planned.checkpoint
     earlier = [*(one.at for one in lake.cuts()), *(one.at for one in lake.cut_requests())]
     at = cut_position(applied, checkpoint, (one for one in earlier if one <= checkpoint), wanted)
     now = iso_now()
-    request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now)
-    incomplete = {life: gap_text(gap, life, planned.history.lives[life].base) for life, gap in _gaps(planned, at)}
-    behind = dict.fromkeys(planned.behind, f"it is applied beyond the checkpoint {checkpoint} of the changefeed")
-    found = blocks(request, planned, applied, incomplete, behind)
+    request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now, whole=whole)
+    lacks = {life: deficits_at(lake, planned, life, at) for life in cut_members(planned.history, at)}
+    found = blocks(request, planned, applied, lacks)
     return CutOutcome(request, None, tuple(block for block in found if not block.waits))
-
-
-def _gaps(planned: Plan, at: Tso) -> Iterator[tuple[Life, Gap]]:
-    """Yield the tables that will lack rows once they are at a position."""
-    for life in cut_members(planned.history, at):
-        then = AppliedState(Progress(at, Phase.ROWS), at, None)
-        if gap := gap_of(planned.history.lives[life], then, at):
-            yield life, gap
 
 
 def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: bool) -> CutOutcome | None:
@@ -98,16 +97,17 @@ def _finished(
     applied: Mapping[Life, AppliedState],
     tables: Sequence[TableOutcome],
 ) -> CutOutcome:
-    incomplete = {table.life: table.incomplete for table in tables if table.gap is not None}
     stopped = {
         table.life: table.reason
         for table in tables
         if table.state is State.HELD and table.stopped_at is not None and table.stopped_at <= request.at
     }
-    tagged = lake.tagged(request.name)
-    blocked = blocks(request, planned, applied, incomplete, stopped, tagged)
+    tagged, members = lake.tagged(request.name), cut_members(planned.history, request.at)
+    planned = replace(planned, applied=applied)
+    lacks = {life: deficits_at(lake, planned, life, request.at, stopped) for life in members}
+    blocked = blocks(request, planned, applied, lacks, tagged)
     if not blocked:
-        return CutOutcome(request, lake.make_cut(request, cut_tables(request, planned, tagged)))
+        return CutOutcome(request, lake.make_cut(request, cut_tables(request, planned, tagged, lacks)))
     outcome = CutOutcome(request, None, blocked)
     if outcome.is_withdrawn:
         lake.remove_cut(request)

@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
-    from cdc_assets.model.quarantine import QuarantinedRow
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
@@ -116,12 +115,6 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
 
     def quarantine(self, step: ApplyRows, staged: StagedWindow, run: str) -> None:
         """Quarantine the records of a staged window that do not fit; repeated, it changes nothing."""
-
-    def quarantined(self) -> Sequence[QuarantinedRow]:
-        """The quarantined records that were not replayed."""
-
-    def quarantined_counts(self) -> Mapping[Life, int]:
-        """The number of those, by table."""
 
     def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys and close the records that fit now."""

@@ -1,18 +1,19 @@
-"""Where a cut is made, and which tables are not there: held, incomplete, behind, or gone across. Pure.
+"""Where a cut is made, and which tables are absent from it, or keep it waiting. Pure.
 
 A table is at a cut when nothing of it that is at or below the cut's position is due: then its snapshot has the tag. One
 that is beyond it without the tag was moved by a run that began before the cut was decided, or was swapped in by a
-rebuild, and no snapshot of it is the state at the cut.
+rebuild, and no snapshot of it is the state at the cut. One that is not exactly its source there is absent, unless a
+person let it go on so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from cdc_assets.model.cuts import Cut, CutBlock, CutRequest, CutTable, is_left_out, is_unnamed
+from cdc_assets.model.gaps import Deficit, lacking_text
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, last_tso
 from cdc_assets.planning.plan import Plan
@@ -60,27 +61,23 @@ def blocks(
     cut: CutRequest,
     planned: Plan,
     applied: Mapping[Life, AppliedState],
-    incomplete: Mapping[Life, str],
-    stopped: Mapping[Life, str],
+    lacks: Mapping[Life, Sequence[Deficit]],
     tagged: Container[Life] = (),
 ) -> tuple[CutBlock, ...]:
-    """Return the reasons why a cut cannot be made yet, those of tables that it leaves out apart.
+    """Return the reasons why a cut cannot be made yet.
 
-    `applied` is as of now, the plan may be older. `incomplete` says what tables lack, `stopped` why the run stopped
-    them at or below the cut; those that are `tagged` have got there.
+    `applied` is as of now, the plan may be older. `lacks` says why tables are not exactly their source at the cut:
+    those are absent unless the cut has to be whole. Those that are `tagged` have got there.
     """
     found = []
     for life, name in cut_members(planned.history, cut.at).items():
         if is_left_out(life, name, cut.without):
             continue
         state = applied.get(life)
-        held = (step.reason for step in planned.of(life) if isinstance(step, HoldTable) and step.at <= cut.at)
-        if reason := incomplete.get(life, ""):
-            found.append(CutBlock(life, name, f"it is incomplete: {reason.removeprefix('incomplete: ')}"))
+        if _is_absent(lacks.get(life, ())):
+            found += [CutBlock(life, name, lacking_text(lacks[life]))] if cut.whole else []
         elif life in tagged:
             continue
-        elif reason := next(held, "") or stopped.get(life, ""):
-            found.append(CutBlock(life, name, f"it is held: {reason}"))
         elif life.version > cut.at:
             found.append(
                 CutBlock(life, name, f"the feed first tells its columns at {life.version}, after the cut", across=True)
@@ -90,11 +87,19 @@ def blocks(
         else:
             through = 0 if state is None else state.progress.tso
             found.append(CutBlock(life, name, f"it is behind, applied through {through} so far", waits=True))
-    for life in sorted(applied.keys() - planned.history.lives.keys()):
-        left = applied[life].name
-        if left is not None and life not in planned.idle and not is_left_out(life, left, cut.without):
-            found.append(CutBlock(life, left, _GONE))
-    return tuple(found)
+    gone = _gone(cut, planned, applied) if cut.whole else {}
+    return (*found, *(CutBlock(life, name, _GONE) for life, name in gone.items()))
+
+
+def _is_absent(lacks: Sequence[Deficit]) -> bool:
+    return not all(deficit.accepted for deficit in lacks)
+
+
+def _gone(cut: CutRequest, planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[Life, TableId]:
+    """Return the tables of the lake that the feed does not have any more, with their names there."""
+    known = {*planned.history.lives, *planned.idle}
+    names = {life: applied[life].name for life in sorted(applied.keys() - known)}
+    return {life: name for life, name in names.items() if name is not None and not is_left_out(life, name, cut.without)}
 
 
 _GONE = "it is in the lake, and the feed has no schema file of it any more"
@@ -108,19 +113,31 @@ def _across(progress: Tso) -> str:
     )
 
 
-def cut_tables(cut: CutRequest, planned: Plan, snapshots: Mapping[Life, tuple[int, Tso]]) -> tuple[CutTable, ...]:
-    """Return the tables of a cut by name; `snapshots` are those with its tag, each with its label."""
+def cut_tables(
+    cut: CutRequest,
+    planned: Plan,
+    snapshots: Mapping[Life, tuple[int, Tso]],
+    lacks: Mapping[Life, Sequence[Deficit]],
+) -> tuple[CutTable, ...]:
+    """Return the tables of a cut by name; `snapshots` are those with its tag, each with its label.
+
+    `lacks` says why tables are not exactly their source there.
+    """
     found = []
     for life, name in sorted(cut_members(planned.history, cut.at).items(), key=lambda one: (one[1], one[0])):
+        text = lacking_text(lacks.get(life, ()))
         if is_left_out(life, name, cut.without):
             found.append(CutTable(life, name, None, None, "left out by --without"))
+        elif _is_absent(lacks.get(life, ())):
+            found.append(CutTable(life, name, None, None, lacks=text))
         else:
-            found.append(CutTable(life, name, *snapshots[life]))
+            found.append(CutTable(life, name, *snapshots[life], lacks=text))
     for life in sorted(planned.idle):
         state = planned.applied.get(life)
         if state is not None and state.name is not None:
             found.append(CutTable(life, state.name, None, None, _OFF))
-    return tuple(found)
+    gone = _gone(cut, planned, planned.applied)
+    return (*found, *(CutTable(life, name, None, None, lacks=_GONE) for life, name in gone.items()))
 
 
 def expired_cuts(cuts: Iterable[Cut], keep: int | None) -> tuple[Cut, ...]:

@@ -567,6 +567,7 @@ class _Chain:
             -1 if self.table.base is None else self.table.base.at,
             self.rule and tracking(self.rule, self.table, current[-1].at),
             is_whole=self._is_whole(lo, current, [name for name, _, _ in names]),
+            lacks_rows=self.table.gap_at(max(event.at for event in current), hi) is not None,
         )
 
     def _is_whole(self, lo: Tso, current: Sequence[Event], names: Iterable[TableId]) -> bool:

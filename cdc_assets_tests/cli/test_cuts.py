@@ -53,7 +53,7 @@ def test_the_commands_of_the_page_run_and_say_what_they_did(run: Commands, tmp_p
     assert [command for command, _ in LINES] == ["cut", "cut", "cut", "status", "cut"]
     assert f"month-end: 3 tables as of {FIRST + 9}" in printed[0]
     assert "without shop.audit: left out by --without" in printed[2]
-    assert printed[3].splitlines()[0].split() == ["cut", "position", "its", "time", "tables", "without"]
+    assert printed[3].splitlines()[0].split() == ["changefeed", "cut", "position", "its", "time", "tables", "without"]
     assert "month-end of" in printed[4]
     left = run("status", "--settings", str(shop.file))
     assert "month-end" not in left.stdout
@@ -164,10 +164,12 @@ def test_a_held_table_and_a_name_given_twice_end_with_what_to_do(run: Commands, 
     assert "cdc-assets cut --remove one" in twice.stderr
     shop.ddl("shop.audit", FIRST + 20, "ALTER TABLE `audit` FROBNICATE", 99)
     shop.publish(FIRST + 30)
+    refused = run("cut", "--name", "two", "--require-all", "--settings", str(shop.file))
+    assert (refused.returncode, "shop.audit: it is held" in refused.stderr) == (1, True)
+    assert "--without" in refused.stderr
     held = run("cut", "--name", "two", "--settings", str(shop.file))
-    assert held.returncode == 1
-    assert "shop.audit: it is held" in held.stderr
-    assert "--without" in held.stderr
+    assert (held.returncode, "two: 2 tables" in held.stdout) == (1, True)
+    assert "without shop.audit: it is held" in held.stderr
     both = run("cut", "--remove", "one", "--name", "two", "--settings", str(shop.file))
     assert (both.returncode, "--remove is given alone" in both.stderr) == (2, True)
 

@@ -27,6 +27,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import FOREVER
 from cdc_assets.operations.explain import explain
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.keep_out import let_in
@@ -788,3 +789,37 @@ def test_rows_of_the_key_that_come_meanwhile_are_forgotten_in_all_tables_or_it_i
     shop.apply(FIRST + 40)
     assert shop.forget("1", until=None).complete
     assert (rows(shop.lake), shop.lake.tickets) == ([(2, "two"), (3, "three")], {})
+
+
+def test_a_decision_is_taken_back_by_the_name_that_its_table_has_by_now(shop: Shop) -> None:
+    shop.forget("1")
+    shop.feed.ddl("shop.u", FIRST + 11, "RENAME TABLE `shop`.`t` TO `shop`.`u`", 14)
+    shop.feed.create("shop.v", FIRST + 12)
+    shop.apply(FIRST + 19)
+    (name,) = {decision.name for decision in shop.lake.forgotten}
+    with pytest.raises(
+        BadSettings, match=rf'"{name}" is no decision about shop\.v that keeps keys out; known are: none'
+    ):
+        let_in(shop.pipeline(), "shop.v", name)
+    assert let_in(shop.pipeline(), "shop.u", name).name == name
+    assert shop.lake.forgotten == {}
+
+
+@pytest.mark.parametrize(
+    ("until", "since", "through"),
+    [
+        (FOREVER, FIRST, FIRST + 9),
+        (FOREVER, FIRST + 9, FIRST + 19),
+        (FIRST + 12, FIRST, FIRST + 12),
+        (FIRST + 12, FIRST + 12, None),
+    ],
+)
+def test_an_extract_says_through_where_it_lacks_keys_that_are_kept_out(
+    shop: Shop, until: int, since: int, through: int | None
+) -> None:
+    shop.forget("1", until=until)
+    shop.apply(FIRST + 19, ("I", FIRST + 11, 1, "uno"), ("I", FIRST + 15, 1, "another one"))
+    end = FIRST + 9 if through == FIRST + 9 else FIRST + 19
+    taken = extract(shop.pipeline(), "shop.t", since, end)
+    assert taken.description()["forgotten_through"] == through
+    assert [row["v"] for row in taken.changes.to_pylist() if row["id"] == 1] == ["another one"] * (until == FIRST + 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
 from cdc_assets.model.progress import Life
+from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.rebuild import rebuild
@@ -152,12 +154,13 @@ def refused(applied: Applied, source: Any, name: TableId = TYPES) -> str:
     return found.repair
 
 
-def test_a_table_with_records_in_quarantine_is_not_repaired(
-    faulty: tuple[Applied, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_with_records_in_quarantine_is_not_repaired(faulty: tuple[Applied, Any]) -> None:
     applied, source = faulty
-    monkeypatch.setattr(applied.lake, "quarantined_counts", lambda: {life_of(applied, TYPES): 2})
-    assert "2 records of it in quarantine" in refused(applied, source)
+    life, when = life_of(applied, TYPES), datetime.now(timezone.utc)
+    for line in (1, 2):
+        row = QuarantinedRow(life, TYPES, "file", line, "i", "no", life.version, None, life.version, "run", when)
+        applied.lake.kept[life, row.file, row.line] = row
+    assert "records of it in quarantine" in refused(applied, source)
 
 
 def test_a_table_whose_columns_differ_is_not_repaired(faulty: tuple[Applied, Any]) -> None:

@@ -615,7 +615,7 @@ def test_tables_of_every_type_at_its_edges_are_equal_and_every_changed_value_is_
     assert {name: (one.lake_rows, one.left_out) for name, one in found.items()} == {
         table.name: (len(table.rows), {}) for table in edges.tables
     }
-    assert {loss.split(": ")[1] for one in found.values() for loss in one.losses} <= {AMBIGUOUS_TIME}
+    assert {loss.split(": ")[1] for one in found.values() for loss in one.losses} <= {AMBIGUOUS_TIME, ZERO_DATE}
     changed = edges.change(seed)
     named = {
         (one.table.table, value.column if value else "")
@@ -766,6 +766,12 @@ def test_the_snapshot_of_a_large_table_is_kept_while_it_is_read(tmp_path: Path) 
     applied.say = lambda table, side, rows: say(len(applied.lake.pins))  # type: ignore[method-assign]
     applied.compared(dumped_at(applied.final, tmp_path), str(TYPES))
     assert ({*pins}, applied.lake.pins) == ({1}, [])
+
+
+def test_a_null_that_stands_for_a_zero_date_on_both_sides_is_a_counted_loss(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS["A_all_types/csv-ts"])
+    (found,) = applied.compared(dumped_at(applied.final, tmp_path), "types.zerodates").values()
+    assert (found.state, found.losses) == (EQUAL, {f"{column}: {ZERO_DATE}": 2 for column in ("d", "dt")})
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------

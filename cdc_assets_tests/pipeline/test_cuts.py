@@ -191,25 +191,35 @@ def hold_orders(shop: Shop, at: Tso) -> None:
     shop.publish(at + 5)
 
 
-def test_a_held_table_is_named_and_nothing_is_left_of_the_cut_unless_it_is_left_out(shop: Shop) -> None:
+def test_a_held_table_is_absent_with_the_reason_unless_a_cut_of_all_is_required(shop: Shop) -> None:
     shop.pipeline.apply()
     hold_orders(shop, FIRST + 20)
-    with pytest.raises(CutRefused, match=r"shop\.orders: it is held: .*Nothing is left of it.*--without"):
-        make_cut(shop.pipeline, "report")
+    with pytest.raises(
+        CutRefused, match=r"shop\.orders: it is held: .*Nothing is left of it.*--without.*--require-all"
+    ):
+        make_cut(shop.pipeline, "report", whole=True)
     assert (shop.lake.cuts(), shop.lake.cut_requests()) == ((), ())
-    made = make_cut(shop.pipeline, "report", ["shop.ord*"])
-    assert [one.name for one in made.taken] == [ITEMS]
+    made = make_cut(shop.pipeline, "report")
+    assert ([one.name for one in made.taken], made.exact, made.accepted) == ([ITEMS], False, False)
+    assert [(one.name, one.lacks[:11]) for one in made.left_out] == [(ORDERS, "it is held:")]
+    made = make_cut(shop.pipeline, "without", ["shop.ord*"])
+    assert ([one.name for one in made.taken], made.exact) == ([ITEMS], True)
     assert [(one.name, one.why_not) for one in made.left_out] == [(ORDERS, "left out by --without")]
 
 
-def test_a_table_that_is_held_by_its_rows_withdraws_the_cut(shop: Shop) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_table_that_is_held_by_its_rows_is_absent_or_withdraws_a_cut_of_all(shop: Shop, whole: bool) -> None:
     shop.pipeline.apply()
     shop.rows("shop.orders", FIRST, [("I", FIRST + 12, "no number", "x")])
     shop.publish(FIRST + 20)
-    with pytest.raises(CutRefused, match=r"shop\.orders: it is held: "):
-        make_cut(shop.pipeline, "report")
-    assert (shop.lake.cuts(), shop.lake.cut_requests()) == ((), ())
-    assert not any(table.tags for table in shop.lake.tables.values())
+    if whole:
+        with pytest.raises(CutRefused, match=r"shop\.orders: it is held: "):
+            make_cut(shop.pipeline, "report", whole=True)
+        assert shop.lake.cuts() == ()
+        assert not any(table.tags for table in shop.lake.tables.values())
+    else:
+        assert [one.name for one in make_cut(shop.pipeline, "report").taken] == [ITEMS]
+    assert shop.lake.cut_requests() == ()
 
 
 def test_a_hold_above_the_cut_is_no_reason_against_it(shop: Shop) -> None:
@@ -220,17 +230,19 @@ def test_a_hold_above_the_cut_is_no_reason_against_it(shop: Shop) -> None:
     assert outcome.cut is not None
 
 
-def test_an_incomplete_table_is_named(tmp_path: Path) -> None:
+def test_an_incomplete_table_is_absent(tmp_path: Path) -> None:
     feed = LittleFeed(tmp_path)
     feed.ddl("shop.old", FIRST, "", 0)
     feed.rows("shop.old", FIRST, [("I", FIRST + 1, 1, "one")])
     feed.publish(FIRST + 10)
     settings_, lake = feed.settings(), MemoryLake()
     pipeline = Pipeline(settings_, settings_.open_source(), lake, Ledger("sqlite://"))
-    with pytest.raises(CutRefused, match=r"shop\.old: it is incomplete: it existed .*[^.]\. Nothing is left of it"):
-        make_cut(pipeline)
+    with pytest.raises(CutRefused, match=r"shop\.old: incomplete: it existed .*[^.]\. Nothing is left of it"):
+        make_cut(pipeline, whole=True)
     assert lake.cut_requests() == ()
-    assert make_cut(pipeline, without=["shop.old"]).taken == ()
+    made = make_cut(pipeline)
+    assert (made.taken, made.accepted, lake.tagged(made.name)) == ((), False, {})
+    assert make_cut(pipeline, "without", ["shop.old"]).exact
 
 
 def test_a_run_that_began_before_the_decision_and_went_across_makes_it_be_decided_anew(shop: Shop) -> None:
@@ -348,15 +360,16 @@ def test_a_regular_cut_stands_at_the_end_of_its_interval_by_whichever_run_comes_
     assert [one.name for one in shop.lake.cuts()] == [*before, made.name]
 
 
-def test_a_regular_cut_that_a_held_table_prevents_is_a_warning_and_comes_once_it_can(tmp_path: Path) -> None:
+def test_a_regular_cut_without_a_held_table_is_a_warning_unless_the_settings_leave_it_out(tmp_path: Path) -> None:
     shop = Shop(tmp_path, cuts={"every": "1h"})
     hold_orders(shop, FIRST + 7)
     hour = 3_600_000
     outcome = daily(shop, (FIRST >> 18) + hour)
-    assert [(one.rule, "shop.orders" in one.detail) for one in outcome.findings if one.rule == "cut"] == [("cut", True)]
-    assert (shop.lake.cuts(), shop.lake.cut_requests()) == ((), ())
+    assert ["shop.orders" in one.detail for one in outcome.findings if one.rule == "cut"] == [True]
+    assert [[one.name for one in cut.taken] for cut in shop.lake.cuts()] == [[ITEMS]]
     shop.more = {"cuts": {"every": "1h", "without": ["shop.orders"]}}
-    assert [one.cut is not None for one in shop.pipeline.apply().cuts] == [True]
+    outcome = daily(shop, (FIRST >> 18) + 2 * hour)
+    assert [one.cut is not None and one.cut.exact for one in outcome.cuts] == [True]
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,8 @@ from cdc_assets.lake.failures import answering
 from cdc_assets.lake.forgetting.rows import RowNumbers
 from cdc_assets.lake.forgetting.searched_table import SearchedTable
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import FORGOTTEN
+from cdc_assets.lake.lake_table import FORGOTTEN, REPLAY
 from cdc_assets.lake.metadata_file import MetadataFile
-from cdc_assets.lake.quarantine import REPLAY
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import DataFileWritten
 
