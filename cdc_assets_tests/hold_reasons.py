@@ -23,7 +23,8 @@ def reasons() -> tuple[tuple[str, str], ...]:
     """Return each reason of a hold as its place in the code and its text, with `{}` for each value in it.
 
     A reason is an argument of `TableHeld`, `HoldTable` and the like. Where that is no literal, it is made in a module
-    that plans holds, or in `history`: assigned to a variable `reason`, `why` or `doubt`, or returned as a text.
+    that plans holds, or in `history`: assigned to a variable `reason`, `why` or `doubt`, or returned as a text. The
+    landing holds a table by constants that say what is wrong with a message.
     """
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -32,6 +33,8 @@ def reasons() -> tuple[tuple[str, str], ...]:
         texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
         if path.parent.name == "history" or any(_called(call) in ("HoldTable", "Held") for call in calls):
             texts += _passed_on(tree)
+        if path.parent.name == "landing":
+            texts += _refused_messages(tree)
         for node in texts:
             text = _text(node)
             if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
@@ -60,6 +63,13 @@ def _passed_on(tree: ast.Module) -> Iterator[ast.expr]:
             for returned in ast.walk(node):
                 if isinstance(returned, ast.Return) and returned.value is not None:
                     yield from _branches(returned.value)
+
+
+def _refused_messages(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the constants of a module of the landing that begin with the message, or with the snapshot, as subject."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and re.match("it |its |another part |the connector ", _text(node.value)):
+            yield node.value
 
 
 def _branches(node: ast.expr) -> Iterator[ast.expr]:
