@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from cdc_assets.defs.instance import RunWatch
 
 NAME = "bank"
-PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 600
+"""How long nothing may move: a small machine that does much else takes minutes to start Spark."""
 _SETTINGS = """\
 lake:
   warehouse: lake
@@ -200,10 +201,9 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
             for number, play in enumerate(plays):
                 news = counted(demo.play(play), demo.unit)
                 click.echo(f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {news}")
-                if not _loaded(lake, play["checkpoint_ts"], watch, process, started, ended=play is plays[-1]):
-                    click.echo(
-                        f"The demo stopped: a run failed, or there was no progress for long. See {log}", err=True
-                    )
+                why = _why_not_loaded(lake, play["checkpoint_ts"], watch, process, started, ended=play is plays[-1])
+                if why:
+                    click.echo(f"The demo stopped: {why}. See {log}", err=True)
                     return 1
     finally:
         watch.close()
@@ -218,7 +218,7 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     return 0
 
 
-def _loaded(
+def _why_not_loaded(
     lake: LakeSettings,
     checkpoint: int,
     watch: RunWatch,
@@ -226,10 +226,11 @@ def _loaded(
     started: float,
     *,
     ended: bool,
-) -> bool:
+) -> str:
     """Wait until every table is applied to the checkpoint and, if `ended`, no run is in progress.
 
-    Returns False if a run failed, a table is held, or no table moved for PATIENCE_SECONDS.
+    Returns "" then, and why that does not come: a run failed, a table is held, the daemon ended, or no table moved for
+    PATIENCE_SECONDS.
     """
     from cdc_assets.operations.status import lake_status
 
@@ -241,12 +242,14 @@ def _loaded(
         if (now := [(row.table, row.through) for row in rows]) != before:
             end, before = time.monotonic() + PATIENCE_SECONDS, now
         if watch.failed:
-            return False
+            return "a run failed"
         if rows and (watch.idle or not ended) and all(row.checkpoint == checkpoint for row in rows):
             click.echo(f"  {time.monotonic() - started:5.1f} s  loaded")
-            return not any(row.state.stopped for row in rows)
+            return "; ".join(f"{row.table} is {row.state}: {row.reason}" for row in rows if row.state.stopped)
         time.sleep(0.5)
-    return False
+    if process.poll() is not None:
+        return f"Dagster's daemon ended with exit code {process.poll()}"
+    return f"no table moved for {PATIENCE_SECONDS // 60} minutes"
 
 
 def _show_rows(lake: LakeSettings) -> None:
