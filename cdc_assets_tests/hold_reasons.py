@@ -14,8 +14,13 @@ _REASON_OF = {
     "Unrecoverable": 0, "Unresolved": 0, "UnknownKeys": 0, "_Unmaskable": 0,
 }  # fmt: skip
 """Which argument of a call is the reason of a hold, or of an error that planning turns into one."""
-_NAMED = {"reason", "why", "doubt"}
-"""Variables by which planning and history pass a reason on."""
+_NAMED = {"reason", "why", "doubt", "said"}
+"""Variables by which a reason is passed on."""
+_DECIDING = ("history/", "decoding/kinds/", "planning/", "preflight/conformance",
+             "lake/column_names", "operations/repair", "pipeline/planner")  # fmt: skip
+"""Folders and modules that make reasons by which others hold a table."""
+_OF_CUTS = "planning/cuts"
+"""It says why a table is not in a cut, which holds nothing."""
 
 
 @cache
@@ -23,22 +28,23 @@ def reasons() -> tuple[tuple[str, str], ...]:
     """Return each reason of a hold as its place in the code and its text, with `{}` for each value in it.
 
     A reason is an argument of `TableHeld`, `HoldTable` and the like. Where that is no literal, it is made in a module
-    that plans holds, or in `history`: assigned to a variable `reason`, `why` or `doubt`, or returned as a text. The
-    landing holds a table by constants that say what is wrong with a message.
+    that decides about holds: assigned to a variable of a known name, or returned as a text. The landing
+    holds a table by constants that say what is wrong with a message.
     """
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
-        if path.parent.name == "history" or any(_called(call) in ("HoldTable", "Held") for call in calls):
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith(_DECIDING) and not place.startswith(_OF_CUTS):
             texts += _passed_on(tree)
         if path.parent.name == "landing":
             texts += _refused_messages(tree)
         for node in texts:
             text = _text(node)
             if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
-                found.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", " ".join(text.split())))
+                found.append((f"{place}:{node.lineno}", " ".join(text.split())))
     return tuple(found)
 
 

@@ -13,8 +13,9 @@ FEWEST_REASONS = 70
 
 
 def symptoms() -> list[str]:
-    """Return the quoted messages of the page: those in the first cells of its tables."""
+    """Return the quoted messages of the page: those in the first cells of its tables, and after `The message:`."""
     cells = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
+    cells += [line for line in PAGE.splitlines() if line.startswith("The message:")]
     quoted = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
     return [text for text in quoted if not text.startswith("cdc-assets ")]
 
