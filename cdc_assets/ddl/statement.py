@@ -86,7 +86,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The rows of `partition` and those of `other` are exchanged without row events."""
+    """The rows of `partition` and those of `other` are exchanged without row events.
+
+    The database of `other` is "" where the text names that of the partitioned table alone.
+    """
 
     partition: str
     other: TableId
@@ -499,14 +502,15 @@ def _altered(at: Cursor, file: SchemaFile) -> Statement:
             continue
         clause = Cursor(at.parts[place:])
         if clause.accept("EXCHANGE", "PARTITION"):
-            return _exchanged(clause, file)
+            return _exchanged(clause, "" if name[0] else file.table.schema)
         if clause.accept("RENAME") and not clause.sees(_PARTS):
             return Rename(TableId(*name))
     return Alter()
 
 
-def _exchanged(at: Cursor, file: SchemaFile) -> Statement:
+def _exchanged(at: Cursor, database: str) -> Statement:
+    """Read the rest of EXCHANGE PARTITION; `database` is that of the session, "" if unknown."""
     partition = at.name()
     at.expect("WITH", "TABLE")
     schema, name = at.qualified()
-    return Exchange(partition, TableId(schema or file.table.schema, name), not at.sees("WITHOUT"))
+    return Exchange(partition, TableId(schema or database, name), not at.sees("WITHOUT"))

@@ -9,7 +9,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
 from cdc_assets.history.imports import unknown_values
-from cdc_assets.history.lives import MISSING_DDL, Lives
+from cdc_assets.history.lives import MISSING_DDL, Lives, unchanged
 from cdc_assets.history.policies import PolicyDecision, SchemaEffect, by_policy
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
@@ -26,8 +26,11 @@ def exchange(
 
     They have no DDL text, and are not events themselves if both tables are known.
     """
-    name = statement.other if statement.other.schema else TableId(file.table.schema, statement.other.table)
+    (name, *others) = _partners(lives, file, statement, files)
     table, other = lives.holder(file.table), lives.holder(name)
+    if others and table is not None and lives.rules.release(table.life, file.version) is None:
+        _hold_each(lives, file, (table.name or file.table, name, *others))
+        return ()
     companions = tuple(one for one in files if one.table.folded == name.folded and not one.query)
     sides = [(table, other, file), (other, table, (*companions, replace(file, table=name))[0])]
     found = {one.life: lives.hidden(one, own) for one, _, own in sides if one is not None}
@@ -50,6 +53,37 @@ def exchange(
             if isinstance(event, Exchanged) and event.made_null:
                 lives.tables[one.life] = replace(lives.tables[one.life], mixed=True)
     return companions if other is not None else ()
+
+
+def _partners(
+    lives: Lives, file: SchemaFile, statement: ddl.Exchange, files: Sequence[SchemaFile]
+) -> tuple[TableId, ...]:
+    """Return the table that exchanges rows with that of a file: several, if nothing tells which of them is meant.
+
+    A text that names no database means that of the session, which was not recorded. TiCDC writes a second file of the
+    version for the table that is meant.
+    """
+    if statement.other.schema:
+        return (statement.other,)
+    near, table = TableId(file.table.schema, statement.other.table), lives.holder(file.table)
+    second = [one.table for one in files if not one.query and one.table.folded.table == near.folded.table]
+    if len(second) == 1:
+        return (second[0],)
+    named = [name for name in lives.holders if name.folded.table == near.folded.table and name != file.table]
+    alike = [
+        name for name in named if table is None or table.schema.decodes_like(lives.tables[lives.holders[name]].schema)
+    ]
+    return tuple(alike) or (near,)
+
+
+def _hold_each(lives: Lives, file: SchemaFile, names: Sequence[TableId]) -> None:
+    """Hold a partitioned table, the first of `names`, and the others, of which one exchanges rows with it."""
+    own, *others = names
+    why = f"{file.query}: it names no database, and may exchange rows with any of {', '.join(map(str, others))}."
+    whole = f"give it with a database as the DDL, as in {file.query.rstrip('; ')} with {others[0]} for the second table"
+    ways = ways_out(own, file.version, ("apply", "skip"), (whole,))
+    for table in filter(None, map(lives.holder, names)):
+        lives.add(table.life, Held(*unchanged(table, file), why, ways))
 
 
 def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> PolicyDecision:

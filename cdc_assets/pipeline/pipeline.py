@@ -60,7 +60,7 @@ from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
 from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRequest
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
-from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.plan import Plan, renames_unnamed
 from cdc_assets.planning.run_batches import families
 from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
@@ -261,6 +261,8 @@ class Pipeline:
             steps = tuple(step for step in (select(planned) if select else planned.steps) if step.life not in waiting)
             worked.update(step.life for step in steps)
             moved, left = self._advance(steps, planned, tables, run)
+            answered = [] if left or moved else self._answered(listing, tables)
+            moved += answered
             if left:  # a later run does what is left, and what was to be planned again
                 left += [step for step in steps if step.life in moved]
                 for life in moved:
@@ -268,13 +270,15 @@ class Pipeline:
             if left or not moved or attempt == REPLANS:
                 break
             gone = any(gone_file(tables[life].error) for life in moved)
-            if not gone:
+            if not gone and not answered:
                 time.sleep(0.2 * 2**attempt)
             before, (listing, planned) = listing, self.plan(None if gone else listing)
-            tables = begun(planned) | tables
+            fresh = begun(planned)
+            tables = fresh | tables
             for life in moved:
+                tables[life].name = fresh.get(life, tables[life]).name
                 if not self._lost(tables[life], before, listing, run):
-                    tables[life].error = tables[life].stopped_at = None
+                    tables[life].error = tables[life].stopped_at = tables[life].hold = None
         if any(table.missing for table in tables.values()):
             planned = replace(planned, history=self.plan(listing)[1].history)
         applied = mark(self.lake, planned)
@@ -287,6 +291,13 @@ class Pipeline:
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
         self.journal.states(outcome, run, forgotten)
         return self.journal.findings(outcome, run, forgotten)
+
+    def _answered(self, listing: Listing, tables: Mapping[Life, TableRun]) -> list[Life]:
+        """Return the held tables that are not held any more, by rows that were read since the run was planned."""
+        held = {life for life, table in tables.items() if table.hold is not None}
+        if not held or not renames_unnamed(listing):
+            return []
+        return sorted(held - {step.life for step in self.plan(listing)[1].steps if isinstance(step, HoldTable)})
 
     def _held_back(self, planned: Plan) -> frozenset[Life]:
         """Return the tables that are left to a later run: a rebuild that follows them would never have them swapped.

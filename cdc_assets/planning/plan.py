@@ -194,6 +194,12 @@ def plan(
     return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)
 
 
+def renames_unnamed(listing: Listing) -> bool:
+    """Return whether a rename does not say of which table it is: rows that come later can say it."""
+    statements = (ddl.statement(file) for file in listing.schema_files)
+    return any(isinstance(it, ddl.Rename) and not (it.old.schema and it.old.table) for it in statements)
+
+
 def _newest_rows(
     listing: Listing, stats: Mapping[str, FileStats], applied: Mapping[Life, AppliedState]
 ) -> Mapping[TableId, Tso]:
@@ -201,8 +207,7 @@ def _newest_rows(
 
     Only a rename that does not say of which table it is needs that; without one nothing is returned.
     """
-    statements = (ddl.statement(file) for file in listing.schema_files)
-    if not any(isinstance(it, ddl.Rename) and not (it.old.schema and it.old.table) for it in statements):
+    if not renames_unnamed(listing):
         return {}
     names = {file.root: file.table for file in listing.schema_files if file.table.table}
     ends = [(names.get(settled.root), settled.through) for settled in listing.settled]

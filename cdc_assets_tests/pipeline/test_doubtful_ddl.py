@@ -66,7 +66,6 @@ def test_a_rename_is_of_the_only_table_of_the_name_that_did_not_go_on_under_it(
     site.feed.rows("c.orders", FIRST, [("I", RENAMED + 5, 2, "still here")])
     for checkpoint in steps:
         site.apply(checkpoint)
-    site.apply()
     assert site.states == {"b.orders": "applied", "c.orders": "applied", "z.orders": "applied"}
     assert site.rows("z.orders") == ["after", "of a.orders"]
     assert site.rows("c.orders") == ["of c.orders", "still here"]
@@ -169,3 +168,29 @@ def test_a_directory_of_version_0_stops_its_table_where_its_rows_begin(
         site.apply()
         assert site.reasons == {}
         assert site.rows("s.a") == ["of s.a", "stray", "stray"]
+
+
+@pytest.mark.parametrize("query", ["ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `x`", None])
+@pytest.mark.parametrize("second", ["a.x", "b.x", ""])
+def test_rows_are_exchanged_with_the_table_of_the_second_file_or_each_namesake_is_held(
+    tmp_path: Path, query: str | None, second: str
+) -> None:
+    """A text that names the database of the partitioned table alone means a table of the session's for the other."""
+    site = Site(tmp_path, "a.x", "b.x")
+    parts = " PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (9))"
+    site.feed.ddl("a.p", FIRST, f"CREATE TABLE `p` (`id` INT PRIMARY KEY,`v` VARCHAR(40)){parts}", 3)
+    site.feed.rows("a.p", FIRST, [("I", FIRST + 1, 1, "of a.p")])
+    site.feed.ddl("a.p", RENAMED, query or "ALTER TABLE `a`.`p` EXCHANGE PARTITION `p0` WITH TABLE `x`", 42)
+    if second:
+        site.feed.ddl(second, RENAMED, "", 0)
+    site.apply()
+    partner = "a.x" if query else second
+    if not partner:
+        assert site.reasons.keys() == {"a.p", "a.x", "b.x"}
+        assert all("a.x, b.x" in reason for reason in site.reasons.values())
+        site.release("a.p", "apply", "ALTER TABLE `a`.`p` EXCHANGE PARTITION `p0` WITH TABLE `b`.`x`")
+        site.apply()
+        partner = "b.x"
+    assert site.reasons == {}
+    other = "b.x" if partner == "a.x" else "a.x"
+    assert [site.rows(name) for name in ("a.p", partner, other)] == [[f"of {partner}"], ["of a.p"], [f"of {other}"]]
