@@ -166,6 +166,7 @@ class TopicFeed:
     def landed_in(self, **given: Any) -> Landing:
         """Open the landing, anew with other options."""
         concerns = self.source.routing.concerns
+        given.setdefault("accept_unordered", self.settings.accept_unordered)
         given.setdefault("registry", (self.recorded.registry if self.recorded is not None else {}).get)
         return Landing(lambda: self.log, self.source.options.messages, self.store, concerns, lambda _: b"", **given)
 

@@ -9,6 +9,7 @@ partition_reader  what is to be read; messages -> rows, marks, and what else the
 batch             the same of all partitions together: what of it is new, and its commit
 order             messages of protocols by offset that are not landed: their order, and which had come before
 groups            rows of MySQL's log that share a position, as those of compressed transactions do
+keyless           rows without key of several partitions: which came in another one before
 placement         their positions, and what of them is landed
   commit
 files             columns of the landing table; rows are sorted, cut into row groups, and written as these fill; events

@@ -27,6 +27,7 @@ from cdc_assets.formats import MessageOptions
 from cdc_assets.lake.staging.executors import refuse_unshared
 from cdc_assets.landing.batch import LandingBatch, LandingCounts, commit, rows_after, state_after
 from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles, digest_of, read_event_rows
+from cdc_assets.landing.keyless import KeylessRows
 from cdc_assets.landing.partition_reader import (
     PartitionReader,
     Registered,
@@ -95,6 +96,8 @@ class Landing:
 
     Large ranges are read by `executors`, where there are any.
 
+    With `accept_unordered` rows without key count where nothing tells whether they are copies.
+
     A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
     """
 
@@ -109,6 +112,7 @@ class Landing:
         registry: Registered | None = None,
         mark_interval_seconds: float = 0,
         commit_bytes: int = _COMMIT_BYTES,
+        accept_unordered: bool = False,
     ) -> None:
         self.log = log
         self.options = options
@@ -122,6 +126,7 @@ class Landing:
         self._more: dict[str, Any] = {"claims": claims, "compared": set()}
         self._more |= {"registry": registry} if registry is not None else {}
         self._commit_bytes = commit_bytes
+        self._accept_unordered = accept_unordered
         self._landed = Landed()
         self._read: tuple[str, ...] = ()
 
@@ -236,7 +241,8 @@ class Landing:
         ends = self.ends()
         logs = self._known_logs(log, begun, ends)
         while True:
-            offsets = OffsetBatch(self._batch(begun), self.clock_ms())
+            keyless = KeylessRows(begun, self.store, self.options, self._accept_unordered)
+            offsets = OffsetBatch(self._batch(begun), self.clock_ms(), keyless)
             offsets.begin(ends)
             unread, until = self._read_turn(log, ranges_to_read(begun, ends), offsets, ends)
             if not unread:

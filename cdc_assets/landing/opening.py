@@ -102,6 +102,7 @@ def _landed(
         _claims(settings, source),
         registry=_registry(settings),
         mark_interval_seconds=settings.mark_interval_seconds,
+        accept_unordered=settings.accept_unordered,
     )
     source.passes_bad = settings.quarantine
     source.read_from(landing.landed, table.fetch)

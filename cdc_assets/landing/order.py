@@ -62,13 +62,18 @@ class Piece:
     @cached_property
     def runs(self) -> Sequence[str]:
         """The run of the connector that sent each message, "" where its headers do not name it."""
-        found = [""] * self.batch.num_rows
-        headers = self.batch.column("headers")
-        named = pc.equal(pc.struct_field(headers.flatten(), "name"), _RUN)
-        values = pc.struct_field(headers.flatten(), "value").filter(named).to_pylist()
-        for message, value in zip(pc.list_parent_indices(headers).filter(named).to_pylist(), values, strict=True):
-            found[message] = (value or b"").decode("utf-8", "replace")
-        return found
+        return runs_of(self.batch.column("headers"))
+
+
+def runs_of(headers: pa.ListArray | pa.ChunkedArray) -> list[str]:
+    """Return the run of the connector that sent each message, "" where its headers do not name it."""
+    found = [""] * len(headers)
+    flat = pc.list_flatten(headers)
+    named = pc.equal(pc.struct_field(flat, "name"), _RUN)
+    values = pc.struct_field(flat, "value").filter(named).to_pylist()
+    for message, value in zip(pc.list_parent_indices(headers).filter(named).to_pylist(), values, strict=True):
+        found[message] = (value or b"").decode("utf-8", "replace")
+    return found
 
 
 class Backlog:
@@ -323,7 +328,7 @@ INDEX = len(_BEFORE_ALL)
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
 _BEGINNINGS = (SnapshotRow.BEGIN, SnapshotRow.FIRST)
 _MARKS = (*_BEGINNINGS, SnapshotRow.LAST, SnapshotRow.END)
-_ROW_PLACES = ("mariadb",)
+ROW_PLACES = ("mariadb",)
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
 _GROUP_PLACES = ("mysql",)
 """Kinds of databases in whose logs all rows of a transaction may share a place (`landing.groups`)."""
@@ -333,7 +338,7 @@ _LOG = position_text(2)
 """How places begin that are no snapshot's."""
 _RUN = "__debezium.context.runId"
 """Header of newer connectors: another one after each start."""
-_RESTART_MS = 1000
+RESTART_MS = 1000
 """Less than a connector needs to start again, more than lies between rows of one statement."""
 _AS_COPY = (
     "a row of {}, which has no key, came again at the place of the newest row and with the same contents: taken for a "
@@ -397,6 +402,11 @@ class _Row(NamedTuple):
     def has_key(self) -> bool:
         """Whether the message names the row by a key."""
         return bool(self.batch.column("key")[self.message].is_valid)
+
+    @property
+    def sent_ms(self) -> int:
+        """When the connector sent it, in milliseconds since 1970; 0 where the message does not say."""
+        return sent_ms(self.batch.column("value")[self.message].as_py())
 
     @property
     def is_last(self) -> bool:
@@ -506,7 +516,7 @@ class SourceOrder:
             run = piece.runs[message]
             if run and (source, run) not in known:
                 known.add((source, run))
-                self._sends_changes(source, run, _sent_ms(piece.batch, message))
+                self._sends_changes(source, run, sent_ms(piece.batch.column("value")[message].as_py()))
 
     def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
@@ -623,7 +633,7 @@ class SourceOrder:
         its own snapshot before it sends changes.
         """
         begun = self._streaming.get((row.stream.source, row.run)) if row.run and row.has_key else None
-        if begun is None or not is_of_snapshot(row.stated or "") or _sent_ms(row.batch, row.message) <= begun:
+        if begun is None or not is_of_snapshot(row.stated or "") or row.sent_ms <= begun:
             return row
         self.scanned.add((row.stream.table.folded, row.stream.source, row.stated or ""))
         return row._replace(at="", stated=None, read_at=f"{_LOG}.{_in_log(row.stated or '')}", phase=None)
@@ -731,7 +741,7 @@ class SourceOrder:
         elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
         if place and place != known.newest and not (repeated or row.has_key or end.group):
-            self._sent[row.stream], end = _sent_ms(row.batch, row.message), replace(end, run=row.run)
+            self._sent[row.stream], end = row.sent_ms, replace(end, run=row.run)
         if self.options.in_source_order and place and ts:
             if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
                 late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
@@ -775,7 +785,7 @@ class SourceOrder:
         contents = _digest(row.batch, row.message)
         digest = _key_digest(row.batch, row.message) + contents
         if not is_same:
-            self._sent[row.stream] = _sent_ms(row.batch, row.message)
+            self._sent[row.stream] = row.sent_ms
             return StreamEnd(place, 1, 0, contents, run=row.run, group=digest), False, ""
         is_same_run = bool(row.run) and row.run == known.run
         if row.has_key:
@@ -790,7 +800,7 @@ class SourceOrder:
             end = None if start is None else repeat_from(known, start, row.run)
         if end is not None:
             return end, True, ""
-        self._sent[row.stream] = _sent_ms(row.batch, row.message)
+        self._sent[row.stream] = row.sent_ms
         return add_row(known, place, digest, row.run), False, ""
 
     def _start_again(self, known: StreamEnd, row: _Row, digest: str) -> tuple[int | None, str]:
@@ -801,8 +811,8 @@ class SourceOrder:
         """
         named, alike = bool(row.run and known.run), rows_like(known, digest)
         is_later = known == self.before.streams.get(row.stream)
-        waited = _sent_ms(row.batch, row.message) - self._sent.get(row.stream, 0)
-        is_copy = named or is_later or waited >= _RESTART_MS
+        waited = row.sent_ms - self._sent.get(row.stream, 0)
+        is_copy = named or is_later or waited >= RESTART_MS
         if is_partial(known) and is_copy and not alike:
             return None, _BEYOND_GROUP.format(place_text(f"000000/{row.stated}"))
         if alike and (not named or len(alike) > 1):
@@ -870,7 +880,7 @@ class SourceOrder:
             return False
         dialect = dialect_of(row.stream.source)
         scanned = is_of_snapshot(row.stated or "")
-        if not row.has_key and (scanned or dialect in _ROW_PLACES):
+        if not row.has_key and (scanned or dialect in ROW_PLACES):
             return not scanned
         if _digest(row.batch, row.message) != known.first:
             return False
@@ -880,8 +890,8 @@ class SourceOrder:
         if run and known.run:
             return run != known.run
         is_later = known == self.before.streams.get(row.stream)
-        waited = _sent_ms(row.batch, row.message) - self._sent.get(row.stream, 0)
-        is_copy = is_later or waited >= _RESTART_MS
+        waited = row.sent_ms - self._sent.get(row.stream, 0)
+        is_copy = is_later or waited >= RESTART_MS
         self.doubtful[(_AS_COPY if is_copy else _AS_ROW).format(row.stream.table)] += 1
         return is_copy
 
@@ -947,10 +957,9 @@ Columns of the row may have such names: only what stands in `source` and behind 
 _SENT_MS = re.compile(rb'"op":"[a-z]","ts_ms":(\d{1,15})')
 
 
-def _sent_ms(batch: pa.RecordBatch, message: int) -> int:
+def sent_ms(value: bytes | None) -> int:
     """Return when a connector sent a message, in milliseconds since 1970; 0 where it does not say."""
-    value = batch.column("value")[message].as_py() or b""
-    return max(map(int, _SENT_MS.findall(value)), default=0)
+    return max(map(int, _SENT_MS.findall(value or b"")), default=0)
 
 
 def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[StreamEnd, bool]:

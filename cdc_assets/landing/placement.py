@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats.messages import Kind, SchemaEvent, truncating
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.files import REPEAT, ROW
+from cdc_assets.landing.keyless import KeylessRows
 from cdc_assets.landing.order import Backlog, Line, Piece, Scan, Snapshots, SourceOrder, place_text, same_statement
 from cdc_assets.landing.partition_reader import as_landed, schema_event
 from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
@@ -64,11 +65,11 @@ class CommonBarrier(NamedTuple):
 class OffsetBatch:
     """What was read since the newest landing of a protocol by offset: a backlog, out of which `batch` is filled.
 
-    `clock_ms` is the time of the landing.
+    `clock_ms` is the time of the landing, `keyless` decides about rows without key.
     """
 
-    def __init__(self, batch: LandingBatch, clock_ms: int) -> None:
-        self.batch, self.clock_ms = batch, clock_ms
+    def __init__(self, batch: LandingBatch, clock_ms: int, keyless: KeylessRows) -> None:
+        self.batch, self.clock_ms, self._keyless = batch, clock_ms, keyless
         self.before, self.options = batch.before, batch.reader.options
         self.backlog, self.proven = Backlog(batch.sources), self.before.proven
         self._ends: Ends = {}
@@ -228,7 +229,9 @@ class OffsetBatch:
             lines = [
                 one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
             ]
-        reader.ignored.update(self._order.doubtful)
+        verdicts = self._keyless.decide(pieces, lines, self._order.streams)
+        verdicts.apply(lines)
+        reader.ignored.update(self._order.doubtful + verdicts.doubts)
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
         first = max(self.clock_ms << 18, self.batch.last + _STEP)
         first += first % _STEP

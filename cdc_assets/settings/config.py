@@ -123,7 +123,8 @@ class ChangefeedSettings(Model):
     accept_unordered: bool = Field(
         default=False,
         description=(
-            "Apply a feed without commit-ts in the order of its files. Repeated rows cannot be recognised then."
+            "Apply a feed without commit-ts in the order of its files: repeated rows cannot be recognised then. Of a "
+            "connector, count rows of tables without key twice where nothing tells them from copies."
         ),
     )
     new_collations: bool | None = Field(

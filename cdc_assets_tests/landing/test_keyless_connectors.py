@@ -6,10 +6,12 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
+from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
@@ -110,6 +112,105 @@ def test_the_run_that_sent_an_equal_row_says_whether_it_is_a_copy(at_once: bool)
         feed.apply()
         assert rows(feed) == Counter({1: expected}), runs
         assert not feed.landing.landed().ignored
+
+
+# --- several partitions -----------------------------------------------------------------------------------------------
+
+URI = "kafka://127.0.0.1:9092/px?protocol=debezium-json"
+
+
+def reasons(feed: TopicFeed) -> list[str]:
+    return [one.reason for one in feed.apply().tables if one.reason]
+
+
+def random_history(random: Random, connector: str) -> tuple[list[tuple[int, str, int]], Counter[int]]:
+    """Changes with their places, of which several rows share one but in MariaDB; and the rows at the end."""
+    history, there = list[tuple[int, str, int]](), Counter[int]()
+    for place in range(10, 60):
+        gone = [n for n in there.elements() if random.random() < 0.2][:1]
+        numbers = gone or random.choices([1, 2, 3], k=1 if connector == "mariadb" else random.randint(1, 4))
+        history += [(place, "d" if gone else "c", n) for n in numbers]
+        there.update({n: -1 if gone else numbers.count(n) for n in numbers})
+    return history, +there
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb", "postgresql"])
+@pytest.mark.parametrize("names_runs", [True, False])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))])
+def test_what_a_restart_sends_again_in_other_partitions_counts_once(
+    connector: str, names_runs: bool, seed: int
+) -> None:
+    """Restarts, of which some lost the newest messages of a partition, and bytes that come again, applied whenever."""
+    random, exact = Random(f"{connector} {names_runs} {seed}"), seed % 2 == 0
+    history, there = random_history(random, connector)
+    feed, end, acknowledged = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c"), 0, 10
+    for run in range(4):
+        start = max(10, acknowledged - random.randint(0, 6))
+        end = len(history) if run == 3 else max(end, random.randint(1, len(history)))
+        changes = [change for change in history[:end] if change[0] >= start]
+        messages = [message(connector, *change, sent=run * 60_000 + at // 2) for at, change in enumerate(changes)]
+        for at, one in enumerate(messages if exact else ()):
+            one["payload"]["ts_ns"] = 1000 * one["payload"]["ts_ms"] + at % 2
+        lost = random.randint(0, 2) if run < 3 and random.random() < 0.5 else None
+        acknowledged = changes[-1][0] if changes else start
+        while messages:
+            count, partition = random.randint(1, 3), random.randint(0, 2)
+            if len(messages) < min(10, len(changes)) and partition == lost:
+                acknowledged = min(acknowledged, changes[len(changes) - len(messages)][0])
+            else:
+                send(feed.log, messages[:count], partition, f"run {run}" if names_runs else "")
+            messages = messages[count:]
+        if exact and random.random() < 0.3:  # a copy of the topic begins again, with the bytes of before
+            partition = random.randint(0, 2)
+            lines = [line for line in feed.log.lines if line["partition"] == partition]
+            again = lines[random.randint(0, max(0, len(lines) - 8)) :]
+            feed.log.lines += [{**line, "offset": len(lines) + at} for at, line in enumerate(again)]
+        if random.random() < 0.7:
+            assert reasons(feed) == [] or lost is not None  # a delete may come before the row that was lost
+    assert reasons(feed) == []
+    assert rows(feed) == there
+
+
+def test_a_copy_in_another_partition_that_a_landing_brings_is_none_of_its_table() -> None:
+    feed = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c")
+    for partition, run in ((0, "a"), (1, "b"), (2, "c")):
+        send(feed.log, [message("postgresql", 10, "c", 1)], partition, run)
+        assert reasons(feed) == []
+    assert rows(feed) == Counter({1: 1})
+
+
+def test_a_row_that_the_producer_lost_counts_where_it_comes_behind_newer_ones() -> None:
+    for parts in ([0, 1], [0], [1]):
+        feed = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c")
+        send(feed.log, [message("postgresql", 10, "c", 1)], 0, "a")
+        send(feed.log, [message("postgresql", 12, "c", 3)], 1, "a")
+        if 0 in parts:
+            assert reasons(feed) == []
+        again = [message("postgresql", place, "c", place - 9, sent=9000) for place in (10, 11, 12)]
+        send(feed.log, again, 1, "b")
+        assert reasons(feed) == []
+        assert rows(feed) == Counter([1, 2, 3])
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+@pytest.mark.parametrize("fault", ["no time", "other values", "expired"])
+def test_rows_of_which_nothing_tells_whether_they_are_copies_hold_their_table_unless_that_is_accepted(
+    fault: str, accepted: bool
+) -> None:
+    feed = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c", accept_unordered=accepted)
+    sent = [message("postgresql", 10, "c", 1, sent=at * 5000) for at in range(2)]
+    for one in sent if fault == "no time" else ():
+        del one["payload"]["ts_ms"]
+    if fault == "other values":
+        sent[1]["payload"]["after"]["n"] = 2
+    runs = ("", "") if fault == "no time" else ("a", "b")
+    send(feed.log, sent[:1], 0, runs[0])
+    assert reasons(feed) == []
+    if fault == "expired":
+        maintain_landing(feed.landing, lambda _: 1 << 62, 1 << 45, LandingLimits(days=0))
+    send(feed.log, sent[1:], 1, runs[1])
+    assert ["accept_unordered" in one for one in reasons(feed)] == ([] if accepted else [True])
+    assert rows(feed).total() == (2 if accepted else 1)
 
 
 def snapshot(connector: str, numbers: Sequence[int], last: bool = True) -> list[Mapping[str, Any]]:
