@@ -20,15 +20,18 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.split import with_key
-from cdc_assets.formats import OP, UNCHANGED, Op, has_patches, position_column
+from cdc_assets.decoding.states import FIRST
+from cdc_assets.formats import LINE, OP, UNCHANGED, Op, has_patches, position_column
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.frames import exact
 
 FIRST_IMAGE = "_cdc_first_image"
 """Twice the position of the first change of the key in the window, plus one unless the row was there before it.
 
-It is null, or missing, where no change needs a row from before.
+It is null, or missing, where no change needs a row from before. It is negative for a change of a row that the window
+has deleted: whatever the table has, that row came past the log.
 """
 
 UNNOTED = 1
@@ -36,8 +39,8 @@ UNNOTED = 1
 _SHOWN = 80
 
 
-def noted(changes: pa.Table) -> pa.Table:
-    """Return changes with FIRST_IMAGE, each as if it were the only one.
+def noted(changes: pa.Table, schema: TableSchema, *, is_all: bool) -> pa.Table:
+    """Return changes with FIRST_IMAGE, each as if it were the only one; `is_all` says that no other is in the window.
 
     A change that leaves columns out has its own rule for a row that is not there (`patches`), and proves nothing.
     """
@@ -45,7 +48,30 @@ def noted(changes: pa.Table) -> pa.Table:
     whole = pc.is_null(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(True)
     old = pc.or_(pc.less(ops, pa.scalar(0, pa.int8())), pc.and_(pc.equal(ops, int(Op.UPDATE)), whole))
     twice = pc.multiply(changes.column(position_column(changes)), pa.scalar(2, pa.int64()))
-    return changes.append_column(FIRST_IMAGE, pc.add(twice, pc.invert(old).cast(pa.int64())))
+    changes = changes.append_column(FIRST_IMAGE, pc.add(twice, pc.invert(old).cast(pa.int64())))
+    if not is_all or not schema.key or not pc.any(pc.less(ops, pa.scalar(0, pa.int8()))).as_py():
+        return changes
+    images = _of_deleted_rows(changes, schema)
+    return changes.set_column(changes.schema.get_field_index(FIRST_IMAGE), FIRST_IMAGE, images)
+
+
+def _of_deleted_rows(changes: pa.Table, schema: TableSchema) -> pa.Array:
+    """Return the FIRST_IMAGE of changes, negative for those of a row that the change of its key before them deleted.
+
+    Both have the key byte for byte: keys that are equal by collation may be of two rows.
+    """
+    at = position_column(changes)
+    frame, by = with_key(changes, schema, (OP, at, FILE, LINE, FIRST_IMAGE))
+    frame = frame.with_row_index("_cdc_row")
+    deleted = frame.filter(pl.col(OP) < 0).select(by).unique()
+    some = frame.join(deleted, on=by, how="semi", nulls_equal=True)
+    some = some.sort([pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)])
+    mine = [pl.col(name).eq_missing(pl.col(name).shift(1).over(by)) for name in map(exact, schema.key)]
+    before = [pl.col(OP).shift(1).over(by) < 0, pl.col(at).shift(1).over(by) < pl.col(at), pl.col(FIRST_IMAGE) % 2 == 0]
+    made = some.filter(pl.all_horizontal(*mine, *before)).unique(subset=by, keep="first", maintain_order=True)
+    made = made.select("_cdc_row", _cdc_negative=-pl.col(FIRST_IMAGE))
+    images = frame.join(made, on="_cdc_row", how="left", maintain_order="left")
+    return images.select(pl.coalesce("_cdc_negative", FIRST_IMAGE)).to_series().to_arrow()
 
 
 def united(changes: pa.Table, schema: TableSchema) -> pa.Table:
@@ -59,13 +85,18 @@ def united(changes: pa.Table, schema: TableSchema) -> pa.Table:
 def unmade(changes: pa.Table, step: ApplyRows, among: pa.Array | None = None) -> MissingRows | None:
     """Return the keys of reduced changes that need a row from before the window; None if there are none.
 
-    `among` marks the changes that count.
+    `among` marks the changes that count, beside those of rows that the window had deleted.
     """
-    needs = pc.equal(pc.bit_wise_and(changes.column(FIRST_IMAGE), pa.scalar(1, pa.int64())), 0)
-    found = changes.filter(needs if among is None else pc.and_(needs, among))
+    images = changes.column(FIRST_IMAGE)
+    needs = pc.equal(pc.bit_wise_and(images, pa.scalar(1, pa.int64())), 0)
+    if among is not None:
+        again = pc.less(images, 0)
+        again = pc.and_(again, changes.column(FIRST)) if FIRST in changes.column_names else again
+        needs = pc.and_(needs, pc.or_(among, again))
+    found = changes.filter(needs)
     if not found.num_rows:
         return None
-    images = found.column(FIRST_IMAGE)
+    images = pc.abs(found.column(FIRST_IMAGE))
     (first,) = found.slice(pc.index(images, pc.min(images)).as_py(), 1).to_pylist()
     return missing_rows(
         step, found.num_rows, first[FIRST_IMAGE], first[FILE], [first[name] for name in step.schema.key]
@@ -83,4 +114,4 @@ def together(parts: Sequence[MissingRows | None]) -> MissingRows | None:
 def missing_rows(step: ApplyRows, count: int, image: int, file: int, key: Sequence[object]) -> MissingRows:
     """Return so many rows that a table lacks, of which the first has this FIRST_IMAGE, FILE and key."""
     values = (f"{name} = {str(value)[:_SHOWN]}" for name, value in zip(step.schema.key, key, strict=True))
-    return MissingRows(image >> 1, count, ", ".join(values), step.files[file].name)
+    return MissingRows(abs(image) >> 1, count, ", ".join(values), step.files[file].name)

@@ -215,7 +215,7 @@ def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) 
         return no_changes(step.schema, deliveries)
     changes = pa.concat_tables(found, promote_options="default")
     tells = step.is_whole and not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py()
-    return noted(changes) if tells else changes
+    return noted(changes, step.schema, is_all=len(windows) == len(step.files)) if tells else changes
 
 
 def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:

@@ -36,10 +36,12 @@ def missing_of(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch:
     on = [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
     on += [f"_cdc_t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     on += [f"_cdc_t.{open_states} IS NULL"] if open_states else []
+    on += [f"_cdc_s.{FIRST_IMAGE} > 0"]  # else the row was deleted in the window, and what the table has is no proof
     first = f" AND {FIRST}" if FIRST in changes.columns else ""
     changes.where(f"{FIRST_IMAGE} % 2 = 0{first}").createOrReplaceTempView("needing")
+    shown = ", ".join([f"abs({FIRST_IMAGE})", FILE, *(place_of(schema, name) for name in schema.key)])
     found = target.session.spark.sql(
-        f"SELECT count(*), min(struct({', '.join([FIRST_IMAGE, FILE, *(place_of(schema, n) for n in schema.key)])})) "
+        f"SELECT count(*), min(struct({shown})) "
         f"FROM needing _cdc_s LEFT ANTI JOIN {target.name} _cdc_t ON {' AND '.join(on)}"
     ).head()
     if found is None or not found[0]:

@@ -85,6 +85,26 @@ def test_a_change_of_a_row_that_nothing_made_proves_that_rows_are_missing(
     assert lacks(pipeline_of(feed, lake, ledger, **HISTORY[kinds]).status()) == lacks(outcome)
 
 
+@pytest.mark.parametrize("kinds", HISTORY)
+@pytest.mark.parametrize("op", ["U", "D"])
+@pytest.mark.parametrize("first", [True, False], ids=["in the first window", "in a later one"])
+def test_a_change_of_a_row_that_the_window_deleted_proves_that_rows_are_missing(
+    feed: LittleFeed, op: str, first: bool, kinds: str
+) -> None:
+    lake, ledger = LackingLake(), Ledger("sqlite://")
+    if not first:
+        assert pipeline_of(feed, lake, ledger, **HISTORY[kinds]).apply("run").complete
+    made = [("I", FIRST + 11, 2, "x"), ("D", FIRST + 12, 2, "x"), ("I", FIRST + 13, 2, "x"), ("U", FIRST + 14, 2, "x")]
+    feed.rows(
+        "s.orders", FIRST, [*made, ("D", FIRST + 15, 1, "x"), (op, FIRST + 16, 1, "y"), ("U", FIRST + 17, 1, "z")]
+    )
+    feed.publish(FIRST + 20)
+    outcome = pipeline_of(feed, lake, ledger, **HISTORY[kinds]).apply("run")
+    assert len(lacks(outcome)) == len(lake.tables) > 0
+    for sentence in lacks(outcome).values():
+        assert f"{FIRST + 16} of the row id = 1" in sentence
+
+
 def test_what_the_window_made_and_what_comes_again_proves_nothing(feed: LittleFeed) -> None:
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     pipeline_of(feed, lake, ledger).apply("run")
