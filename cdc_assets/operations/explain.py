@@ -23,6 +23,7 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
+from cdc_assets.history.masks import names_at
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.forgetting import ForgottenKeys
@@ -37,7 +38,7 @@ from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import python_rows, value_text
 from cdc_assets.operations.extract import changes_of_log
-from cdc_assets.operations.keys import keys_of, masked_keys
+from cdc_assets.operations.keys import keyed_alike, keys_of, masked_keys, record_has_key
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.operations.named import mirrors, table_called
@@ -98,8 +99,7 @@ def _explained(
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
     forgotten = _is_kept_out(pipeline, history, wanted)
     gone += [forgotten] if forgotten else []
-    texts = [text for text in map(value_text, next(python_rows(plain)).values()) if text is not None]
-    aside, unknown = _set_aside(lake, life, texts, pipeline.settings.masks.seal)
+    aside, unknown = _set_aside(lake, history, wanted, plain, pipeline.settings.masks.seal)
     if unknown:
         gone.append(
             f"{counted(unknown, 'record')} of the table in quarantine cannot be looked through for the key: without "
@@ -566,18 +566,27 @@ def _events(
 
 
 def _set_aside(
-    lake: ExplainedLake, life: Life, texts: Sequence[str], key: SealKey | None
+    lake: ExplainedLake, table: TableHistory, wanted: pa.Table, plain: pa.Table, key: SealKey | None
 ) -> tuple[tuple[SetAside, ...], int]:
-    """Return the records in quarantine that have these texts, and how many are sealed, or without their bytes."""
-    found, unknown = list[SetAside](), 0
+    """Return the records in quarantine of the key, and how many cannot be looked through.
+
+    They are known by their keys as decoded; where a record has none, by its bytes, which have the texts of the key.
+    """
+    found, unknown, names = list[SetAside](), 0, names_at(table, table.events[-1].at)
+    texts = [text for text in map(value_text, next(python_rows(plain)).values()) if text is not None]
+    keys = wanted.rename_columns([names.get(name, name) for name in wanted.column_names])
     for row in lake.quarantined(raw=True, closed=True):
-        if row.life != life:
+        if row.life != table.life:
             continue
-        try:
-            raw = unseal(row.raw, key)
-        except BadSettings:
-            raw = b""
-        unknown += not raw
-        if raw and all(text.encode() in raw for text in texts):
+        schema = keyed_alike(table.schema_at(row.schema_version).in_lake, keys, table, row.schema_version)
+        is_of_key = None if schema is None else record_has_key(row.keys, schema, keys, key)
+        if is_of_key is None:
+            try:
+                raw = unseal(row.raw, key)
+            except BadSettings:
+                raw = b""
+            unknown += not raw
+            is_of_key = bool(raw) and all(text.encode() in raw for text in texts)
+        if is_of_key:
             found.append(SetAside(f"{row.file} line {row.line}", row.reason, row.state))
     return tuple(found), unknown

@@ -53,13 +53,13 @@ from cdc_assets.operations.forget_tables import (
     MeantTable,
     applied_through,
     is_purged,
-    keyed_alike,
     keys_by_source,
     meant_table,
     targets_of,
 )
 from cdc_assets.operations.keep_out import decide
 from cdc_assets.operations.key_bytes import key_bytes
+from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
 from cdc_assets.pipeline.pipeline import gone_file, looking_again
@@ -270,7 +270,7 @@ class _SoughtRows:
             return False
         table, keys = self.sources[life.source], self.sought.sources[life.source]
         schema = keyed_alike(table.schema_at(record.version).in_lake, keys, table, record.version)
-        return None if schema is None else self.sought.has_key(record.keys, schema, keys)
+        return None if schema is None else record_has_key(record.keys, schema, keys, self.sought.values.seal)
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Protocol, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.keyed_rows import WantedKeys, keys_like, of_keys
+from cdc_assets.decoding.keyed_rows import keys_like, of_keys
 from cdc_assets.decoding.split import Split, read_splits
-from cdc_assets.errors import BadSettings, ForgetRefused, TableMoved
+from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, position_column, raw_records, record_places
-from cdc_assets.formats.record_keys import keys_in
-from cdc_assets.io.sealing import unseal
 from cdc_assets.landing.forget import forget_messages, is_filled, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Life
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
-from cdc_assets.operations.forget_tables import keyed_alike
 from cdc_assets.operations.key_bytes import KeyBytes
+from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.maintenance import taken_through
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import Replay, ReplayRequest
@@ -100,19 +98,6 @@ class SoughtKeys:
     applied: Mapping[Life, Tso]
     until: Tso = -1
     places: frozenset[str] = frozenset()
-
-    def has_key(self, data: bytes, schema: TableSchema, keys: pa.Table) -> bool | None:
-        """Return whether rows of a record have one of `keys`, by theirs as decoded; None where these say nothing.
-
-        `schema` has the columns of the record's version, as the lake has them, with those of `keys` as its key.
-        """
-        try:
-            rows = keys_in(unseal(data, self.values.seal)) if data else None
-        except BadSettings:
-            return None
-        if rows is None or not set(schema.key) <= set(rows.column_names):
-            return None
-        return len(WantedKeys(keys.rename_columns(schema.key), schema).numbers(rows.select(schema.key))) > 0
 
 
 def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
@@ -227,7 +212,7 @@ def _note(split: Split, partition: Partition, source: Life, sought: SoughtKeys, 
     rejects = {reject.line: reject for reject in split.decoded.rejects}
     raw = raw_records(split.wire, split.data, rejects.keys())
     raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
-    known = {line: sought.has_key(rejects[line].keys, split.schema.in_lake, keys) for line in raw}
+    known = {line: record_has_key(rejects[line].keys, split.schema.in_lake, keys, sought.values.seal) for line in raw}
     unknown = {line for line, data in raw.items() if known[line] is None and sought.values.may_be_in(data)}
     if not (wanted.num_rows or any(known.values()) or unknown):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ __all__ = [
     "MeantTable",
     "applied_through",
     "is_purged",
-    "keyed_alike",
     "keys_by_source",
     "meant_table",
     "standing_others",
@@ -153,18 +152,6 @@ def keys_by_source(planned: Plan, targets: Mapping[Life, WantedKeys]) -> dict[Li
         columns = (wanted.schema.column(name).source_name for name in wanted.keys.column_names)
         found[life.source] = wanted.keys.rename_columns([names.get(name, name) for name in columns])
     return found
-
-
-def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, version: Tso) -> TableSchema | None:
-    """Return the columns of rows of a version with those as their key that keys of `keys_by_source` have.
-
-    None where rows of then lack one of these.
-    """
-    there = {column.name for column in schema.columns}
-    names = {origin: name for name, origin in names_at(table, version).items() if name in there}
-    if not names.keys() >= set(keys.column_names):
-        return None
-    return replace(schema, key=tuple(names[origin] for origin in keys.column_names))
 
 
 def applied_through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
+from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats.record_keys import keys_in
+from cdc_assets.history.masks import names_at
+from cdc_assets.io.sealing import unseal
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import arrow_type, values
@@ -96,3 +104,30 @@ def _bytes(column: Column, text: str, place: str) -> bytes:
         return bytes.fromhex(text[2:-1])
     except ValueError:
         raise BadSettings(f"{place}: x'…' of the key column {column.name} has no hexadecimal digits.") from None
+
+
+def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, version: Tso) -> TableSchema | None:
+    """Return the columns of rows of a version with those as their key that `keys` have, by the names that stay.
+
+    None where rows of then lack one of these.
+    """
+    there = {column.name for column in schema.columns}
+    names = {origin: name for name, origin in names_at(table, version).items() if name in there}
+    if not names.keys() >= set(keys.column_names):
+        return None
+    return replace(schema, key=tuple(names[origin] for origin in keys.column_names))
+
+
+def record_has_key(data: bytes, schema: TableSchema, keys: pa.Table, seal: SealKey | None) -> bool | None:
+    """Return whether rows of a record that was set aside have one of `keys`; None where its keys say nothing.
+
+    `data` are the keys as they were decoded (`formats.record_keys`), `schema` has the columns of the record's version,
+    as the lake has them, with those of `keys` as its key.
+    """
+    try:
+        rows = keys_in(unseal(data, seal)) if data else None
+    except BadSettings:
+        return None
+    if rows is None or not set(schema.key) <= set(rows.column_names):
+        return None
+    return len(WantedKeys(keys.rename_columns(schema.key), schema).numbers(rows.select(schema.key))) > 0
