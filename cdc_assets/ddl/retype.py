@@ -63,7 +63,9 @@ _STORED_BYTES = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "TINYBLOB", "BLOB
 def _of_server(old: Column, new: Column, server: str) -> str:
     """Return what a server does to some values in place of what TiDB does, "" where it does the like.
 
-    MariaDB's conversions are compared with TiDB's value by value by a test; MySQL's are taken from its documentation.
+    MariaDB's conversions are compared with TiDB's value by value by a test. Of MySQL the manual says that it rounds
+    fractions of seconds ("Fractional Seconds in Time Values"), as TiDB does, and that bits are binary strings
+    ("Bit-Value Literals"); that it prints numbers as MariaDB does is an assumption.
     """
     if server and old.type in FLOATING and new.type in (*CHARACTER, *BINARY):
         return "prints numbers from 1e15 on, and small ones, with an exponent"

@@ -66,9 +66,9 @@ def _of_deleted_rows(changes: pa.Table, schema: TableSchema) -> pa.Array:
     deleted = frame.filter(pl.col(OP) < 0).select(by).unique()
     some = frame.join(deleted, on=by, how="semi", nulls_equal=True)
     some = some.sort([pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)])
-    mine = [pl.col(name).eq_missing(pl.col(name).shift(1).over(by)) for name in map(exact, schema.key)]
+    same_key = [pl.col(name).eq_missing(pl.col(name).shift(1).over(by)) for name in map(exact, schema.key)]
     before = [pl.col(OP).shift(1).over(by) < 0, pl.col(at).shift(1).over(by) < pl.col(at), pl.col(FIRST_IMAGE) % 2 == 0]
-    made = some.filter(pl.all_horizontal(*mine, *before)).unique(subset=by, keep="first", maintain_order=True)
+    made = some.filter(pl.all_horizontal(*same_key, *before)).unique(subset=by, keep="first", maintain_order=True)
     made = made.select("_cdc_row", _cdc_negative=-pl.col(FIRST_IMAGE))
     images = frame.join(made, on="_cdc_row", how="left", maintain_order="left")
     return images.select(pl.coalesce("_cdc_negative", FIRST_IMAGE)).to_series().to_arrow()

@@ -66,7 +66,7 @@ def _partners(
     if statement.other.schema:
         return (statement.other,)
     near, table = TableId(file.table.schema, statement.other.table), lives.holder(file.table)
-    second = [one.table for one in files if not one.query and one.table.folded.table == near.folded.table]
+    second = [other.table for other in files if not other.query and other.table.folded.table == near.folded.table]
     if len(second) == 1:
         return (second[0],)
     named = [name for name in lives.holders if name.folded.table == near.folded.table and name != file.table]

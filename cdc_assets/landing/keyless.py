@@ -106,7 +106,7 @@ class KeylessRows:
             reached[log] = max(before, reached.get(log, ""))
             partitions[log] += bool(end.newest) and not is_of_snapshot(end.newest)
             anew.update([log] if end.anew else ())
-        bad = {(one.table, one.source_position) for one in self.before.events if one.kind is EventKind.BAD}
+        bad = {(event.table, event.source_position) for event in self.before.events if event.kind is EventKind.BAD}
         for log, places in sent.items():
             if partitions[log] < 2 or log in anew:  # places of a log that was started over do not compare
                 continue
@@ -139,14 +139,16 @@ class KeylessRows:
         contents = {row.content for row in landed}
         strange = bool(landed) and contents.isdisjoint(row.content for row in rows)
         for content in dict.fromkeys(row.content for row in rows):
-            mine = sorted((row.is_copy, row.line) for row in rows if row.content == content and row.line is not None)
+            content_lines = sorted(
+                (row.is_copy, row.line) for row in rows if row.content == content and row.line is not None
+            )
             alike = [number for number, row in enumerate(counted) if row.content == content]
             reason = _EXPIRED if is_gone else _NO_RUN if runs is None and len(alike) > 1 else ""
             if strange and not reason:
                 same_runs = runs is not None and {runs[number] for number in alike} <= set(runs[: len(landed)])
                 reason = "" if same_runs else _OTHER_CONTENTS
             if reason:
-                open_rows = [line for is_copy, line in mine if not is_copy]
+                open_rows = [line for is_copy, line in content_lines if not is_copy]
                 if self.accepted:
                     verdicts.copies.update(dict.fromkeys(open_rows, False))
                 else:
@@ -154,9 +156,9 @@ class KeylessRows:
                 continue
             most = 1 if one_row or runs is None else max(Counter(runs[number] for number in alike).values(), default=0)
             new = max(0, most - sum(row.content == content for row in landed))
-            verdicts.copies.update({line: number >= new for number, (_, line) in enumerate(mine)})
+            verdicts.copies.update({line: number >= new for number, (_, line) in enumerate(content_lines)})
             if len(alike) > 1 and not one_row and not all(counted[number].run for number in alike):
-                verdicts.doubts[_DOUBTFUL.format(log[0])] += sum(not is_copy for is_copy, _ in mine)
+                verdicts.doubts[_DOUBTFUL.format(log[0])] += sum(not is_copy for is_copy, _ in content_lines)
 
     def _rows(self, pieces: Sequence[Piece], lines: Sequence[Line]) -> Iterator[tuple[_Log, str, int]]:
         """Yield table and source, place and number of lines with a row without key in the log, behind any snapshot."""
@@ -181,8 +183,8 @@ class KeylessRows:
         )  # fmt: skip
 
     def _content(self, value: bytes, log: _Log) -> str:
-        """Return what is equal for copies of a row; "" where its place names it, or what is landed may be masked."""
-        if self.options.masked or not value or dialect_of(log[1]) in ROW_PLACES:
+        """Return what is equal for copies of a row; "" where its place names it."""
+        if not value or dialect_of(log[1]) in ROW_PLACES:
             return ""
         envelope = json_value(value)
         payload = envelope.get("payload", envelope)

@@ -572,7 +572,7 @@ def _set_aside(
 
     They are known by their keys as decoded; where a record has none, by its bytes, which have the texts of the key.
     """
-    found, unknown, names = list[SetAside](), 0, names_at(table, table.events[-1].at)
+    records, unknown, names = list[SetAside](), 0, names_at(table, table.events[-1].at)
     texts = [text for text in map(value_text, next(python_rows(plain)).values()) if text is not None]
     keys = wanted.rename_columns([names.get(name, name) for name in wanted.column_names])
     for row in lake.quarantined(raw=True, closed=True):
@@ -588,5 +588,5 @@ def _set_aside(
             unknown += not raw
             is_of_key = bool(raw) and all(text.encode() in raw for text in texts)
         if is_of_key:
-            found.append(SetAside(f"{row.file} line {row.line}", row.reason, row.state))
-    return tuple(found), unknown
+            records.append(SetAside(f"{row.file} line {row.line}", row.reason, row.state))
+    return tuple(records), unknown

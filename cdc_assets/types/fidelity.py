@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
@@ -14,6 +14,8 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.types.conversions import needs_conversion
 from cdc_assets.types.mysql_types import fidelity, spark_type, type_text
 from cdc_assets.types.rules import Grade
+
+_T = TypeVar("_T")
 
 
 def column_fidelity(
@@ -118,19 +120,32 @@ def rewritten_columns(
     `ddl` are the versions of TiDB with their changes, in order; `rows_before` says whether rows changed in the ten
     minutes before a version. TiDB converts a column row by row while sessions go on writing (ticdc#5548).
     """
-    found: dict[str, Tso] = {}
+
+    def note(versions: dict[str, Tso], at: Tso, change: SchemaChange) -> None:
+        match change:
+            case RetypeColumn(old, new) if needs_conversion(old, new) and rows_before(at):
+                versions[new.name] = at
+
+    return _carried(ddl, note)
+
+
+def _carried(
+    ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]], note: Callable[[dict[str, _T], Tso, SchemaChange], None]
+) -> dict[str, _T]:
+    """Return what `note` writes of columns into a dictionary, by their newest names, until they or all rows go."""
+    notes: dict[str, _T] = {}
     for at, changes in ddl:
-        renamed = {one.old: one.new for one in changes if isinstance(one, RenameColumn)}
-        found = {renamed.get(name, name): version for name, version in found.items()}
+        renamed = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
+        notes = {renamed.get(name, name): what for name, what in notes.items()}
         for change in changes:
             match change:
                 case DropColumn(name):
-                    found.pop(name, None)
+                    notes.pop(name, None)
                 case DeleteRows(None):
-                    found.clear()
-                case RetypeColumn(old, new) if needs_conversion(old, new) and rows_before(at):
-                    found[new.name] = at
-    return found
+                    notes.clear()
+                case _:
+                    note(notes, at, change)
+    return notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +165,14 @@ def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, Gues
 
     `ddl` are the versions with their changes, in order.
     """
-    found: dict[str, Guess] = {}
-    for at, changes in ddl:
-        renamed = {one.old: one.new for one in changes if isinstance(one, RenameColumn)}
-        found = {renamed.get(name, name): guess for name, guess in found.items()}
-        for change in changes:
-            match change:
-                case DropColumn(name):
-                    found.pop(name, None)
-                case DeleteRows(None):
-                    found.clear()
-                case AddColumn(Column(name=name) as column, default, guess) if guess:
-                    found[name] = Guess(f"approximate in rows from before {at}: {guess}", ((column, default),))
-                case RetypeColumn(_, Column(name=name), _, guess) if guess or name in found:
-                    texts = [found[name].text] if name in found else []
-                    texts += [f"approximate in rows from before {at}: {guess}"] if guess else []
-                    found[name] = Guess("; ".join(texts))
-    return found
+
+    def note(guessed: dict[str, Guess], at: Tso, change: SchemaChange) -> None:
+        match change:
+            case AddColumn(Column(name=name) as column, default, guess) if guess:
+                guessed[name] = Guess(f"approximate in rows from before {at}: {guess}", ((column, default),))
+            case RetypeColumn(_, Column(name=name), _, guess) if guess or name in guessed:
+                texts = [guessed[name].text] if name in guessed else []
+                texts += [f"approximate in rows from before {at}: {guess}"] if guess else []
+                guessed[name] = Guess("; ".join(texts))
+
+    return _carried(ddl, note)
