@@ -119,46 +119,8 @@ class KeylessRows:
                         self._sending(pieces[lines[number].piece], lines[number], number, log) for number in numbers
                     ]
                     is_gone = place in known and place not in landed and place <= least
-                    self._decide_place(log, landed.get(place, []), rows, verdicts, is_gone=is_gone)
+                    decide_place(log, landed.get(place, []), rows, verdicts, accepted=self.accepted, is_gone=is_gone)
         return verdicts
-
-    def _decide_place(
-        self, log: _Log, landed: Sequence[_Sending], rows: Sequence[_Sending], verdicts: Verdicts, *, is_gone: bool
-    ) -> None:
-        """Decide about `rows` of one place, of which others are `landed`, or were once and are no longer kept."""
-        one_row = dialect_of(log[1]) in ROW_PLACES
-        counted = list(landed)
-        seen: dict[tuple[Partition, bytes], int | None] = {(row.partition, row.digest): None for row in landed}
-        for row in rows:  # bytes that a partition has once more were sent once, but for rows of one statement in a row
-            before = seen.get(place := (row.partition, row.digest), 0)
-            is_next = before is not None and row.line == before + 1
-            if place not in seen or not (row.is_exact or (row.is_copy and not is_next)):
-                counted.append(row)
-            seen[place] = row.line
-        runs = None if is_gone else _numbered_runs(counted, one_row=one_row)
-        contents = {row.content for row in landed}
-        strange = bool(landed) and contents.isdisjoint(row.content for row in rows)
-        for content in dict.fromkeys(row.content for row in rows):
-            content_lines = sorted(
-                (row.is_copy, row.line) for row in rows if row.content == content and row.line is not None
-            )
-            alike = [number for number, row in enumerate(counted) if row.content == content]
-            reason = _EXPIRED if is_gone else _NO_RUN if runs is None and len(alike) > 1 else ""
-            if strange and not reason:
-                same_runs = runs is not None and {runs[number] for number in alike} <= set(runs[: len(landed)])
-                reason = "" if same_runs else _OTHER_CONTENTS
-            if reason:
-                open_rows = [line for is_copy, line in content_lines if not is_copy]
-                if self.accepted:
-                    verdicts.copies.update(dict.fromkeys(open_rows, False))
-                else:
-                    verdicts.unknown.update(dict.fromkeys(open_rows, _UNKNOWN.format(reason)))
-                continue
-            most = 1 if one_row or runs is None else max(Counter(runs[number] for number in alike).values(), default=0)
-            new = max(0, most - sum(row.content == content for row in landed))
-            verdicts.copies.update({line: number >= new for number, (_, line) in enumerate(content_lines)})
-            if len(alike) > 1 and not one_row and not all(counted[number].run for number in alike):
-                verdicts.doubts[_DOUBTFUL.format(log[0])] += sum(not is_copy for is_copy, _ in content_lines)
 
     def _rows(self, pieces: Sequence[Piece], lines: Sequence[Line]) -> Iterator[tuple[_Log, str, int]]:
         """Yield table and source, place and number of lines with a row without key in the log, behind any snapshot."""
@@ -220,6 +182,54 @@ class KeylessRows:
                         )
                     )  # fmt: skip
         return landed, min(kept, default=max(places)) if table in self.before.expired else ""
+
+
+def decide_place(
+    log: _Log,
+    landed: Sequence[_Sending],
+    rows: Sequence[_Sending],
+    verdicts: Verdicts,
+    *,
+    accepted: bool,
+    is_gone: bool,
+) -> None:
+    """Decide about `rows` of one place, of which others are `landed`, or were once and are no longer kept (`is_gone`).
+
+    Those of which nothing tells whether they are copies count where that is `accepted`.
+    """
+    one_row = dialect_of(log[1]) in ROW_PLACES
+    counted = list(landed)
+    seen: dict[tuple[Partition, bytes], int | None] = {(row.partition, row.digest): None for row in landed}
+    for row in rows:  # bytes that a partition has once more were sent once, but for rows of one statement in a row
+        before = seen.get(place := (row.partition, row.digest), 0)
+        is_next = before is not None and row.line == before + 1
+        if place not in seen or not (row.is_exact or (row.is_copy and not is_next)):
+            counted.append(row)
+        seen[place] = row.line
+    runs = None if is_gone else _numbered_runs(counted, one_row=one_row)
+    contents = {row.content for row in landed}
+    strange = bool(landed) and contents.isdisjoint(row.content for row in rows)
+    for content in dict.fromkeys(row.content for row in rows):
+        content_lines = sorted(
+            (row.is_copy, row.line) for row in rows if row.content == content and row.line is not None
+        )
+        alike = [number for number, row in enumerate(counted) if row.content == content]
+        reason = _EXPIRED if is_gone else _NO_RUN if runs is None and len(alike) > 1 else ""
+        if strange and not reason:
+            same_runs = runs is not None and {runs[number] for number in alike} <= set(runs[: len(landed)])
+            reason = "" if same_runs else _OTHER_CONTENTS
+        if reason:
+            open_rows = [line for is_copy, line in content_lines if not is_copy]
+            if accepted:
+                verdicts.copies.update(dict.fromkeys(open_rows, False))
+            else:
+                verdicts.unknown.update(dict.fromkeys(open_rows, _UNKNOWN.format(reason)))
+            continue
+        most = 1 if one_row or runs is None else max(Counter(runs[number] for number in alike).values(), default=0)
+        new = max(0, most - sum(row.content == content for row in landed))
+        verdicts.copies.update({line: number >= new for number, (_, line) in enumerate(content_lines)})
+        if len(alike) > 1 and not one_row and not all(counted[number].run for number in alike):
+            verdicts.doubts[_DOUBTFUL.format(log[0])] += sum(not is_copy for is_copy, _ in content_lines)
 
 
 def _of(rows: pa.Table, table: TableId, source: str) -> pa.Table:
