@@ -615,7 +615,7 @@ class MemoryOrders(LakeOrders):
     """The same over a lake in memory; a rebuild is one into another lake, which has what is not kept out."""
 
     seams = (
-        "cdc_assets.pipeline.pipeline:Pipeline.plan",
+        "cdc_assets.pipeline.planner:Planner.plan",
         "cdc_assets.pipeline.pipeline:Pipeline.run_step",
         *(
             f"cdc_assets_tests.memory_lake:MemoryLake.{name}"

@@ -218,5 +218,5 @@ def faults(feed: Feed, publication: Publication, expected: Contents) -> list[str
             found.append(f"{name}: columns are {got[0]}, expected {wanted[0]}")
         elif wanted != got:
             found.append(f"{name}: missing {list(wanted[1] - got[1])}, too many {list(got[1] - wanted[1])}")
-    left = feed.pipeline.plan()[1].steps
+    left = feed.pipeline.planner.plan()[1].steps
     return found + [f"still to be done: {step}" for step in left]

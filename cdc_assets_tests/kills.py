@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 SEAMS = (
-    "cdc_assets.pipeline.pipeline:Pipeline.plan",
+    "cdc_assets.pipeline.planner:Planner.plan",
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.stage_all",

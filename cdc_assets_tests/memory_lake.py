@@ -42,11 +42,11 @@ from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, HasKeys, QuarantinedRow
-from cdc_assets.model.releases import KeptDecision, Release, Releases
+from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
+from cdc_assets.model.releases import Decisions, KeptDecision, Release, SettingsChange
 from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, RenameColumn
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -61,7 +61,6 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.value_settings import has_masks
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type
 
@@ -74,11 +73,11 @@ class _Table:
     ddl: Tso
     name: TableId | None
     positions: Mapping[str, int] = field(default_factory=dict)
-    past: list[tuple[Tso, pa.Table, Mapping[str, str]]] = field(default_factory=list)
+    past: list[tuple[Tso, pa.Table, Recipe]] = field(default_factory=list)
     """The rows before each commit, with the newest DDL that they had seen."""
     gap: Gap | None = None
     base: Base | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    recipe: Recipe = EMPTY_RECIPE
     tags: dict[str, tuple[int, Tso, pa.Table]] = field(default_factory=dict)
     """Tagged snapshots: a number, the label and the rows."""
     since: Tso | None = None
@@ -142,8 +141,7 @@ class MemoryLake:
                 table.positions,
                 table.gap,
                 table.base,
-                table.settings,
-                table.schema.key,
+                table.recipe,
                 frozenset(table.tags),
                 table.since,
                 table.forgotten,
@@ -161,7 +159,7 @@ class MemoryLake:
                     rows = _empty(schema, life.kind)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
-                    made.settings = step.settings
+                    made.recipe = step.recipe
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
@@ -177,7 +175,7 @@ class MemoryLake:
                 table.rekeyed |= any(isinstance(one, Rekey) for one in step.changes)
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes and not life.kind
-                table.settings = {**({} if emptied else table.settings), **step.settings}
+                table.recipe = (Recipe(key=table.recipe.key) if emptied else table.recipe).joined(step.recipe)
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
                 table = self.tables[life]
                 rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved(step))
@@ -192,8 +190,8 @@ class MemoryLake:
                 self.tables[life].name = None
             case ExchangePartition(life, other, at, predicate, partitioned, _):
                 (mine, _) = self._as_of(life, at)
-                (theirs, settings) = self._states_before(other, at) if other.kind else self._as_of(other, at)
-                if not has_masks(settings, step.masks.get(other, {})):
+                (theirs, recipe) = self._states_before(other, at) if other.kind else self._as_of(other, at)
+                if not recipe.has_masks(step.masks.get(other, {})):
                     raise TableHeld("the rows of the other table are masked otherwise", table=str(life))
                 _refuse_undated(mine if partitioned else theirs, predicate, step)
                 if partitioned:
@@ -201,7 +199,7 @@ class MemoryLake:
                 else:
                     rows = _where(theirs, predicate).select(mine.column_names)
                 self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
-                self.tables[life].settings = {**self.tables[other].settings, **self.tables[life].settings}
+                self.tables[life].recipe = self.tables[other].recipe.joined(self.tables[life].recipe)
             case TagTable(life, at, tag):
                 table = self.tables[life]
                 assert table.progress.tso <= at
@@ -275,14 +273,14 @@ class MemoryLake:
                     self.kept[place] = dataclasses.replace(self.kept[place], state=REPLAYED)
         return found
 
-    def releases(self) -> Releases:
-        return dict(self.decided)
-
-    def said_complete(self) -> tuple[CompletePattern, ...]:
-        return tuple(self.completed.values())
-
-    def settings_changes(self) -> tuple[SettingsChange, ...]:
-        return tuple(self.changed.values())
+    def decisions(self) -> Decisions:
+        return Decisions(
+            dict(self.decided),
+            tuple(self.completed.values()),
+            tuple(self.changed.values()),
+            united(self.forgotten.values()),
+            tuple(sorted(self.requested.values(), key=lambda one: one.at)),
+        )
 
     def keep_decision(self, decision: KeptDecision) -> None:
         match decision:
@@ -315,12 +313,6 @@ class MemoryLake:
 
     def held_back(self) -> frozenset[str]:
         return self.waiting
-
-    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
-        return united(self.forgotten.values())
-
-    def cut_requests(self) -> tuple[CutRequest, ...]:
-        return tuple(sorted(self.requested.values(), key=lambda one: one.at))
 
     def cuts(self) -> tuple[Cut, ...]:
         return tuple(sorted(self.made.values(), key=lambda one: one.at))
@@ -386,7 +378,7 @@ class MemoryLake:
         assert missing is None or self.may_lack_rows, f"{step.life}: a feed that is right proves nothing: {missing}"
         table.missing = missing or table.missing
         rows, passed = _apply(table.rows, changes, step)
-        table.settings = step.settings_after(table.settings, staged.report.settings)
+        table.recipe = table.recipe.after(step.recipe, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
         if step.positions is not None:
@@ -403,7 +395,7 @@ class MemoryLake:
         table = self.tables[step.life]
         if snapshot is not None and snapshot != len(table.past):
             raise TableMoved(f"{step.life} was written to since")
-        table.past.append((table.ddl, table.rows, table.settings))
+        table.past.append((table.ddl, table.rows, table.recipe))
         table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
         table.repaired = step.hi
         return StepResult()
@@ -427,7 +419,7 @@ class MemoryLake:
 
     def scan(self, life: Life, snapshot_id: int | None = None) -> MemoryScan:
         table = self.tables[life]
-        settings = [*(settings for _, _, settings in table.past), table.settings][snapshot_id or -1]
+        recipe = [*(recipe for _, _, recipe in table.past), table.recipe][snapshot_id or -1]
         if snapshot_id is not None:
             _, at, rows = next(tag for tag in table.tags.values() if tag[0] == snapshot_id)
             table = dataclasses.replace(table, rows=rows, progress=Progress(at, Phase.ROWS))
@@ -437,13 +429,13 @@ class MemoryLake:
             if column.name in table.rows.column_names
         }
         number = snapshot_id or len(table.past)
-        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, number, settings)
+        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, number, recipe)
 
     def names(self) -> set[TableId]:
         return {table.name for table in self.tables.values() if table.name is not None}
 
     def _commit(self, table: _Table, rows: pa.Table, progress: Progress, ddl: Tso) -> None:
-        table.past.append((table.ddl, table.rows, table.settings))
+        table.past.append((table.ddl, table.rows, table.recipe))
         table.rows = rows
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
@@ -481,26 +473,26 @@ class MemoryLake:
         assert isinstance(step, (ChangeTable, DropTable, RecoverTable, ExchangePartition))
         if life not in self.tables or life not in step.masks:
             return None
-        rows, settings = self._states_before(life, step.at) if life.kind else self._as_of(life, step.at)
-        if not has_masks(settings, step.masks[life]):
+        rows, recipe = self._states_before(life, step.at) if life.kind else self._as_of(life, step.at)
+        if not recipe.has_masks(step.masks[life]):
             return None
         names = self.tables[step.life].schema.lake_names
         return rows.rename_columns([names.get(one, one) for one in rows.column_names])
 
-    def _states_before(self, life: Life, at: Tso) -> tuple[pa.Table, Mapping[str, str]]:
+    def _states_before(self, life: Life, at: Tso) -> tuple[pa.Table, Recipe]:
         """The rows that states say the table had before a DDL, by the source's names."""
         table = self.tables[life]
         names = {one.column: one.name_at(at) for one in table.lives if one.was_there(at)}
         rows = table.rows.filter(
             pa.array([row[START_TS] < at and (row[END_TS] or at) >= at for row in table.rows.to_pylist()], pa.bool_())
         )
-        return rows.select([*names, COMMIT_TS]).rename_columns([*names.values(), COMMIT_TS]), table.settings
+        return rows.select([*names, COMMIT_TS]).rename_columns([*names.values(), COMMIT_TS]), table.recipe
 
-    def _as_of(self, life: Life, at: Tso) -> tuple[pa.Table, Mapping[str, str]]:
+    def _as_of(self, life: Life, at: Tso) -> tuple[pa.Table, Recipe]:
         table = self.tables[life]
         # Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
-        states = [*table.past, (table.ddl, table.rows, table.settings)]
-        return [(rows, settings) for ddl, rows, settings in states if ddl < at][-1]
+        states = [*table.past, (table.ddl, table.rows, table.recipe)]
+        return [(rows, recipe) for ddl, rows, recipe in states if ddl < at][-1]
 
 
 def _empty(schema: TableSchema, kind: str) -> pa.Table:
@@ -809,7 +801,7 @@ class MemoryScan:
     progress: Progress
     columns: Mapping[str, str]
     snapshot_id: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    recipe: Recipe = EMPTY_RECIPE
 
     @property
     def rows(self) -> int:

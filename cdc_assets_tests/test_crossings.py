@@ -36,13 +36,13 @@ FEATURES = {
     "forgetting": Feature(
         r"forg[eo]t|[Kk]ept_?[Oo]ut|keep_out|keeping_out|KeyDigest",
         r"forg[eo]t|keep_out|key_digest|key_bytes",
-        50,
+        42,
     ),
     "masks": Feature(
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
         r"|unseal|seal|SealKey|sealed\w*)$",
         r"mask|privacy|sealing",
-        48,
+        47,
     ),
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",
@@ -62,13 +62,13 @@ FEATURES = {
     "completeness": Feature(
         r"incomplete|complete_by|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
         r"complet|gaps",
-        44,
+        41,
     ),
     "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 27),
     "value settings": Feature(
-        r"ValueSettings|SettingsChange|settings_changes|read_otherwise|new_settings",
-        r"value_settings|settings_changes|recipe",
-        11,
+        r"Recipes|SettingsChange|read_otherwise|new_settings|masked_since|masked_otherwise",
+        r"recipe",
+        9,
     ),
     "extract, explain": Feature(
         r"[Ee]xtract|[Ee]xplain|RowExplanation",
@@ -83,7 +83,7 @@ SINGLE_CALL_LINES_PERCENT = 20
 PRONOUNS = frozenset({"found", "one", "mine", "said", "asked", "told"})
 """Words that name nothing: parameters and variables have the noun of what they hold."""
 
-PRONOUN_NAMES = 1687
+PRONOUN_NAMES = 1684
 """Parameters and variables of the package that are called by one of these words."""
 
 HEADLESS = re.compile(r"(Do so|Return the same|Yield (rows )?so|The same)\b")

@@ -39,7 +39,7 @@ SEAMS = (
     "cdc_assets.lake.growing:GrowingTable.try_once",
     "cdc_assets.lake.growing:GrowingTable.remove_unreferenced",
     "cdc_assets.pipeline.pipeline:Pipeline.land",
-    "cdc_assets.pipeline.pipeline:Pipeline.plan",
+    "cdc_assets.pipeline.planner:Planner.plan",
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
 )
 """Every function of a landing and its upkeep between whose crossings something has changed, or is about to."""

@@ -379,7 +379,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     lake, _ = named_lake(warehouse, settings)
     with read_ledger(lake) as ledger:
         feeds = ledger.states()
-        if forget and not sum(ledger.forget_files(feed, forget) for feed in feeds):
+        if forget and not sum(ledger.remove_files(feed, forget) for feed in feeds):
             raise BadSettings(f"no file of these is known: {', '.join(forget)}. See `cdc-assets files` for the paths.")
         entries = [
             text
@@ -601,7 +601,7 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
     rows: list[tuple[object, ...]] = [
         (name, str(r.life), r.version, r.way, r.text, r.who, r.when)
         for name, one in decided.items()
-        for r in one.releases
+        for r in sorted(one.releases.values(), key=lambda release: (release.when, release.version))
     ]
     rows += [
         (name, c.pattern, "", "accept-incomplete" if c.accepted else "complete", c.accepted, c.who, c.when)

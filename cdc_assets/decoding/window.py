@@ -272,7 +272,7 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     shown = (split.stray, *split.rejects[:MAX_REJECTS], lost)
     first = [replace(reject, keys=b"") for reject in shown if reject is not None]
     last = pc.max(split.changes.column(COMMIT_TS)).as_py()
-    used = frozenset(step.settings) - split.decoded.stated if last is not None or split.rejects else frozenset()
+    used = frozenset(step.recipe.settings) - split.decoded.stated if last is not None or split.rejects else frozenset()
     report = Report(
         stats.rows,
         split.reject_count + len(stopping),

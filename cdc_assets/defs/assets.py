@@ -7,7 +7,7 @@ planned again.
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import dagster as dg
@@ -27,7 +27,7 @@ from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.pipeline.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcome
 from cdc_assets.pipeline.pipeline import log_steps
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.planning.plan import Plan, step_order
@@ -98,8 +98,8 @@ def _ddl_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinitio
     ) -> dg.MaterializeResult[None]:
         key = parse_partition_key(context.partition_key)
         with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
-            pipeline.after = _of_others(context, source, pipeline, key)
-            lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
+            hooks = _of_others(context, source, pipeline, key)
+            lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id, hooks)
             _log_lake_tables(context, source, pipeline, outcome)
             _raise_unless_applied(context, source, pipeline, outcome, lives)
             return dg.MaterializeResult(metadata=ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name)))
@@ -159,8 +159,8 @@ def _decode_op(source: ConfiguredFeed) -> dg.OpDefinition:
         with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             before, last = _split(pipeline, key)
             if before:
-                pipeline.after = _of_others(context, source, pipeline, key)
-                outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before))
+                hooks = _of_others(context, source, pipeline, key)
+                outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before), hooks)
                 _log_lake_tables(context, source, pipeline, outcome)
                 _raise_unless_applied(context, source, pipeline, outcome, {step.life for step in before})
             if not last:
@@ -252,11 +252,11 @@ def _figures_before(context: dg.OpExecutionContext, source: ConfiguredFeed) -> d
     return {}
 
 
-def _of_others(context: Any, source: ConfiguredFeed, pipeline: LakePipeline, key: PartitionKey) -> Callable[..., None]:
-    """Return the callback that logs the partitions that a run applies because its own needs them."""
+def _of_others(context: Any, source: ConfiguredFeed, pipeline: LakePipeline, key: PartitionKey) -> RunHooks:
+    """Return hooks that log the partitions that a run applies because its own needs them."""
     events = RunEvents(context, source, pipeline, own=key)
     events.begin()
-    return events.after
+    return RunHooks(events.after)
 
 
 def _log_lake_tables(
@@ -294,14 +294,16 @@ def _report(
 # --- which steps a partition needs ------------------------------------------------------------------------------------
 
 
-def _through(pipeline: LakePipeline, key: PartitionKey, phase: Phase, run: str) -> tuple[set[Life], Outcome]:
+def _through(
+    pipeline: LakePipeline, key: PartitionKey, phase: Phase, run: str, hooks: RunHooks = NO_HOOKS
+) -> tuple[set[Life], Outcome]:
     lives: set[Life] = set()
 
     def select(plan: Plan) -> Iterable[Step]:
         lives.update(life_of(plan, key))
         return _needed(plan, key, phase)
 
-    outcome = pipeline.apply(run, select)
+    outcome = pipeline.apply(run, select, hooks)
     return lives, outcome
 
 
@@ -315,7 +317,7 @@ def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
 
 def _split(pipeline: LakePipeline, key: PartitionKey) -> tuple[list[Step], tuple[ApplyRows, ...]]:
     """Split the partition's steps: the last window is staged for the check, the steps before it are applied."""
-    _, plan = pipeline.plan()
+    _, plan = pipeline.planner.plan()
     steps, last = _needed(plan, key, Phase.ROWS), list[ApplyRows]()
     while steps and isinstance(step := steps[-1], ApplyRows) and step.life in life_of(plan, key):
         if last and not step.reads_like(last[0]):

@@ -36,7 +36,7 @@ from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expire_snapshots
 from cdc_assets.operations.release import propose_release
-from cdc_assets.pipeline.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
@@ -74,10 +74,9 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision, confirmed=config.confirmed)
             events = RunEvents(context, source, pipeline, lives_on=config.keep_alive)
-            pipeline.after = events.after
-            pipeline.gives_way = rounds.give_way if config.keep_alive else rounds.is_interrupted
+            hooks = RunHooks(events.after, rounds.give_way if config.keep_alive else rounds.is_interrupted)
             try:
-                for outcome in _outcomes(context, config, pipeline, events, rounds):
+                for outcome in _outcomes(context, config, pipeline, events, rounds, hooks):
                     try:
                         yield from events.finish(outcome)
                     except Retryable as error:  # what was not logged is logged after a later round
@@ -103,6 +102,7 @@ def _outcomes(
     pipeline: LakePipeline,
     events: RunEvents,
     rounds: "_Rounds",
+    hooks: RunHooks,
 ) -> Iterator[Outcome]:
     """Apply the tables to the checkpoint, again and again while the run lives."""
     partitions: set[PartitionKey] = set()
@@ -119,7 +119,7 @@ def _outcomes(
         rounds.begin()
         try:
             events.begin()
-            outcome = pipeline.apply(context.run_id, select)
+            outcome = pipeline.apply(context.run_id, select, hooks)
         except MetadataMissing as missing:
             if pipeline.landing is None:
                 raise

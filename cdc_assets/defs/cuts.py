@@ -21,6 +21,7 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.operations.cuts import make_cut, waiting_cut
+from cdc_assets.pipeline.outcome import RunHooks
 from cdc_assets.pipeline.pipeline import log_steps
 
 _TICKS = "*/5 * * * *"
@@ -72,10 +73,10 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         """Bring all tables to one position, tag their snapshots, and list them."""
         with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
             events = RunEvents(context, source, pipeline)
-            pipeline.after = events.after
             events.begin()
             request = config.name, config.without, "dagster", context.run_id
-            make_cut(pipeline, *request, whole=config.require_all, tell=events.cut)
+            hooks = RunHooks(events.after)
+            events.cut(make_cut(pipeline, *request, whole=config.require_all, hooks=hooks))
             yield from events.finish(pipeline.status())
             yield from events.close()
 

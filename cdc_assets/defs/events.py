@@ -47,7 +47,7 @@ class _Windows:
 
 
 class RunEvents:
-    """Logs materializations and checks of one run into its context; `after` is for `Pipeline.after`.
+    """Logs materializations and checks of one run into its context; `after` is for `RunHooks`.
 
     `own` is the partition whose events Dagster logs itself; a run of one logs each window of others as it comes. Of a
     run that `lives_on` Dagster's process keeps none of these events, which it does until the end of a step otherwise.

@@ -141,7 +141,7 @@ def _changed(
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the events of tables from which rows went: how many they have now, among others."""
     if lives:
-        plan, tables = pipeline.plan()[1], source.lake_tables()
+        plan, tables = pipeline.planner.plan()[1], source.lake_tables()
         for life in sorted(plan.history.lives.keys() & tables.keys() & set(lives)):
             yield from lake_table(source, pipeline, plan, tables[life], 0)
 

@@ -70,7 +70,7 @@ def landing_events(source: ConfiguredFeed, pipeline: Pipeline) -> Iterator[dg.As
     """Yield the event of a landing that a run made since it was asked last; none where nothing was landed."""
     if pipeline.landing is not None and pipeline.advanced.commits:
         yield dg.AssetMaterialization(upstream_key(source.changefeed), metadata=_metadata(source, pipeline))
-        pipeline.forget_landed()
+        pipeline.count_anew()
 
 
 def _metadata(source: ConfiguredFeed, pipeline: Pipeline) -> dict[str, Any]:

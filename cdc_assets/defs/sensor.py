@@ -297,7 +297,7 @@ class _Tick:
         """List, plan, and request runs for tables that are due, not in a run and not waiting."""
         name = self.source.changefeed.name
         with self.source.pipeline(s3) as pipeline:
-            listing, plan = pipeline.plan()
+            listing, plan = pipeline.planner.plan()
             reported = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state is State.HELD}
             dues = due(plan, repr(self.source.changefeed.quarantine), reported)
             if not dues and not underway.runs:

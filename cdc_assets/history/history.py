@@ -218,7 +218,7 @@ class _Player:
                 self.other_files.append(file)
                 for name in [n for n in lives.holders if n.folded.schema == file.table.folded.schema]:
                     lives.drop(name, file, self.rules.kinds(file))
-                lives.gone.forget(file.table)
+                lives.gone.drop_database(file.table)
             case ddl.CreateDatabase(collation=collation) | ddl.AlterDatabase(collation=collation):
                 self.other_files.append(file)
                 if collation:

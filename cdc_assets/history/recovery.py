@@ -45,8 +45,8 @@ class Gone(Generic[T]):
         why = f"the last ones dropped of {name} are the rows before the TRUNCATE of version {version}"
         self._losses.setdefault(name, []).append(_Loss(version, None, why))
 
-    def forget(self, schema: TableId) -> None:
-        """Forget a dropped database: none of its tables can be restored by name."""
+    def drop_database(self, schema: TableId) -> None:
+        """Note a dropped database: none of its tables can be restored by name."""
         for name in [name for name in self._losses if name.folded.schema == schema.folded.schema]:
             del self._losses[name]
 

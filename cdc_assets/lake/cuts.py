@@ -97,7 +97,7 @@ class LakeCuts:
                 if not self._has(cut.name):
                     raise
         wanted = {one.life for one in cut.tables if one.snapshot_id is not None}
-        still = {one.name: one for one in self.state.decisions.cut_requests()}.get(cut.name)
+        still = {one.name: one for one in self.state.decisions.read().cuts}.get(cut.name)
         tagged = self.tagged(cut.name)
         if (still is not None and still.withdrawn) or not wanted <= tagged.keys():
             self._unlist(cut.name)

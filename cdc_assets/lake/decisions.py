@@ -3,7 +3,7 @@
 cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed, or to lack rows that they accept
                 (`history.completeness`)
-cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
+cdc.settings.…  from when on people said that settings are in force (`planning.recipe`)
 cdc.pin.…       which snapshots somebody reads for long
 cdc.cut.…       which cuts were decided, and are not made yet or are to be removed (`planning.cuts`)
 cdc.kept-out.…  keys of rows that are kept out, as HMACs (`planning.forgotten`)
@@ -22,9 +22,8 @@ from cdc_assets.lake.namespaces import own_properties, remove_own_properties, se
 from cdc_assets.model.cuts import CutRequest, SnapshotPin
 from cdc_assets.model.forgetting import ForgottenKeys, united
 from cdc_assets.model.gaps import CompletePattern
-from cdc_assets.model.releases import KeptDecision, Release, Releases
+from cdc_assets.model.releases import Decisions, KeptDecision, Release, SettingsChange
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.settings_changes import SettingsChange
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -44,36 +43,27 @@ DecisionT = TypeVar("DecisionT", Release, CompletePattern, SettingsChange, CutRe
 
 
 @dataclass(frozen=True)
-class Decisions:
+class DecisionStore:
     """The decisions about one changefeed. `catalog` opens the catalog on first use, `own` is the lake's namespace."""
 
     catalog: Callable[[], Catalog]
     changefeed: str
     own: str
 
-    def releases(self) -> Releases:
-        """Return the releases of this changefeed: one query."""
-        return {(decision.life, decision.version): decision for decision in self._all(Release)}
-
-    def said_complete(self) -> tuple[CompletePattern, ...]:
-        """Return which tables people said to have had no rows before, by time: one query."""
-        return tuple(sorted(self._all(CompletePattern), key=lambda one: (one.when, one.pattern)))
-
-    def settings_changes(self) -> tuple[SettingsChange, ...]:
-        """Return from when on people said that settings are in force, by TSO: one query."""
-        return tuple(sorted(self._all(SettingsChange), key=lambda one: (one.since, one.pattern)))
-
-    def cut_requests(self) -> tuple[CutRequest, ...]:
-        """Return the cuts that were decided and are not made yet, or are to be removed, by position: one query."""
-        return tuple(sorted(self._all(CutRequest), key=lambda one: (one.at, one.name)))
-
-    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
-        """Return the keys whose rows are kept out, by table and name: one query."""
-        return united(self._all(ForgottenKeys))
+    def read(self) -> Decisions:
+        """Return what people have decided about this changefeed: one query."""
+        properties = own_properties(self.catalog(), self.own)
+        return Decisions(
+            {(one.life, one.version): one for one in parse_decisions(properties, self.changefeed, Release)},
+            _sorted(parse_decisions(properties, self.changefeed, CompletePattern), lambda one: (one.when, one.pattern)),
+            _sorted(parse_decisions(properties, self.changefeed, SettingsChange), lambda one: (one.since, one.pattern)),
+            united(parse_decisions(properties, self.changefeed, ForgottenKeys)),
+            _sorted(parse_decisions(properties, self.changefeed, CutRequest), lambda one: (one.at, one.name)),
+        )
 
     def pins(self) -> tuple[SnapshotPin, ...]:
         """Return which snapshots somebody reads, or read when it was killed: one query."""
-        return tuple(self._all(SnapshotPin))
+        return tuple(parse_decisions(own_properties(self.catalog(), self.own), self.changefeed, SnapshotPin))
 
     def keep(self, decision: KeptDecision) -> None:
         """Store a decision in one update, in place of an earlier one about the same.
@@ -94,13 +84,14 @@ class Decisions:
         catalog = self.catalog()
         remove_own_properties(catalog, self.own, self._names(own_properties(catalog, self.own), decision))
 
-    def _all(self, kind: type[DecisionT]) -> list[DecisionT]:
-        return parse_decisions(own_properties(self.catalog(), self.own), self.changefeed, kind)
-
     def _names(self, properties: Iterable[str], decision: KeptDecision) -> set[str]:
         """Return the names of properties that hold a decision about the same."""
         end = "." if isinstance(decision, ForgottenKeys) else "#"
         return {name for name in properties if name.startswith(f"{_about(self.changefeed, decision)}{end}")}
+
+
+def _sorted(decisions: Iterable[DecisionT], key: Callable[[DecisionT], tuple[int | str, ...]]) -> tuple[DecisionT, ...]:
+    return tuple(sorted(decisions, key=key))
 
 
 def format_decision(changefeed: str, decision: KeptDecision) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """How far a table is applied: the label that a step's own commit carries, and where it is stored.
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
-               cdc.settings (those with which values were read, where they depend on any: JSON)
+               cdc.recipe (how its rows were read: the fingerprint of a `Recipe`)
                cdc.overwrites (of states that changes of some columns overwrite)
                cdc.lacks-rows (the table was incomplete)
     table      the same, and cdc.applied-snapshot: the fallback for a table without any labelled ancestor
@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.progress import Phase, Progress
+from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.steps import ApplyRows
 
 _TS, _PHASE, _DDL = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts"
-_POSITIONS, _SETTINGS, _OVERWRITES = "cdc.positions", "cdc.settings", "cdc.overwrites"
+_POSITIONS, _RECIPE, _OVERWRITES = "cdc.positions", "cdc.recipe", "cdc.overwrites"
 _LACKS_ROWS = "cdc.lacks-rows"
 
 AT = "cdc.applied-snapshot"
@@ -44,7 +44,7 @@ class Label:
     progress: Progress
     ddl: Tso
     positions: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    recipe: Recipe = EMPTY_RECIPE
     overwrites: bool = False
     lacks_rows: bool = False
 
@@ -54,9 +54,9 @@ class Label:
             _TS: str(self.progress.tso),
             _PHASE: self.progress.phase.name.lower(),
             _DDL: str(self.ddl),
+            _RECIPE: self.recipe.fingerprint,
         }
-        parts = {_POSITIONS: self.positions, _SETTINGS: self.settings, _OVERWRITES: self.overwrites}
-        parts |= {_LACKS_ROWS: self.lacks_rows}
+        parts = {_POSITIONS: self.positions, _OVERWRITES: self.overwrites, _LACKS_ROWS: self.lacks_rows}
         return {**said, **{name: json.dumps(part, sort_keys=True) for name, part in parts.items() if part}}
 
     @classmethod
@@ -65,32 +65,28 @@ class Label:
         if _TS not in properties:
             return None
         progress = Progress(int(properties[_TS]), Phase[properties[_PHASE].upper()])
-        positions, settings = (json.loads(properties.get(name, "{}")) for name in (_POSITIONS, _SETTINGS))
-        return cls(
-            progress, int(properties[_DDL]), positions, settings, _OVERWRITES in properties, _LACKS_ROWS in properties
-        )
+        positions, recipe = json.loads(properties.get(_POSITIONS, "{}")), Recipe.parse(properties[_RECIPE])
+        flags = (_OVERWRITES in properties, _LACKS_ROWS in properties)
+        return cls(progress, int(properties[_DDL]), positions, recipe, *flags)
 
-    def through_ddl(
-        self, at: Tso, ddl: Tso, settings: Mapping[str, str] = MappingProxyType({}), *, emptied: bool = False
-    ) -> Label:
+    def through_ddl(self, at: Tso, ddl: Tso, recipe: Recipe = EMPTY_RECIPE, *, emptied: bool = False) -> Label:
         """Return the label after a step at that TSO that brings a table to the schema version `ddl`.
 
         A late DDL does not change how far rows are applied. A table that was emptied has no values that were read. The
-        settings are those of values that the DDL gives to rows that are there, and the masks of the columns.
+        recipe is that of values that the DDL gives to rows that are there, with the masks of the columns, and the key.
         """
         progress = max(self.progress, Progress(at, Phase.DDL))
-        known = {**({} if emptied else self.settings), **settings}
-        return replace(self, progress=progress, ddl=max(self.ddl, ddl), settings=known)
+        known = (Recipe(key=self.recipe.key) if emptied else self.recipe).joined(recipe)
+        return replace(self, progress=progress, ddl=max(self.ddl, ddl), recipe=known)
 
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
-        """Return the label after a window, which was read with these of the step's settings."""
+        """Return the label after a window, which used these settings of the step's recipe."""
         from cdc_assets.decoding.kinds import keeps_states  # here: who only looks at a lake needs no pyarrow
 
         ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
         some = step.history is not None and step.history.tracks_some and keeps_states(step.life.kind)
-        settings = step.settings_after(self.settings, used)
-        overwrites = self.overwrites or some
-        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, settings, overwrites, step.lacks_rows)
+        recipe, overwrites = self.recipe.after(step.recipe, used), self.overwrites or some
+        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, recipe, overwrites, step.lacks_rows)
 
     @property
     def rows_from(self) -> Tso:
@@ -100,7 +96,7 @@ class Label:
 
 def fallback(label: Label, snapshot_id: int) -> dict[str, str]:
     """Return the table properties that keep a label beyond its snapshot; the inverse of `kept_label`."""
-    return {_SETTINGS: "{}", **label.properties(), AT: str(snapshot_id)}
+    return {**label.properties(), AT: str(snapshot_id)}
 
 
 def kept_label(file: MetadataFile) -> Label | None:

@@ -5,8 +5,8 @@ carries. A table property of the same name counts only if no snapshot has the la
 before it expires snapshots).
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
-               cdc.settings (JSON: those with which values were read)
-    table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
+               cdc.recipe (how its rows were read: the fingerprint of a `Recipe`)
+    table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)
                cdc.gone (JSON: from which DROP to which RECOVER TABLE it was gone, null for one that still is)
                cdc.repaired (the position of the newest repair)
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake.staging.tasks import FirstLoad
 
-CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
+CHANGEFEED, IDENTITY, NAME = "cdc.changefeed", "cdc.identity", "cdc.name"
 SINCE = "_cdc_since"
 """Property of a history table that begins later than what its source table had."""
 GONE = "cdc.gone"
@@ -105,7 +105,6 @@ class LakeTable:
     hidden_rows: int | None = None
     gap: Gap | None = None
     base: Base | None = None
-    key: tuple[str, ...] | None = None
     tags: Mapping[str, int] = field(default_factory=dict)
     since: Tso | None = None
     snapshots: int = 0
@@ -128,7 +127,7 @@ class LakeTable:
     def applied(self) -> AppliedState:
         """The part that planning needs."""
         label = self.label
-        shown = (self.gap, self.base, label.settings, self.key, frozenset(self.tags), self.since)
+        shown = (self.gap, self.base, label.recipe, frozenset(self.tags), self.since)
         return AppliedState(
             label.progress,
             label.ddl,
@@ -165,7 +164,7 @@ def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda place: _interpreted(catalog, place), unread))
     owned = [read_owned(catalog, place, identifier) for identifier, place in named]
-    _forget_retired({place for _, place in named})
+    _discard_retired({place for _, place in named})
     return [one for one in owned if one is not None]
 
 
@@ -191,7 +190,7 @@ def _interpreted(catalog: Catalog, place: str) -> OwnedTable | None:
     return owned
 
 
-def _forget_retired(places: set[str]) -> None:
+def _discard_retired(places: set[str]) -> None:
     """Limit the cache to what catalogs name now, and a thousand more."""
     with _cache_lock:
         if len(_cache) > 2 * len(places) + 1000:
@@ -223,7 +222,6 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         hidden_rows=snapshot.number("total-position-deletes") if snapshot else 0,
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
-        key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
         since=int(file.properties[SINCE]) if file.properties.get(SINCE) else None,
         tags=file.tags,
         snapshots=len(file.snapshots),

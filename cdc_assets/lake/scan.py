@@ -42,7 +42,7 @@ class TableScan:
             counts = past.summary.additional_properties if past.summary is not None else {}
             deleted = int(counts.get("total-position-deletes", "0"))
             self.rows = int(counts["total-records"]) - deleted if "total-records" in counts else None
-        self.progress, self.settings = label.progress, label.settings
+        self.progress, self.recipe = label.progress, label.recipe
 
     @property
     def columns(self) -> dict[str, str]:

@@ -43,7 +43,6 @@ from cdc_assets.lake.lake_table import (
     CHANGEFEED,
     GAP,
     IDENTITY,
-    KEY,
     KEYED_SINCE,
     NAME,
     SINCE,
@@ -92,7 +91,6 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         CHANGEFEED: changefeed,
         IDENTITY: format_identity(step.life),
         NAME: format_name(step.name),
-        KEY: json.dumps(step.schema.key),
         **(format_lives(step.lives or first_lives(step.schema, step.at)) if step.life.kind else {}),
         **gap_properties(step.gap),
         **format_base(step.base),
@@ -111,7 +109,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
 def create(session: StepSession, identifier: Identifier, step: CreateTable, work: Any) -> Any:
     """Create an empty table, begun as `work`, with its first label, in one commit; return its operations."""
     snapshot = work.newFastAppend()
-    for key, value in Label(step.progress, step.ddl, settings=step.settings).properties().items():
+    for key, value in Label(step.progress, step.ddl, recipe=step.recipe).properties().items():
         snapshot.set(key, value)
     snapshot.commit()
     work.commitTransaction()
@@ -211,7 +209,7 @@ def change(
 
 def _described(target: CommitTarget, step: ChangeTable) -> dict[str, str]:
     """Return what a table's properties say of its columns after a DDL."""
-    described = {KEY: json.dumps(step.schema.key)}
+    described = dict[str, str]()
     if step.life.kind:
         lives = parse_lives(dict(target.table.properties()))
         described |= format_lives(column_lives(lives, step.schema, step.changes, step.at))

@@ -19,7 +19,7 @@ from cdc_assets.lake.catalogs.catalog import (
     lists_locations,
     rename,
 )
-from cdc_assets.lake.decisions import Decisions
+from cdc_assets.lake.decisions import DecisionStore
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, OwnedTable, read_file, read_owned, read_standing
@@ -48,7 +48,7 @@ class LakeState:
         self.changefeed = changefeed
         own = OwnNamespaces(settings.namespaces)
         self.places = Places(changefeed, namespace, own, settings.kind.folds_names, settings.kind.plain_names)
-        self.decisions = Decisions(lambda: self.catalog, changefeed, own.main)
+        self.decisions = DecisionStore(lambda: self.catalog, changefeed, own.main)
         self.lazy_catalog = LazyCatalog(settings)
         self._seen: dict[Life, LakeTable] = {}
         self._listed: dict[Identifier, str] | None = None
@@ -240,7 +240,7 @@ class LakeState:
         if life in self._seen:
             self.note(replace(self._seen[life], identifier=target), source)
 
-    def forget_listing(self) -> None:
+    def discard_listing(self) -> None:
         """List the catalog again at the next use."""
         self._listed = None
 
@@ -249,7 +249,7 @@ class LakeState:
         if all(standing != namespace for standing, _ in self.listed()):
             namespaces.ensure_namespace(self.catalog, namespace)
 
-    def forget(self, identifier: Identifier) -> None:
+    def unregister(self, identifier: Identifier) -> None:
         """Remove a table from the catalog; its files stay."""
         with answering(), suppress(NoSuchTableError):
             self.catalog.drop_table(identifier)

@@ -27,7 +27,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import GAP, GONE, KEY, NAME, LakeTable, format_base, parse_lives, snapshot_below
+from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
@@ -51,7 +51,6 @@ from cdc_assets.model.steps import (
     Step,
     TagTable,
 )
-from cdc_assets.planning.value_settings import has_masks
 
 
 def carry_out(bench: Workbench, step: Step) -> StepResult:
@@ -77,7 +76,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
             label = work.label.through_ddl(step.at, ddl)
             if isinstance(step, ChangeTable):
                 emptied = DeleteRows(None) in step.changes and not step.life.kind
-                label = work.label.through_ddl(step.at, ddl, step.settings, emptied=emptied)
+                label = work.label.through_ddl(step.at, ddl, step.recipe, emptied=emptied)
             _run_ddl(bench, step, work, label)
         result = bench.result(work, started)
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
@@ -87,7 +86,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
 
 def _tag(bench: Workbench, step: TagTable, started: float) -> StepResult:
     """Tag the snapshot with which the table stands at a cut, unless it is tagged already."""
-    if step.tag not in {cut.name for cut in bench.state.decisions.cut_requests() if not cut.withdrawn}:
+    if step.tag not in {cut.name for cut in bench.state.decisions.read().cuts if not cut.withdrawn}:
         raise TableMoved(f"{step.life}: the cut {step.tag} is no longer to be made. Plan again.", table=str(step.life))
     with bench.on(step.life) as work:
         if step.tag not in work.lake_table.tags:
@@ -218,8 +217,8 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
                     f"the present dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
                     table=str(step.life),
                 )
-            changed = {KEY: json.dumps(step.schema.key), **schema.gap_properties(step.gap), **format_base(step.base)}
-            label = Label(step.progress, step.ddl, settings=step.settings)
+            changed = {**schema.gap_properties(step.gap), **format_base(step.base)}
+            label = Label(step.progress, step.ddl, recipe=step.recipe)
             publish(work.target, label, properties={**dict.fromkeys(GAP), **changed})
         return bench.result(work, started)
 
@@ -239,7 +238,7 @@ def purge(bench: Workbench, life: Life) -> StepResult:
     with races(str(life)), bench.sessions.step() as session:
         session.iceberg.drop(lake_table.identifier)
         statement = f"DROP TABLE {session.name(lake_table.identifier)} PURGE"
-    bench.state.forget_listing()
+    bench.state.discard_listing()
     return StepResult((statement,), lake_table.snapshot_id, seconds=time.monotonic() - started)
 
 
@@ -314,7 +313,7 @@ def _mirrored(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> 
         snapshot, label = snapshot_below(bench.state.file(table.metadata_location), table, step.at)
     except TableHeld:
         return None
-    if not has_masks(label.settings, step.masks[table.life]):
+    if not label.recipe.has_masks(step.masks[table.life]):
         return None
     name = work.session.name(table.identifier)
     return work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
@@ -326,7 +325,7 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
     A plan has every window up to there before the step. Raises TableHeld for a column whose values have another type
     since: what was converted may not be what it was.
     """
-    if not has_masks(table.label.settings, step.masks.get(table.life, {})):
+    if not table.label.recipe.has_masks(step.masks.get(table.life, {})):
         return None
     lives = parse_lives(bench.state.file(table.metadata_location).properties)
     there = [life for life in lives if life.was_there(step.at)]
@@ -347,14 +346,14 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:
     """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
     other = bench.state.find(step.other)
-    label = replace(label, settings={**other.label.settings, **label.settings})  # each has rows of the other
+    label = replace(label, recipe=other.label.recipe.joined(label.recipe))  # each has rows of the other
     name, rows = work.session.name(other.identifier), None
     if step.other.kind:
         rows = _states_before(bench, step, other, work)
         name += f" AS OF {step.at}"
     else:
         theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
-        if has_masks(then.settings, step.masks.get(step.other, {})):
+        if then.recipe.has_masks(step.masks.get(step.other, {})):
             rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
         name += f" VERSION AS OF {theirs}"
     if rows is None:

@@ -30,7 +30,6 @@ from cdc_assets.lake.lake_table import (
     FORGOTTEN_THROUGH,
     GONE,
     IDENTITY,
-    KEY,
     KEYED_SINCE,
     MISSING,
     NAME,
@@ -48,20 +47,16 @@ from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, LakeTickets, hold_back
 from cdc_assets.lake.tickets import REBUILD as REBUILDING
-from cdc_assets.model.cuts import CutRequest
-from cdc_assets.model.forgetting import ForgottenKeys
-from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Life, Phase, Progress
-from cdc_assets.model.releases import Releases
+from cdc_assets.model.releases import Decisions
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import CreateTable
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 
 _OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE, MISSING)
-"""Properties of a table that go with its rows, beside its key."""
+"""Properties of a table that go with its rows, beside its label."""
 
 
 class AsideLake(Lake):
@@ -78,25 +73,9 @@ class AsideLake(Lake):
         )
         self._live = live
 
-    def releases(self) -> Releases:
-        """Return the live changefeed's releases."""
-        return self._live.releases()
-
-    def said_complete(self) -> tuple[CompletePattern, ...]:
-        """Return the live changefeed's complete tables."""
-        return self._live.said_complete()
-
-    def settings_changes(self) -> tuple[SettingsChange, ...]:
-        """Return the live changefeed's changes of settings."""
-        return self._live.settings_changes()
-
-    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
-        """Return the keys whose rows are kept out of the live changefeed's tables."""
-        return self._live.forgotten_keys()
-
-    def cut_requests(self) -> tuple[CutRequest, ...]:
-        """None: cuts are of live tables."""
-        return ()
+    def decisions(self) -> Decisions:
+        """Return what people have decided about the live tables, whose cuts are not of these."""
+        return replace(self._live.decisions(), cuts=())
 
 
 class Rebuilds:
@@ -255,7 +234,7 @@ class Rebuilds:
         vends = self.live.settings.kind.vends
         tables = AsideLake(self.live, token).state.tables()
         for lake_table in tables.values():
-            self._drop(lake_table.identifier) if vends else state.forget(lake_table.identifier)
+            self._drop(lake_table.identifier) if vends else state.unregister(lake_table.identifier)
         if not vends:
             self._remove_directory(name)
         for namespace in self._namespaces(token):
@@ -310,8 +289,7 @@ def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:
 def _of_rows(source: Any, live: Any = None) -> dict[str, str]:
     """Return the properties of a table about its rows and columns, "" for those that only the other table has."""
     theirs, mine = dict(source.properties()), {} if live is None else dict(live.properties())
-    said = {name: theirs.get(name, "") for name in _OF_ROWS if name in theirs or name in mine}
-    return {**said, KEY: theirs.get(KEY, "[]")}
+    return {name: theirs.get(name, "") for name in _OF_ROWS if name in theirs or name in mine}
 
 
 def _document(transaction: Any, source: Any) -> None:

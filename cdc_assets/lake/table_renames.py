@@ -31,7 +31,7 @@ def apply_renames(state: LakeState, proven: Life | None = None) -> None:
                         _refuse_stale(state, move)
                     state.rename(move.life, move.source, move.target)
         except (NoSuchTableError, TableAlreadyExistsError, LakeUnavailable) as error:
-            state.forget_listing()
+            state.discard_listing()
             silent = error if isinstance(error, LakeUnavailable) else None
             time.sleep(0.05 * 2**attempt)  # another run settles too
             continue

@@ -33,14 +33,11 @@ from cdc_assets.lake.tickets import held_back
 from cdc_assets.lake.windows import commit_window, repair_rows, replay_records, stage_windows, withdraw_window
 from cdc_assets.lake.workbench import Workbench, refuse_forgotten
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
-from cdc_assets.model.forgetting import ForgottenKeys
-from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
-from cdc_assets.model.releases import KeptDecision, Releases
+from cdc_assets.model.releases import Decisions, KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
@@ -119,25 +116,9 @@ class Lake:
         self.workbench.expect(tables)
         return {**self.state.tombstones(), **{life: lake_table.applied for life, lake_table in tables.items()}}
 
-    def releases(self) -> Releases:
-        """Return people's decisions about single DDL. Starts no JVM."""
-        return self.state.decisions.releases()
-
-    def said_complete(self) -> tuple[CompletePattern, ...]:
-        """Return which tables people said to have had no rows before. Starts no JVM."""
-        return self.state.decisions.said_complete()
-
-    def settings_changes(self) -> tuple[SettingsChange, ...]:
-        """Return from when on people said that settings are in force. Starts no JVM."""
-        return self.state.decisions.settings_changes()
-
-    def forgotten_keys(self) -> tuple[ForgottenKeys, ...]:
-        """Return the keys whose rows are kept out. Starts no JVM."""
-        return self.state.decisions.forgotten_keys()
-
-    def cut_requests(self) -> tuple[CutRequest, ...]:
-        """Return the cuts that were decided and are not made yet, or are to be removed. Starts no JVM."""
-        return self.state.decisions.cut_requests()
+    def decisions(self) -> Decisions:
+        """Return what people have decided about the tables. Starts no JVM."""
+        return self.state.decisions.read()
 
     def held_back(self) -> frozenset[str]:
         """Return the tables, as texts, whose windows wait for a rebuild that swaps them. Starts no JVM."""

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import table_renames
 from cdc_assets.lake.catalogs.catalog import local_path
-from cdc_assets.lake.catalogs.remembered import forget_lent, io_properties, remember
+from cdc_assets.lake.catalogs.remembered import discard_lent, io_properties, remember
 from cdc_assets.lake.commit import CommitTarget, target
 from cdc_assets.lake.failures import is_refusal
 from cdc_assets.lake.label import Label
@@ -159,7 +159,7 @@ class Workbench:
             yield
         except (SetupError, LakeUnavailable) as error:
             seen = self.state.seen(life)
-            old = seen is not None and forget_lent(self.state.catalog, seen.metadata_location)
+            old = seen is not None and discard_lent(self.state.catalog, seen.metadata_location)
             old = old or (self.settings.kind.vends and time.monotonic() - begun > _LONG_SECONDS)
             if not old or not is_refusal(error):
                 raise

@@ -125,7 +125,7 @@ def _replacing(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Exec
     return statement
 
 
-def forget(connection: sa.Connection, changefeed: str, paths: Sequence[str]) -> int:
+def remove_entries(connection: sa.Connection, changefeed: str, paths: Sequence[str]) -> int:
     """Remove the entries of these files wherever they are; return how many there were."""
     count = 0
     for table in (FILES, _SETTLED_FILES):
@@ -341,7 +341,7 @@ class Ledger:
             if forgotten is not None and _forgotten_by(connection, changefeed, table) not in ("", forgotten):
                 rows = [{**row, "key_ranges": "[]"} for row in rows]
             if rows:
-                forget(connection, changefeed, list(known))
+                remove_entries(connection, changefeed, list(known))
                 connection.execute(sa.delete(_FIDELITY).where(mine), paths)
                 connection.execute(sa.insert(FILES), rows)
             for stats in known.values():
@@ -358,7 +358,7 @@ class Ledger:
                 found[row.life] = (*found.get(row.life, ()), parse_metrics(row.account))
         return found
 
-    def forget_accounts(self, changefeed: str, life: Life) -> None:
+    def remove_accounts(self, changefeed: str, life: Life) -> None:
         """Remove the metrics of a table that was rebuilt from its files."""
         one = _WINDOWS.c
         with self._database.write() as connection:
@@ -388,10 +388,10 @@ class Ledger:
         """Record a file that was listed and vanished: its contents are not known."""
         self.record_files(changefeed, life, [FileStats(path, 0, "", UNREAD, None, None)], run, None)
 
-    def forget_files(self, changefeed: str, paths: Iterable[str]) -> int:
+    def remove_files(self, changefeed: str, paths: Iterable[str]) -> int:
         """Remove the entries of these files, also those of missing ones; return how many there were."""
         with self._database.write() as connection:
-            return forget(connection, changefeed, list(paths))
+            return remove_entries(connection, changefeed, list(paths))
 
     def schema_files(self, changefeed: str) -> dict[tuple[str, int, str], bytes]:
         """Return the contents of schema files that were read before, by (path, size, etag)."""
@@ -498,7 +498,7 @@ class Ledger:
                 for rule, severity, table, sentence, detail in connection.execute(query)
             )
 
-    def forget_findings(self, changefeed: str, table: TableId) -> None:
+    def remove_findings(self, changefeed: str, table: TableId) -> None:
         """Remove what was found of a table that was rebuilt."""
         one = _FINDINGS.c
         with self._database.write() as connection:
@@ -539,7 +539,7 @@ class Ledger:
             found = [parse_comparison(row.comparison) for row in connection.execute(query)]
         return {table.table: table for table in found}
 
-    def forget_comparison(self, changefeed: str, table: TableId) -> None:
+    def remove_comparison(self, changefeed: str, table: TableId) -> None:
         """Remove the newest comparison of a table, which has values of rows that differed."""
         mine = (_COMPARISONS.c.changefeed == changefeed) & (_COMPARISONS.c.table == str(table))
         with self._database.write() as connection:
@@ -563,7 +563,7 @@ class Ledger:
             rows = connection.execute(query.order_by(one.number)).all()
         return tuple(EqualRange(*json.loads(row.equal_range)) for row in rows)
 
-    def forget_equal_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
+    def remove_equal_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
         """Remove what was recorded of ranges of these tables."""
         one = _EQUAL_RANGES.c
         mine = sa.and_(one.changefeed == changefeed, one.life.in_([str(life) for life in lives]))
@@ -658,7 +658,7 @@ class Ledger:
         mine, called = [str(life) for life in lives], [str(name) for name in names]
         with self._database.write() as connection:
             replace_rows(connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in mine])
-        self.forget_equal_ranges(changefeed, lives)
+        self.remove_equal_ranges(changefeed, lives)
         with self._database.write() as connection:
             for table in (FILES, _SETTLED_FILES):
                 some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(mine))

@@ -24,11 +24,11 @@ Imports nothing but the standard library.
     gaps              tables that lack rows, in words
     progress          how far a table is applied, its state, and the identity that it keeps through renames
     quarantine        records that were set aside because they do not fit
-    releases          what a person decided about single DDL
+    recipe            what the values of a table's rows depend on, beside the input
+    releases          what people decided
     reports           results of reading a window and of carrying out a step
     schema            tables, columns, keys and partitions, as schema files and DDL texts define them
     schema_changes    what one DDL changes
-    settings_changes  what a person said of a change of settings
     soft_delete       TiDB's soft-delete and active-active tables, which cannot be followed
     splits            what lies under a changefeed's prefix
     steps             what is done to tables

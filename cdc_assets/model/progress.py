@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -62,10 +63,8 @@ class AppliedState:
     """What the lake table records about rows that it lacks."""
     base: Base | None = None
     """The dump that the table is based on; None for one that begins with its feed."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """The settings with which its values were read, as far as these depend on them."""
-    key: tuple[str, ...] | None = None
-    """The columns by which its rows were told apart, None if that is not recorded."""
+    recipe: Recipe = EMPTY_RECIPE
+    """How its rows were read."""
     tags: frozenset[str] = frozenset()
     """The names of its tagged snapshots."""
     since: Tso | None = None
@@ -76,6 +75,11 @@ class AppliedState:
     """The rows that a window proved to be missing."""
     repaired: Tso = -1
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it has what its feed has from the beginning on: it begins there, and keeps every row."""
+        return self.since is None and self.forgotten < 0
 
     @property
     def unfilled(self) -> bool:

@@ -6,14 +6,14 @@ window of 100,000 files, and columns whose default is arbitrary JSON have no has
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.kinds import ColumnLife, HistoryRule
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
+from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
 from cdc_assets.model.splits import DataFile
@@ -27,7 +27,7 @@ class CreateTable:
     `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
     until then it lacks those. A table may begin later than others of its source table: at the position `begun`.
-    `settings` are the masks that its columns are made for. `lives` say when the source had which columns, if it did not
+    `recipe` has the masks that its columns are made for. `lives` say when the source had which columns, if it did not
     have all from the start.
     """
 
@@ -41,7 +41,7 @@ class CreateTable:
     base: Base | None = None
     has_rows: bool = True
     begun: Tso | None = None
-    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
     lives: tuple[ColumnLife, ...] = field(default=(), hash=False)
 
     @property
@@ -61,9 +61,9 @@ class ChangeTable:
     """All changes of one DDL, in one commit. `schema` is the schema afterwards.
 
     `early` changes are of a DDL that is not in the changefeed: the schema file of the DDL at `at`, which is a step of
-    its own, shows them first. `settings` are those by which it gives values to rows that are there. `masks` are those
-    of the columns before it, by the settings of each table whose rows it moves into or out of a history table; a mirror
-    that is not among them is switched off.
+    its own, shows them first. `recipe` is that by which it gives values to rows that are there. `masks` are those
+    of the columns before it, by the names of these settings, of each table whose rows it moves into or out of a history
+    table; a mirror that is not among them is switched off.
     """
 
     life: Life
@@ -72,7 +72,7 @@ class ChangeTable:
     schema: TableSchema = field(hash=False)
     before: TableSchema = field(hash=False)
     early: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
     masks: Mapping[Life, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
     @property
@@ -161,10 +161,10 @@ class ApplyRows:
     )
     """By (root, version), other tables whose rows a file there may have instead; see `History.decoding`."""
 
-    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """The settings with which its values are read, those on which values of its columns depend."""
+    recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
+    """How its rows, and those before them, are read: the settings on which values of its columns depend."""
     former: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Those of them that are not the present ones: rows of its time were written with them."""
+    """The settings of its time that are not the present ones: its rows were written with them."""
 
     dumped: Tso = -1
     """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
@@ -185,15 +185,6 @@ class ApplyRows:
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))
-
-    def settings_after(self, before: Mapping[str, str], used: Collection[str]) -> dict[str, str]:
-        """Return with which settings a table's values were read after this window, which used some of its own.
-
-        Those `before` of earlier rows stay for as long as values of a column depend on them; of a dump's a window of
-        the feed says nothing.
-        """
-        known = {**before, **{name: self.settings[name] for name in used}}
-        return {name: known[name] for name in (*self.settings, DUMP_ZONE) if name in known}
 
     @property
     def at(self) -> Tso:
@@ -217,7 +208,7 @@ class ApplyRows:
         return self.lo == self.hi and not self.files
 
 
-_READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "settings",
+_READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "recipe",
             "former", "dumped", "kept_out")  # fmt: skip
 """What of a window decides which rows are read, and how."""
 

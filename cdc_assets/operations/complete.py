@@ -37,7 +37,7 @@ def say_complete(
     With `dry_run` nothing is recorded, and the tables are those that would still be incomplete. Raises BadSettings,
     with nothing recorded, for a pattern that matches no incomplete table.
     """
-    said = {decision.pattern for decision in pipeline.lake.said_complete() if not decision.accepted}
+    said = {decision.pattern for decision in pipeline.lake.decisions().complete if not decision.accepted}
     now = iso_now()
 
     def statements(history: History) -> list[CompletePattern]:
@@ -59,7 +59,7 @@ def unsay_complete(
 
     With `dry_run` nothing is removed.
     """
-    said = {decision.pattern for decision in pipeline.lake.said_complete() if not decision.accepted}
+    said = {decision.pattern for decision in pipeline.lake.decisions().complete if not decision.accepted}
 
     def statements(_: History) -> list[CompletePattern]:
         for pattern in patterns:
@@ -115,7 +115,7 @@ def _decided(
 
     Returns the tables that are incomplete then. Without a `run` nothing is recorded.
     """
-    listing, before = pipeline.plan()
+    listing, before = pipeline.planner.plan()
     proposal = propose(pipeline, listing, statements(before.history), withdrawn=action == _WITHDRAWN)
     after = proposal.plan
     if run is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from cdc_assets.model.cuts import Cut, CutRequest, is_left_out
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.named import no_such_table
 from cdc_assets.pipeline.cuts import plan_cut
+from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def waiting_cut(pipeline: Pipeline) -> Tso | None:
     None where no cut waits. Nothing is listed.
     """
     settings, wire = pipeline.settings.cuts, pipeline.settings.source_options.wire
-    requests, fence = pipeline.lake.cut_requests(), pipeline.source.fence()
+    requests, fence = pipeline.lake.decisions().cuts, pipeline.source.fence()
     decided = next((one.at for one in requests if one.withdrawn or one.at <= fence), None)
     if decided is not None or settings.every_seconds is None or not wire.has_positions:
         return decided
@@ -51,11 +52,11 @@ def make_cut(
     run: str = "",
     *,
     whole: bool = False,
-    tell: Callable[[Cut], object] = lambda _: None,
+    hooks: RunHooks = NO_HOOKS,
 ) -> Cut:
     """Make a cut of all tables but those `without`, and return it. Tables are applied as far as its position.
 
-    `without` are names, identities or patterns; `tell` is called with the cut once it is made. Tables that are not
+    `without` are names, identities or patterns; `hooks` are of the run that applies the tables. Tables that are not
     exactly their source are absent; with `whole` they are refused. Raises BadSettings for a name that is taken, and
     CutRefused: with nothing left of the cut where it is refused, and where tables are behind, the next run makes it.
     """
@@ -67,7 +68,7 @@ def make_cut(
     _refuse_name(pipeline, name)
     pipeline.land()
     for _ in range(_ATTEMPTS):
-        planned = pipeline.plan()[1]
+        planned = pipeline.planner.plan()[1]
         found = plan_cut(pipeline.lake, planned, name, without, who, whole=whole)
         request = found.request
         _refuse_without(planned, request)
@@ -76,10 +77,9 @@ def make_cut(
         if found.blocked:
             raise CutRefused(_refused(request, found.reason))
         pipeline.lake.keep_decision(request)
-        outcome = pipeline.apply(run, partial(_through, request.at))
+        outcome = pipeline.apply(run, partial(_through, request.at), hooks)
         made = next((one for one in pipeline.lake.cuts() if one.name == request.name), None)
         if made is not None:
-            tell(made)
             return made
         left = next((one for one in outcome.cuts if one.request.name == request.name), None)
         if left is not None and not left.is_withdrawn:
@@ -127,7 +127,7 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
             f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
             '"main", and nothing that begins with "cut-": so are those called that nobody named.'
         )
-    known = [*(one.name for one in pipeline.lake.cuts()), *(one.name for one in pipeline.lake.cut_requests())]
+    known = [*(one.name for one in pipeline.lake.cuts()), *(one.name for one in pipeline.lake.decisions().cuts)]
     if name in known:
         raise BadSettings(
             f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
@@ -156,7 +156,7 @@ def _refuse_without(planned: Plan, request: CutRequest) -> None:
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
     """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
     known = {one.name: CutRequest(one.name, one.at) for one in pipeline.lake.cuts()}
-    known |= {one.name: one for one in pipeline.lake.cut_requests()}
+    known |= {one.name: one for one in pipeline.lake.decisions().cuts}
     if name not in known:
         raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
     pipeline.lake.remove_cut(known[name])
@@ -171,7 +171,7 @@ def expire_cuts(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple
     lake, settings = pipeline.lake, pipeline.settings
     every = settings.cuts.every_seconds
     old = expired_cuts(lake.cuts(), settings.cuts.keep if every is not None else None)
-    due = {one.name: one for one in lake.cut_requests() if one.withdrawn}
+    due = {one.name: one for one in lake.decisions().cuts if one.withdrawn}
     due |= {one.name: CutRequest(one.name, one.at) for one in old}
     if not dry:
         for request in due.values():

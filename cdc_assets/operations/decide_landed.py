@@ -88,7 +88,7 @@ def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
     }
     known = False
     with suppress(CdcError):
-        lives = pipeline.plan()[1].history.lives
+        lives = pipeline.planner.plan()[1].history.lives
         known = True
         for life in names.keys() & lives.keys():
             names[life] |= {name.folded for name, _, _ in lives[life].names}

@@ -21,6 +21,7 @@ from cdc_assets.decoding.keyed_rows import keys_like, of_keys, rows_of_keys
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE
 from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import evolve_rows
+from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
 from cdc_assets.history.masks import names_at
@@ -44,9 +45,9 @@ from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.operations.named import mirrors, table_called
 from cdc_assets.operations.repair import REPAIR
 from cdc_assets.pipeline.pipeline import looking_again
-from cdc_assets.pipeline.replay import Reading, Replay, ReplayRequest
+from cdc_assets.pipeline.replay import Reading, Replay, ReplayRequest, plan_replay
 from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
-from cdc_assets.planning.value_settings import masked_otherwise, masked_since
+from cdc_assets.planning.recipe import masked_otherwise, masked_since
 from cdc_assets.types.conversions import needs_conversion
 from cdc_assets.types.key_digests import forgotten_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, widens
@@ -78,7 +79,7 @@ def explain(
 def _explained(
     pipeline: Pipeline, lake: ExplainedLake, table: str, key: Sequence[str], since: Tso, until: Tso
 ) -> RowExplanation:
-    listing, present = pipeline.plan(whole=True)
+    listing, present = pipeline.planner.plan(whole=True)
     history = table_called(table, mirrors(present), present)
     life = history.life
     plain = keys_of(history.schema, [key], table)
@@ -107,12 +108,12 @@ def _explained(
         )
     row, is_masked_otherwise = None, False
     if applied is not None:
-        is_masked_otherwise = masked_since(history, applied.ddl, applied.settings) is None
+        is_masked_otherwise = masked_since(history, applied.ddl, applied.recipe) is None
         if is_masked_otherwise:
             gone.append("the row in the lake, as columns of it are masked otherwise now: rebuild the table")
         else:
             row = _present_row(lake, life, schema, wanted)
-            earlier = masked_otherwise(history, applied.ddl, applied.settings)
+            earlier = masked_otherwise(history, applied.ddl, applied.recipe)
             if row is not None and earlier:  # whenever it last changed: a patch leaves columns as they were
                 row |= dict.fromkeys(sorted(earlier & row.keys()), "***")
                 gone.append(
@@ -142,7 +143,7 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) ->
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
     schema, found = history.schema.in_lake, list[ForgottenKeys]()
     versions = [(("", history.events[-1].at), history.schema)]
-    for parts in by_name(forgotten_of(pipeline.planner.forgotten, history)).values():
+    for parts in by_name(forgotten_of(pipeline.planner.decided.kept_out, history)).values():
         try:
             known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:
@@ -203,8 +204,7 @@ def _of_input(
     """Return the images of the key in the input that is there, in their order, and sentences on what is not."""
     life = history.life
     bases = {one: state.base for one, state in present.applied.items()}
-    replay = Replay(pipeline, ReplayRequest(listing, bases))
-    steps = replay.plan.of(life)
+    replay, steps = Replay(pipeline), plan_replay(pipeline, ReplayRequest(listing, bases)).of(life)
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
     # What is landed is cut into other pieces from one time to another, and tells itself what has expired.
@@ -216,7 +216,7 @@ def _of_input(
     for earlier in (*_conversions(history), None):
         # Which row became this one shows at the DDL, also where only changes before that are asked for.
         through = last if conversion is None else max(last, conversion.at)
-        readings = list[Reading]()
+        readings = list[Reading[pa.Table]]()
         for step in windows:
             if step.ddl < (0 if earlier is None else earlier.at) or (conversion and step.ddl >= conversion.at):
                 continue
@@ -226,7 +226,8 @@ def _of_input(
                 gone.append(f"before {step.hi} the key was ({of_then}): changes of then are not looked for")
             elif step.lo <= through:
                 pick = partial(_of_key, step, key, conversion)
-                readings += replay.readings(step, since, through, None if conversion else key, pick)
+                shares = replay.shares(step, since, through, None if conversion else key)
+                readings += [Reading(step, files, pick) for files in shares]
         era = list[_Found]()
         for reading, rows, problem in replay.decoded(readings):
             if rows is None:
@@ -366,8 +367,9 @@ def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Ta
     return wanted.rename_columns(names) if set(names) == set(step.schema.key) else None
 
 
-def _of_key(step: ApplyRows, key: pa.Table, conversion: _KeyConversion | None, changes: pa.Table) -> pa.Table:
+def _of_key(step: ApplyRows, key: pa.Table, conversion: _KeyConversion | None, window: Window) -> pa.Table:
     """Return the changes of a key, or with a conversion those of all keys that it made to the one that it has."""
+    changes = window.changes
     if conversion is not None:
         return conversion.rows_of(changes, key.column_names)
     return of_keys(changes, keys_like(key.select(step.schema.key), changes, step.schema), step.schema)

@@ -67,10 +67,10 @@ from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.missing_files import entries_of
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.pipeline.replay import Replay, ReplayRequest
+from cdc_assets.pipeline.replay import Replay, ReplayRequest, plan_replay
 from cdc_assets.planning.forgotten import forgotten_of
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.value_settings import masked_since
+from cdc_assets.planning.recipe import masked_since
 from cdc_assets.types.mysql_types import arrow_type
 
 _SUFFIX = "__of_an_extract"
@@ -133,7 +133,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
         raise BadSettings(f"the range begins at {begins} and ends at {ends}: give an end behind the beginning.")
     if not pipeline.settings.source_options.wire.has_positions:
         raise BadSettings("the rows of this changefeed carry no commit-ts: no change has a place in time.")
-    listing, present = pipeline.plan(whole=True)
+    listing, present = pipeline.planner.plan(whole=True)
     history = _named(present, table)
     name = history.last_name or history.life.born_as
     if until > listing.checkpoint:
@@ -146,7 +146,7 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     anew = not is_called(table, identities) and _begins_anew(lives, history, since, until)
     patch = _patch_op(pipeline)
     logged = _from_log(pipeline, present, history, since, until)
-    kept_out = (min(decision.until, until) for decision in forgotten_of(pipeline.planner.forgotten, history))
+    kept_out = (min(decision.until, until) for decision in forgotten_of(pipeline.planner.decided.kept_out, history))
     forgotten = max((at for at in kept_out if at > since), default=-1)
     if logged is not None:
         source, schema, pieces, life = LOG, logged.schema, logged.pieces, replace(history.life, kind=LOG)
@@ -282,7 +282,7 @@ def changes_of_log(
     if any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life)):
         return None
     begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
-    masked = masked_since(log, state.progress.tso, state.settings)
+    masked = masked_since(log, state.progress.tso, state.recipe)
     if masked is None or since < max(begins, masked - 1) or any(at > until and changes for at, changes in log.changes):
         return None
     schema = log.schema.in_lake
@@ -329,7 +329,7 @@ class _FeedChanges:
 
     def __init__(self, pipeline: Pipeline, listing: Listing, lives: Mapping[Life, TableHistory], patch: Op) -> None:
         self._pipeline, self._listing, self._lives, self._patch = pipeline, listing, lives, patch
-        self._replays: dict[Life, Replay] = {}
+        self._replay, self._plans = Replay(pipeline), dict[Life, Plan]()
         self._rows: dict[Life, list[_TableRows]] = {}
 
     def changes(
@@ -364,7 +364,7 @@ class _FeedChanges:
             if isinstance(step, ChangeTable):
                 later = later[1:]
             if isinstance(step, ApplyRows):
-                found = self._replays[step.life.source].changes(step, since, until)
+                found = self._replay.changes(step, since, until)
             else:
                 found = self._of_ddl(step, columns, exact) if since < step.at else iter(())
             for rows in found:
@@ -377,12 +377,12 @@ class _FeedChanges:
     def _of(self, history: TableHistory, since: Tso, until: Tso) -> Sequence[Step]:
         """Return the steps of a log of the table; raises ExtractRefused for a range of which something is missing."""
         pipeline, life = self._pipeline, replace(history.life, kind=LOG)
-        if life.source not in self._replays:
+        if life.source not in self._plans:
             pattern = glob.escape(str(history.last_name or history.life.born_as))
             settings = pipeline.settings.with_history({pattern: {"kinds": [LOG], "suffix": {LOG: _SUFFIX}}})
             bases = {one: state.base for one, state in pipeline.lake.applied().items() if not one.kind}
-            self._replays[life.source] = Replay(pipeline, ReplayRequest(self._listing, bases, settings))
-        steps = self._replays[life.source].plan.of(life)
+            self._plans[life.source] = plan_replay(pipeline, ReplayRequest(self._listing, bases, settings))
+        steps = self._plans[life.source].of(life)
         steps = tuple(step for step in steps if not isinstance(step, HoldTable) or step.at <= until)
         gone = self._gone(history, steps)
         _refuse_missing(self._listing, history, steps, gone, since, until)
@@ -394,7 +394,7 @@ class _FeedChanges:
         listed, own = {file.path for file in self._listing.data_files}, str(history.life.source)
         entries = self._pipeline.ledger.files(self._pipeline.settings.name)
         gone = (one for one in entries if one.path not in (there if one.life == own else listed))
-        feed = self._replays[history.life.source].plan.history
+        feed = self._plans[history.life.source].history
         mine = entries_of(self._pipeline.source, feed, history.life.source, gone)
         return max((entry.max_commit_ts or 0 for entry in mine), default=0)
 
@@ -453,9 +453,7 @@ class _FeedChanges:
         fold, at = Fold(partial(_living, net), state.rows), state.at
         for step in windows:
             assert isinstance(step, ApplyRows)
-            for changes in self._replays[step.life.source].changes(
-                step, max(at, step.lo) if step.lo >= 0 else -1, until
-            ):
+            for changes in self._replay.changes(step, max(at, step.lo) if step.lo >= 0 else -1, until):
                 fold.add(changes.select(state.rows.column_names).cast(state.rows.schema))
             at = min(step.at, until)
         return _TableRows(at, net.schema, fold.result())

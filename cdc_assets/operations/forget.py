@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import WantedKeys, keys_like, of_keys
-from cdc_assets.decoding.window import decode_window
+from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
 from cdc_assets.lake.names import format_identity, parse_identity
@@ -62,7 +62,8 @@ from cdc_assets.operations.key_bytes import key_bytes
 from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.tickets import Tickets, kept_alive
-from cdc_assets.pipeline.pipeline import gone_file, looking_again
+from cdc_assets.pipeline.pipeline import looking_again
+from cdc_assets.pipeline.replay import Reading, Replay
 
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
@@ -282,7 +283,7 @@ def _find(
     """Find where the rows stand, and raise where they would come back by themselves. Nothing is changed."""
     pipeline = work.pipeline
     pipeline.land()
-    planned = pipeline.plan(whole=True)[1]
+    planned = pipeline.planner.plan(whole=True)[1]
     meant = meant_table(planned, table, keys)
     targets = targets_of(planned, meant)
     _refuse(work, planned, targets, rows_too=until is None)
@@ -315,7 +316,7 @@ def _kept_out(pipeline: Pipeline, rows: _SoughtRows) -> _SoughtRows:
     if rows.kept_out is None:
         return rows
     pipeline.lake.keep_decision(rows.kept_out)
-    planned = pipeline.plan(whole=True)[1]
+    planned = pipeline.planner.plan(whole=True)[1]
     targets = targets_of(planned, rows.meant)
     names = _names(planned, targets)
     return replace(rows, targets=targets, names=names, applied=planned.applied, sources=planned.sources)
@@ -363,19 +364,22 @@ def _unapplied(pipeline: Pipeline, step: ApplyRows, table: TableHistory, keys: p
     if schema is None:
         yield f"rows of {step.life} that are not applied yet have the key ({', '.join(step.schema.key)})"
         return
-    for place, file in enumerate(step.files):
-        try:
-            window = decode_window(step, pipeline.source.reader, [place], quarantine=True)
-        except (FileNotFoundError, CdcError) as error:
-            if isinstance(error, CdcError) and gone_file(error):
-                raise
-            yield f"it is not known whether {file.path} has rows of the keys: {error}"
-            continue
-        if of_keys(window.changes, keys_like(keys, window.changes, schema), schema).num_rows:
-            yield f"{file.path} has rows of the keys that are not applied to {step.life} yet"
-        elif window.report.reject_count:
-            records = counted(window.report.reject_count, "record")
-            yield f"{file.path} has {records} that cannot be read and that {step.life} has not: they may have the keys"
+
+    def pick(window: Window) -> tuple[int, int]:
+        changes = window.changes
+        rows = of_keys(changes, keys_like(keys, changes, schema), schema).num_rows if changes.num_rows else 0
+        return rows, window.report.reject_count
+
+    readings = [Reading(step, [place], pick) for place in range(len(step.files))]
+    for reading, counts, problem in Replay(pipeline).decoded(readings):
+        path = step.files[reading.files[0]].path
+        if counts is None:
+            yield f"it is not known whether there are rows of the keys: {problem}"
+        elif counts[0]:
+            yield f"{path} has rows of the keys that are not applied to {step.life} yet"
+        elif counts[1]:
+            records = counted(counts[1], "record")
+            yield f"{path} has {records} that cannot be read and that {step.life} has not: they may have the keys"
 
 
 # --- removing ---------------------------------------------------------------------------------------------------------
@@ -478,7 +482,7 @@ def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
 
     Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
     """
-    planned = work.pipeline.plan(whole=True)[1]
+    planned = work.pipeline.planner.plan(whole=True)[1]
     targets = {life: wanted for life, wanted in rows.targets.items() if not is_purged(planned.applied[life])}
     reasons = _reasons(work, planned, targets, rows_too=rows.kept_out is None)
     reasons += [

@@ -29,7 +29,7 @@ from cdc_assets.operations.key_bytes import KeyBytes
 from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.maintenance import taken_through
 from cdc_assets.pipeline.pipeline import looking_again
-from cdc_assets.pipeline.replay import Replay, ReplayRequest
+from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def find_landed(pipeline: Pipeline, sought: SoughtKeys) -> LandedRows:
     landed = LandedRows()
     if pipeline.landing is None:
         return landed
-    planned = pipeline.plan(whole=True)[1]
+    planned = pipeline.planner.plan(whole=True)[1]
     source = cast("LandedSource", pipeline.source)
     listing = source.all_landed()
     bases = {life: state.base for life, state in planned.applied.items()}
-    nothing = Replay(pipeline, ReplayRequest(listing, bases, keep_out=False)).plan
+    nothing = plan_replay(pipeline, ReplayRequest(listing, bases, keep_out=False))
     lives = nothing.sources
     named = {life: lives[life].names for life in sought.sources if life in lives}
     landed.tables |= {name for names in named.values() for name, _, _ in names}

@@ -166,7 +166,7 @@ def applied_through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]
 
 def is_purged(state: AppliedState) -> bool:
     """Return whether nothing is left of a table."""
-    return state.key is None and state.name is None
+    return state.recipe.key is None and state.name is None
 
 
 def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:

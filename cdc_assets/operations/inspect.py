@@ -87,7 +87,7 @@ def _kept_out(settings: ChangefeedSettings, lake: LakeSettings | None) -> tuple[
     from cdc_assets.operations.opening import open_state
 
     with suppress(CdcError), open_state(lake, settings.name, settings.namespace) as state:
-        return state.decisions.forgotten_keys()
+        return state.decisions.read().kept_out
     return None
 
 

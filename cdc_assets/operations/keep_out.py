@@ -83,7 +83,7 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
         when=iso_now(),
         others=tuple(sorted(standing_others(planned, meant))),
     )
-    return _with_former(decision, by_name(pipeline.lake.forgotten_keys()).get(decision.name, ()), table)
+    return _with_former(decision, by_name(pipeline.lake.decisions().kept_out).get(decision.name, ()), table)
 
 
 def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
@@ -131,8 +131,8 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
 
     Those that were left out come with a rebuild. Raises BadSettings for a decision that there is not.
     """
-    decisions = pipeline.lake.forgotten_keys()
-    sources = pipeline.plan()[1].sources.items()
+    decisions = pipeline.lake.decisions().kept_out
+    sources = pipeline.planner.plan()[1].sources.items()
     meant = [history for life, history in sources if is_called(table, (history.last_name, life))]
     of_meant = {decision for history in meant for decision in forgotten_of(decisions, history)}
     named = [decision for decision in decisions if is_called(table, (decision.table, *decision.lives))]
@@ -143,8 +143,8 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     parts, changefeed = by_name(decisions)[name], pipeline.settings.name
     for part in parts:
         pipeline.lake.remove_decision(part)
-        pipeline.ledger.forget_comparison(changefeed, part.table)
-        pipeline.ledger.forget_equal_ranges(changefeed, part.lives)
+        pipeline.ledger.remove_comparison(changefeed, part.table)
+        pipeline.ledger.remove_equal_ranges(changefeed, part.lives)
     whole = max(united(parts, whenever=True), key=lambda part: len(part.digests))
     text = f"{counted(len(whole.digests), 'key')} of {name} are no longer kept out"
     pipeline.journal.note(whole.lives[0], whole.table, "let in", text, run)

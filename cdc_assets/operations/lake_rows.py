@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cdc_assets.model.progress import Life, Progress
+from cdc_assets.model.recipe import Recipe
 
 
 class LakeRows(Protocol):
@@ -22,8 +23,8 @@ class LakeRows(Protocol):
         """How far it is applied in that snapshot."""
 
     @property
-    def settings(self) -> Mapping[str, str]:
-        """The settings with which its values were read then, as its label has them."""
+    def recipe(self) -> Recipe:
+        """How its rows were read then, as its label has it."""
 
     @property
     def rows(self) -> int | None:

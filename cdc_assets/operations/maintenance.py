@@ -109,7 +109,7 @@ def maintain(
     """
     from cdc_assets.lake.maintenance import LakeMaintenance
 
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     applied, keeper = pipeline.lake.applied(), LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     exchanges = open_exchanges(planned, applied)
     cuts = () if tables else expire_cuts(pipeline, now_ms, dry)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from cdc_assets.model.releases import KeptDecision, Release
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import ChangeTable
-from cdc_assets.pipeline.planner import Planner, SupposedLake
 
 if TYPE_CHECKING:
     from cdc_assets.model.splits import Listing
@@ -52,8 +51,5 @@ def propose(
 ) -> Proposal:
     """Return decisions, or with `withdrawn` the end of them, with the plan that would follow. Nothing is recorded."""
     given = tuple(decisions)
-    lake = SupposedLake(pipeline.lake, given, withdrawn)
-    planner = Planner(
-        pipeline.settings, pipeline.source, lake, pipeline.ledger, pipeline.planner.request, pipeline.landing
-    )
-    return Proposal(given, planner.plan(listing)[1], withdrawn)
+    decided = pipeline.lake.decisions().changed(given, withdrawn=withdrawn)
+    return Proposal(given, pipeline.planner.plan(listing, decided)[1], withdrawn)

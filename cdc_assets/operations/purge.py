@@ -52,7 +52,7 @@ def purge(
     `tables` are former names or identities. A table that a step of the plan still needs is kept, with the reason.
     With `dry` nothing is removed. Raises BadSettings for a text that names no dropped table.
     """
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     dropped = lake.dropped()
     names = {life: _names(planned, life) for life in dropped}
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:

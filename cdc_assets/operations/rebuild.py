@@ -41,7 +41,7 @@ from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
-from cdc_assets.pipeline.replay import Replay, ReplayRequest
+from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.settings.config import ChangefeedSettings
@@ -191,7 +191,7 @@ class _Rebuild(Generic[AsideT]):
 
 def incomplete_in_dumps(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the tables that stand incomplete and that a dump has: a rebuild brings their rows."""
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     return tuple(str(life) for life in sorted(planned.history.offered) if _lacks_rows(planned, life, planned.applied))
 
 
@@ -304,10 +304,10 @@ class _Choice:
 
 def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     """Choose the tables of a rebuild, unless there is a reason against it, which is raised as RebuildRefused."""
-    listing, present = pipeline.plan(whole=True)
+    listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    planned = Replay(pipeline, ReplayRequest(listing, bases, fuse=True, hold_expired=True)).plan
+    planned = plan_replay(pipeline, ReplayRequest(listing, bases, fuse=True, hold_expired=True))
     asked = _named(planned, applied, tables)
     needed = _with_partners(planned, asked)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
@@ -416,9 +416,8 @@ def _ticket(
     pipeline: Pipeline, rebuilder: Tickets, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
 ) -> Ticket:
     """Continue the same rebuild of a dead run, or begin one."""
-    decided = (
-        *pipeline.lake.releases().values(), *pipeline.lake.settings_changes(), *pipeline.lake.forgotten_keys()
-    )  # fmt: skip
+    decisions = pipeline.lake.decisions()
+    decided = (*decisions.releases.values(), *decisions.settings, *decisions.kept_out)
     plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
     for ticket in rebuilder.tickets():
@@ -549,9 +548,9 @@ def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: Ste
     query = f"rebuilt from its history through {state.progress.tso}{text}"
     work.live.journal.note(life, state.name or life.born_as, REBUILD, query, work.run, result, moment)
     ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)
-    ledger.forget_accounts(name, life)
-    ledger.forget_equal_ranges(name, [life])
-    ledger.forget_findings(name, state.name or life.born_as)
+    ledger.remove_accounts(name, life)
+    ledger.remove_equal_ranges(name, [life])
+    ledger.remove_findings(name, state.name or life.born_as)
     return text
 
 

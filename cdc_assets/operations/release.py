@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.releases import WAYS
 from cdc_assets.model.gaps import is_complete
 from cdc_assets.model.progress import Life
-from cdc_assets.model.releases import Release
-from cdc_assets.model.settings_changes import SettingsChange
+from cdc_assets.model.releases import Release, SettingsChange
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.proposal import Proposal, propose
-from cdc_assets.planning.value_settings import ValueSettings
+from cdc_assets.planning.recipe import Recipes
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import TableState
@@ -51,10 +51,12 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
         raise BadSettings(f'"{way}" is not a way to release a table; known are {ways}.')
     if text and way != "apply":
         raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
-    listing, planned = pipeline.plan()
-    releases = pipeline.lake.releases()
+    listing, planned = pipeline.planner.plan()
+    decided = pipeline.lake.decisions()
+    releases = decided.releases
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
-    _, before = pipeline.plan(listing, {key: decision for key, decision in releases.items() if key not in known})
+    others = {key: decision for key, decision in releases.items() if key not in known}
+    _, before = pipeline.planner.plan(listing, replace(decided, releases=others))
     life = _held_life(pipeline, before, table, version)
     proposal = propose(pipeline, listing, [Release(life, version, way, text.strip(), who, iso_now())])
     steps = [step for step in proposal.plan.steps if step.life.source == life and step.at == version]
@@ -101,12 +103,11 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
 
 
 def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
-    listing, planned = pipeline.plan()
-    releases = pipeline.lake.releases()
-    known = [
-        decision for key, decision in releases.items() if key[1] == version and _was_called(table, key[0], planned)
-    ]
-    changes = [one for one in pipeline.lake.settings_changes() if one.since == version]
+    listing, planned = pipeline.planner.plan()
+    decided = pipeline.lake.decisions()
+    released = decided.releases.items()
+    known = [release for key, release in released if key[1] == version and _was_called(table, key[0], planned)]
+    changes = [one for one in decided.settings if one.since == version]
     mine = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
     for change in () if known else [one for one in changes if one.pattern in mine]:
         return propose(pipeline, listing, [change], withdrawn=True)
@@ -125,24 +126,25 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pr
 
     Those before it are read with the settings of the tables' labels. Raises BadSettings where these are the same.
     """
-    listing, planned = pipeline.plan()
+    listing, planned = pipeline.planner.plan()
     pattern, wire = _pattern(table, planned), pipeline.settings.source_options.wire
-    left = [change for change in pipeline.lake.settings_changes() if (change.pattern, change.since) != (pattern, since)]
-    read, before = ValueSettings(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
+    left = [
+        change for change in pipeline.lake.decisions().settings if (change.pattern, change.since) != (pattern, since)
+    ]
+    recipes, before = Recipes(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
     for life in _meant(table, planned):
         state = planned.applied.get(life)
-        found = {} if state is None else read.differing(planned.history.lives[life], state)
-        for name, values in found.items():
-            then, now, _ = values
-            if not read.is_releasable(name, values, planned.history.lives[life]):
+        found = {} if state is None else recipes.difference(planned.history.lives[life], state)
+        for name, one in found.items():
+            if not one.from_here_on:
                 raise BadSettings(
-                    f'{life} was read with {name} "{then}", and now has "{now}": no rows are written otherwise for '
-                    f"that, so it cannot be in force from a TSO on. Set it as it was, or rebuild the table."
+                    f'{life} was read with {name} "{one.then}", and now has "{one.now}": no rows are written otherwise '
+                    f"for that, so it cannot be in force from a TSO on. Set it as it was, or rebuild the table."
                 )
-            if before.setdefault(name, then) != then:
+            if before.setdefault(name, one.then) != one.then:
                 raise BadSettings(
                     f'of the tables that match {table} some were read with {name} "{before[name]}" and some with '
-                    f'"{then}". Release those of each by themselves.'
+                    f'"{one.then}". Release those of each by themselves.'
                 )
     if not before:
         raise BadSettings(

@@ -22,7 +22,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.operations.named import is_called
 from cdc_assets.pipeline.pipeline import looking_again
-from cdc_assets.pipeline.replay import Replay, ReplayRequest
+from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.planning.kinds import rule_of
 from cdc_assets.planning.plan import number_sequence
 
@@ -103,16 +103,16 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     """
     life, lo, through = rows[0].life, min(row.lo for row in rows), applied.progress.tso
     name, positions = pipeline.settings.name, pipeline.settings.source_options.wire.has_positions
-    listing, rules = pipeline.source.listing(), pipeline.planner.rules()
+    listing, rules = pipeline.source.listing(), pipeline.planner.rules(pipeline.lake.decisions())
     before = {stats.path: stats for stats in pipeline.ledger.files_of(name, life.source)}
     _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     past = replace(listing, schema_files=known, checkpoint=through)
     begun = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
-    planned = Replay(pipeline, ReplayRequest(past, {}, begins={life: begun})).plan
+    planned = plan_replay(pipeline, ReplayRequest(past, {}, begins={life: begun}))
     table = _living(planned, life, lo)
-    if rules.values is not None:
-        for hold in rules.values.holds(planned.history, {life: applied}):
+    if rules.recipes is not None:
+        for hold in rules.recipes.holds(planned.history, {life: applied}):
             raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
     steps = _carried(planned, table, applied)
     targets: dict[str, frozenset[int]] = {}

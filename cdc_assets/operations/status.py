@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
@@ -24,10 +24,8 @@ from cdc_assets.report.tables import TableStatus
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.model.cuts import Cut
-    from cdc_assets.model.gaps import CompletePattern
     from cdc_assets.model.quarantine import QuarantinedRow
-    from cdc_assets.model.releases import Release
-    from cdc_assets.model.settings_changes import SettingsChange
+    from cdc_assets.model.releases import Decisions
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
 
@@ -69,24 +67,10 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, closed: bool = F
         return Quarantine(state).read(raw=True, closed=closed)
 
 
-class RecordedDecisions(NamedTuple):
-    """What people decided of a changefeed.
-
-    The `releases` of single DDL by time, the patterns of tables that were `complete` from the beginning by time, and
-    from when on `settings` are in force by TSO.
-    """
-
-    releases: tuple[Release, ...]
-    complete: tuple[CompletePattern, ...]
-    settings: tuple[SettingsChange, ...]
-
-
-def recorded_decisions(lake: LakeSettings, changefeed: str) -> RecordedDecisions:
+def recorded_decisions(lake: LakeSettings, changefeed: str) -> Decisions:
     """Return what people decided of a changefeed. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
-        decided = state.decisions
-        releases = sorted(decided.releases().values(), key=lambda one: (one.when, one.version))
-        return RecordedDecisions(tuple(releases), decided.said_complete(), decided.settings_changes())
+        return state.decisions.read()
 
 
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:
@@ -158,7 +142,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
-            cuts, forgotten = cuts_of(state), state.decisions.forgotten_keys()
+            cuts, forgotten = cuts_of(state), state.decisions.read().kept_out
         counts = {life: one.rows for life, one in known.items()}
         gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
         rows += [

@@ -47,7 +47,7 @@ from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.value_settings import masked_otherwise, masks_of
+from cdc_assets.planning.recipe import made_for, masked_otherwise
 from cdc_assets.settings.sections import VerifySettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
@@ -126,12 +126,12 @@ def verify(
                 if not found.cut:
                     pipeline.ledger.record_comparison(pipeline.settings.name, life, found, forgotten)
                 if found.state != NOT_COMPARED:
-                    pipeline.ledger.forget_equal_ranges(pipeline.settings.name, [life])
+                    pipeline.ledger.remove_equal_ranges(pipeline.settings.name, [life])
                 yield found
         except BucketMissing as gone:
             if "code" not in gone.where:  # it is not a server that says so
                 raise
-            if proof is not None and not options.cut and proof.at < pipeline.plan()[1].checkpoint:
+            if proof is not None and not options.cut and proof.at < pipeline.planner.plan()[1].checkpoint:
                 continue
             raise BucketMissing(
                 f"{gone.message} Tables are compared with the source as of the fence. A changefeed that runs keeps "
@@ -177,7 +177,7 @@ class _Proof:
         settings = self.pipeline.settings
         wire = settings.source_options.wire
         self.filters = replicated(settings.changefeed_config if wire.has_commit_ts else None)
-        _, self.plan = self.pipeline.plan()
+        _, self.plan = self.pipeline.planner.plan()
         self.cut = self._named_cut()
         asked = self.cut.at if self.cut is not None else self.plan.checkpoint
         self.source = self.connect(0 if self.options.quiet else asked)
@@ -237,7 +237,7 @@ class _Proof:
             if life not in done:
                 start, breaks = time.monotonic(), self.reconnects
                 if life not in self.begun and not self.options.resume:
-                    ledger.forget_equal_ranges(feed, [life])
+                    ledger.remove_equal_ranges(feed, [life])
                 self.begun.add(life)
                 forgotten = ledger.forgotten(feed, life)
                 found = self._compared(life, name, theirs.get(name), forgotten)
@@ -331,7 +331,7 @@ class _Proof:
             return found
         if self.dump.present and self.source.is_written(theirs, time.monotonic() - start):
             return replace(bare, reason=_WRITTEN)
-        plan = self.pipeline.plan()[1]
+        plan = self.pipeline.planner.plan()[1]
         if not found.cut and (reason := self._outdated(life, plan)):
             return replace(found, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")
         if self.filters.filters_events(name):
@@ -410,7 +410,7 @@ class _TablePair:
         unread = {**never_written, **{name: value for name, value in generators.items() if isinstance(value, str)}}
         unread |= self._changed_before_masks(own)
         self.theirs = _with_masks(self.theirs, own)
-        otherwise = masked_otherwise(self.history, bare.through, self.scan.settings)
+        otherwise = masked_otherwise(self.history, bare.through, self.scan.recipe)
         if found := sorted(otherwise & {*feed.key, *own.key}):
             return replace(bare, reason=f'its rows have a key that is masked otherwise now ("{found[0]}"). Rebuild it.')
         exact_types = proof.pipeline.settings.source_options.wire.has_commit_ts
@@ -431,7 +431,7 @@ class _TablePair:
         lake.forgotten = [(one, feed) for one in later if one.until]
         choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
         compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
-        masks = ", ".join(f"{name} {mask}" for name, mask in masks_of(own).items())
+        masks = ", ".join(f"{name} {mask.value}" for name, mask in made_for(own).settings.items())
         bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
         before = known_equal(proof.pipeline, bare) if proof.options.resume and not columns.differences else None
         if before is not None:
@@ -543,7 +543,7 @@ class _TablePair:
     def _forgotten(self, key: Sequence[str]) -> tuple[KeyDigests, ...]:
         """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""
         proof, table = self.proof, self.history
-        mine = forgotten_of(proof.pipeline.planner.forgotten, table)
+        mine = forgotten_of(proof.pipeline.planner.decided.kept_out, table)
         schema = table.schema if key else replace(table.schema, key=())
         return digests_of(mine, proof.pipeline.planner.masks.seal, table, [(("", table.events[-1].at), schema)])
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.model.table_history import TableHistory
@@ -16,13 +15,10 @@ from cdc_assets.planning.plan import Plan
 
 
 class Markable(Protocol):
-    """A lake that records which rows its tables lack, and has people's statements about that."""
+    """A lake that records which rows its tables lack."""
 
     def applied(self) -> Mapping[Life, AppliedState]:
         """Progress of every table of this changefeed, dropped ones included."""
-
-    def said_complete(self) -> Sequence[CompletePattern]:
-        """Which tables people said to have had no rows before the feed began."""
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Record which rows tables lack (None: none); repeated, it changes nothing."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable
 from cdc_assets.model.progress import AppliedState, Life, State
+from cdc_assets.model.releases import Decisions
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.exactness import RecordsAside, deficits_at
@@ -20,8 +21,8 @@ from cdc_assets.settings.sections import CutSettings
 class Cuttable(RecordsAside, Protocol):
     """A lake in which cuts are made."""
 
-    def cut_requests(self) -> Sequence[CutRequest]:
-        """The cuts that were decided and are not made yet, or are to be removed."""
+    def decisions(self) -> Decisions:
+        """What people have decided about its tables, cuts among it."""
 
     def cuts(self) -> Sequence[Cut]:
         """The cuts that exist, by position."""
@@ -54,7 +55,7 @@ def plan_cut(
     One that is to be `whole` is not possible where a table is not exactly its source.
     """
     applied, checkpoint = planned.applied, planned.checkpoint
-    earlier = [*(one.at for one in lake.cuts()), *(one.at for one in lake.cut_requests())]
+    earlier = [*(one.at for one in lake.cuts()), *(one.at for one in lake.decisions().cuts)]
     at = cut_position(applied, checkpoint, (one for one in earlier if one <= checkpoint), wanted)
     now = iso_now()
     request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now, whole=whole)
@@ -67,7 +68,7 @@ def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: boo
     """Return the regular cut that is due by the settings, None where none is."""
     if settings.every_seconds is None or not commit_ts:
         return None
-    made = [(one.name, one.at) for one in lake.cuts()] + [(one.name, one.at) for one in lake.cut_requests()]
+    made = [(one.name, one.at) for one in lake.cuts()] + [(one.name, one.at) for one in lake.decisions().cuts]
     begun = (life.version for life in (*planned.history.lives, *planned.applied))
     wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
     return None if wanted is None else plan_cut(lake, planned, "", settings.without, wanted=wanted)
@@ -82,7 +83,7 @@ def finish_cuts(
     """
     found: list[CutOutcome] = []
     outcomes = tuple(tables)
-    for request in lake.cut_requests():
+    for request in lake.decisions().cuts:
         if request.withdrawn:
             lake.remove_cut(request)
         elif request.at <= planned.checkpoint:

@@ -27,12 +27,24 @@ _REWRITE_MS = 600_000
 """How long TiDB is taken to rewrite a column for another type."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Journal:
     """The ledger's records of one changefeed."""
 
     ledger: Ledger
     changefeed: str
+    _forgotten: Mapping[str, str] | None = None
+
+    def begin(self, staged: Mapping[str, str] = {}) -> None:
+        """Begin to read what will be recorded: no value of rows that are forgotten from here on is recorded.
+
+        `staged` are the runs that had forgotten rows, by the tables of which rows were read before.
+        """
+        self._forgotten = {**self.ledger.forgotten_runs(self.changefeed), **staged}
+
+    def _begun(self) -> Mapping[str, str]:
+        """Return the runs that had forgotten rows before anything was read."""
+        return self.ledger.forgotten_runs(self.changefeed) if self._forgotten is None else self._forgotten
 
     def step(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
         """Record the DDL that a step carried out; a table that was created with later columns has several."""
@@ -99,12 +111,11 @@ class Journal:
             if one.rows
         )
 
-    def findings(self, outcome: Outcome, run: str, forgotten: Mapping[str, str] | None = None) -> Outcome:
+    def findings(self, outcome: Outcome, run: str) -> Outcome:
         """Record what was found, and return the outcome with what of it is new and what earlier runs have reported.
 
-        A finding is the same where its detail, such as a count, is another. `forgotten` as for `states`.
+        A finding is the same where its detail, such as a count, is another.
         """
-        forgotten = self.ledger.forgotten_runs(self.changefeed) if forgotten is None else forgotten
         before = self.ledger.findings(self.changefeed)
         known, found = ({one.identity for one in findings} for findings in (before, outcome.findings))
         stays = [one for one in before if one.rule in SEEN_IN_ROWS and one.identity not in found]
@@ -112,20 +123,15 @@ class Journal:
         if set(now) != set(before):
             lives = outcome.plan.history.lives.items()
             names = {str(life): [str(name) for name, _, _ in table.names] for life, table in lives}
-            self.ledger.record_findings(self.changefeed, now, run, forgotten, names)
+            self.ledger.record_findings(self.changefeed, now, run, self._begun(), names)
         return replace(
             outcome,
             new_findings=tuple(one for one in now if one.identity not in known),
             known_findings=tuple(one for one in now if one.identity in known),
         )
 
-    def states(self, outcome: Outcome, run: str, forgotten: Mapping[str, str] | None = None) -> None:
-        """Record the state of every table. The reason that stopped a table stays until the table moves.
-
-        `forgotten` are the runs that had forgotten rows before any was read for this: no value of rows that were
-        forgotten since is recorded. None is for an outcome without any.
-        """
-        forgotten = self.ledger.forgotten_runs(self.changefeed) if forgotten is None else forgotten
+    def states(self, outcome: Outcome, run: str) -> None:
+        """Record the state of every table. The reason that stopped a table stays until the table moves."""
         known = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
         states = []
         for t in outcome.tables:
@@ -138,4 +144,4 @@ class Journal:
             if waits and before is not None and before.through == t.through and before.state.stopped:
                 now = replace(now, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
             states.append(now)
-        self.ledger.record_states(self.changefeed, states, forgotten)
+        self.ledger.record_states(self.changefeed, states, self._begun())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
@@ -302,3 +302,18 @@ def _why(table: TableRun, hold: HoldTable | None, *, dropped: bool) -> tuple[Sta
         state = State.HELD if isinstance(table.error, (TableHeld, MalformedData)) else State.FAILED
         return state, table.error.message, tuple(table.error.where.get("ways", ()))
     return State.DROPPED if dropped else State.APPLIED, "", ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """What the caller of a run is told, and asked, in the course of it.
+
+    `after` is called with each step once it is done, and `gives_way` between two windows: the rest is left to a later
+    run where it returns True.
+    """
+
+    after: Callable[[Step, Plan, TableRun], object] = lambda step, planned, table: None
+    gives_way: Callable[[], bool] = lambda: False
+
+
+NO_HOOKS = RunHooks()

@@ -36,7 +36,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.releases import KeptDecision, Releases
+from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -57,7 +57,7 @@ from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, contradicted, mark, mark_before
 from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
 from cdc_assets.pipeline.journal import Journal
-from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
+from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableRun, begun, standing
 from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRequest
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan, renames_unnamed
@@ -191,10 +191,10 @@ def _refuse_unready(step: Step, tables: Mapping[Life, TableRun], made: Mapping[L
 
 
 class Pipeline:
-    """One changefeed into one lake. `watch` is called with each step before it runs, `after` once it is done.
+    """One changefeed into one lake. `watch` is called with each step before it runs.
 
-    `gives_way` is asked between two windows whether the rest is left to a later run. `landing` is where topics are
-    landed before they are read, None for a feed that is files. `planner` says what is to be done.
+    `landing` is where topics are landed before they are read, None for a feed that is files. `planner` says what is to
+    be done.
     """
 
     lake: PipelineLake
@@ -216,43 +216,33 @@ class Pipeline:
         self._created: dict[Life, tuple[ForgottenKeys, ...]] = {}  # with which forgotten keys its tables were planned
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
-        self.after: Callable[[Step, Plan, TableRun], None] | None = None
-        self.gives_way: Callable[[], bool] | None = None
         self._watch = watch
-
-    def plan(
-        self,
-        listing: Listing | None = None,
-        releases: Releases | None = None,
-        on_news: Callable[[], object] = lambda: None,
-        whole: bool = False,
-    ) -> tuple[Listing, Plan]:
-        """Plan as `Planner.plan` does."""
-        return self.planner.plan(listing, releases, on_news, whole)
 
     def land(self) -> None:
         """Land new messages of topics; does nothing for files. Raises InputError for a log that lost messages."""
         if self.landing is not None:
             self.advanced += self.landing.advance()
 
-    def forget_landed(self) -> None:
+    def count_anew(self) -> None:
         """Count what is landed from nothing again."""
         self.advanced = LandingCounts()
 
-    def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
+    def apply(
+        self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None, hooks: RunHooks = NO_HOOKS
+    ) -> Outcome:
         """Apply every table (or the selected steps) to the checkpoint and return the outcome.
 
         A table that cannot go on is held or failed in the outcome; the others are applied. Raises SetupError and
         MetadataMissing, which concern all tables.
         """
         started = time.monotonic()
-        forgotten = self.ledger.forgotten_runs(self.settings.name)
+        self.journal.begin()
         self.land()
-        listing, planned = self.plan(on_news=self.lake.warm)
+        listing, planned = self.planner.plan(on_news=self.lake.warm)
         cut = due_cut(self.lake, self.settings.cuts, planned, self.settings.source_options.wire.has_positions)
         if cut is not None and not cut.blocked:
             self.lake.keep_decision(cut.request)
-            listing, planned = self.plan(listing)
+            listing, planned = self.planner.plan(listing)
         tables, worked = begun(planned), set[Life]()
         findings = self.planner.findings(listing, planned)
         self.journal.complete(planned, run)
@@ -260,7 +250,7 @@ class Pipeline:
             waiting = self._held_back(planned)
             steps = tuple(step for step in (select(planned) if select else planned.steps) if step.life not in waiting)
             worked.update(step.life for step in steps)
-            moved, left = self._advance(steps, planned, tables, run)
+            moved, left = self._advance(steps, planned, tables, run, hooks)
             answered = [] if left or moved else self._answered(listing, tables)
             moved += answered
             if left:  # a later run does what is left, and what was to be planned again
@@ -272,7 +262,7 @@ class Pipeline:
             gone = any(gone_file(tables[life].error) for life in moved)
             if not gone and not answered:
                 time.sleep(0.2 * 2**attempt)
-            before, (listing, planned) = listing, self.plan(None if gone else listing)
+            before, (listing, planned) = listing, self.planner.plan(None if gone else listing)
             fresh = begun(planned)
             tables = fresh | tables
             for life in moved:
@@ -280,7 +270,7 @@ class Pipeline:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = tables[life].hold = None
         if any(table.missing for table in tables.values()):
-            planned = replace(planned, history=self.plan(listing)[1].history)
+            planned = replace(planned, history=self.planner.plan(listing)[1].history)
         applied = mark(self.lake, planned)
         asked = set(steps).difference(left)
         left = [step for step in planned.steps if step not in asked]
@@ -289,15 +279,15 @@ class Pipeline:
         outcome = outcome.with_cuts((*([cut] if cut is not None and cut.blocked else []), *cuts))
         self.planner.settle(listing, planned)
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
-        self.journal.states(outcome, run, forgotten)
-        return self.journal.findings(outcome, run, forgotten)
+        self.journal.states(outcome, run)
+        return self.journal.findings(outcome, run)
 
     def _answered(self, listing: Listing, tables: Mapping[Life, TableRun]) -> list[Life]:
         """Return the held tables that are not held any more, by rows that were read since the run was planned."""
         held = {life for life, table in tables.items() if table.hold is not None}
         if not held or not renames_unnamed(listing):
             return []
-        return sorted(held - {step.life for step in self.plan(listing)[1].steps if isinstance(step, HoldTable)})
+        return sorted(held - {step.life for step in self.planner.plan(listing)[1].steps if isinstance(step, HoldTable)})
 
     def _held_back(self, planned: Plan) -> frozenset[Life]:
         """Return the tables that are left to a later run: a rebuild that follows them would never have them swapped.
@@ -312,7 +302,7 @@ class Pipeline:
 
     def status(self) -> Outcome:
         """Return the current state of every table. Nothing is applied or recorded, and no data file is read."""
-        listing, planned = self.plan()
+        listing, planned = self.planner.plan()
         findings = self.planner.findings(listing, planned, sampled=False)
         return self._outcome(planned, listing, begun(planned), planned.steps, findings, 0.0)
 
@@ -328,26 +318,26 @@ class Pipeline:
 
     def refuse(self, step: ApplyRows, staged: StagedWindow, run: str) -> Outcome:
         """Remove a staged window whose records do not fit, and record that its table is held by them."""
-        forgotten = self.ledger.forgotten_runs(self.settings.name) | {str(step.life): staged.forgotten}
+        self.journal.begin({str(step.life): staged.forgotten})
         self.lake.discard(step, staged)
-        listing, planned = self.plan()
+        listing, planned = self.planner.plan()
         tables = begun(planned)
         table = tables[step.life]
         table.report = staged.report
         table.stop(step, rejected(step, staged.report))
         findings = self.planner.findings(listing, planned, sampled=False)
         outcome = self._outcome(planned, listing, tables, planned.steps, findings, 0.0)
-        self.journal.states(outcome, run, forgotten)
+        self.journal.states(outcome, run)
         return outcome
 
     def _advance(
-        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str
+        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str, hooks: RunHooks
     ) -> tuple[list[Life], list[Step]]:
         """Run the steps in order; return the tables to plan again, and the steps that are left to a later run.
 
         Planned again are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
-        self._created = {step.life: self.planner.forgotten for step in steps if isinstance(step, CreateTable)}
+        self._created = {step.life: self.planner.decided.kept_out for step in steps if isinstance(step, CreateTable)}
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
@@ -360,53 +350,42 @@ class Pipeline:
 
         lake = self.lake
         windows = WindowPool(steps, self.stage_all, commit, lake.discard, lake.runs_beside, stopped)
-        with ExitStack() as ending:
-            ending.push(windows.close)
-            return self._advanced(steps, planned, tables, run, windows)
-
-    def _advanced(
-        self,
-        steps: tuple[Step, ...],
-        planned: Plan,
-        tables: dict[Life, TableRun],
-        run: str,
-        windows: WindowPool,
-    ) -> tuple[list[Life], list[Step]]:
         moved: list[Life] = []
         left: list[Step] = []
         renaming: Tso | None = None
         between_windows, made = False, planned.made_beside
-        for number, step in enumerate(steps):
-            if between_windows and not left and self.gives_way is not None and self.gives_way():
-                windows.close()
-                left = [one for place, one in enumerate(steps[number:], number) if not windows.has(place)]
-            if left and not windows.has(number):
-                continue
-            between_windows = between_windows or isinstance(step, ApplyRows)
-            if renaming is not None and step.at != renaming:
+        with ExitStack() as ending:
+            ending.push(windows.close)
+            for number, step in enumerate(steps):
+                if between_windows and not left and hooks.gives_way():
+                    windows.close()
+                    left = [one for place, one in enumerate(steps[number:], number) if not windows.has(place)]
+                if left and not windows.has(number):
+                    continue
+                between_windows = between_windows or isinstance(step, ApplyRows)
+                if renaming is not None and step.at != renaming:
+                    self.lake.apply_renames()
+                    renaming = None
+                table = tables[step.life]
+                if table.stopped_at is not None:
+                    continue
+                if self._watch is not None:
+                    self._watch(step, planned.history.lives[step.life].called_at(step.at), number, len(steps))
+                try:
+                    _refuse_unready(step, tables, made)
+                    if isinstance(step, ApplyRows) and renaming is None:
+                        windows.begin(number)
+                    self.run_step(step, planned, table, run, partial(windows.take, number))
+                except (InputError, Retryable, BucketMissing) as error:
+                    table.stop(step, error)
+                    if isinstance(error, (TableMoved, LakeUnavailable)) or gone_file(error):
+                        moved.append(step.life)
+                if table.stopped_at is None:
+                    if isinstance(step, (RenameTable, RecoverTable, DropTable)):
+                        renaming = step.at
+                    hooks.after(step, planned, table)
+            if renaming is not None:
                 self.lake.apply_renames()
-                renaming = None
-            table = tables[step.life]
-            if table.stopped_at is not None:
-                continue
-            if self._watch is not None:
-                self._watch(step, planned.history.lives[step.life].called_at(step.at), number, len(steps))
-            try:
-                _refuse_unready(step, tables, made)
-                if isinstance(step, ApplyRows) and renaming is None:
-                    windows.begin(number)
-                self.run_step(step, planned, table, run, partial(windows.take, number))
-            except (InputError, Retryable, BucketMissing) as error:
-                table.stop(step, error)
-                if isinstance(error, (TableMoved, LakeUnavailable)) or gone_file(error):
-                    moved.append(step.life)
-            if table.stopped_at is None:
-                if isinstance(step, (RenameTable, RecoverTable, DropTable)):
-                    renaming = step.at
-                if self.after is not None:
-                    self.after(step, planned, table)
-        if renaming is not None:
-            self.lake.apply_renames()
         return moved, left
 
     def _lost(self, table: TableRun, before: Listing, listing: Listing, run: str) -> bool:
@@ -514,7 +493,7 @@ class Pipeline:
 
         Tables that stood then refuse such windows themselves.
         """
-        if step.life in self._created and self._created[step.life] != tuple(self.lake.forgotten_keys()):
+        if step.life in self._created and self._created[step.life] != self.lake.decisions().kept_out:
             raise TableMoved(f"keys were forgotten since {step.life} was planned. Plan again.", table=str(step.life))
 
     def _outcome(

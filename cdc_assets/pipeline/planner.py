@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.findings import Finding
-from cdc_assets.model.forgetting import ForgottenKeys
-from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase
-from cdc_assets.model.releases import KeptDecision, Release, Releases
+from cdc_assets.model.releases import Decisions
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
@@ -33,7 +29,7 @@ from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_a
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.plan import Plan, plan
-from cdc_assets.planning.value_settings import ValueSettings
+from cdc_assets.planning.recipe import Recipes
 from cdc_assets.preflight.conformance import (
     conformance,
     conformance_holds,
@@ -49,8 +45,6 @@ from cdc_assets.sources import KnownFiles, Source, renewed
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
 
-DecisionT = TypeVar("DecisionT", bound=KeptDecision)
-
 
 class KnownLake(Protocol):
     """The part of a lake that planning needs: how far its tables are applied, and people's decisions."""
@@ -58,20 +52,8 @@ class KnownLake(Protocol):
     def applied(self) -> Mapping[Life, AppliedState]:
         """Progress of every table of this changefeed, dropped ones included."""
 
-    def releases(self) -> Releases:
-        """People's decisions about single DDL."""
-
-    def said_complete(self) -> Sequence[CompletePattern]:
-        """Which tables people said to have had no rows before the feed began."""
-
-    def settings_changes(self) -> Sequence[SettingsChange]:
-        """From when on people said that settings are in force."""
-
-    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
-        """The keys whose rows are kept out."""
-
-    def cut_requests(self) -> Sequence[CutRequest]:
-        """The cuts that were decided and are not made yet, or are to be removed."""
+    def decisions(self) -> Decisions:
+        """What people have decided about its tables."""
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return why tables cannot get these names, for each name that belongs to another changefeed."""
@@ -79,113 +61,21 @@ class KnownLake(Protocol):
 
 @dataclass(frozen=True)
 class EmptyLake:
-    """A lake without tables, to inspect a feed or to plan as if nothing was applied, with people's decisions.
+    """A lake without tables, to inspect a feed or to plan as if nothing was applied, with people's decisions."""
 
-    Attributes:
-        said: The patterns of tables that people said to have had no rows before.
-        changes: From when on people said that settings are in force.
-        forgotten: The keys whose rows are kept out.
-        released: People's decisions about single DDL.
-    """
-
-    said: Sequence[CompletePattern] = ()
-    changes: Sequence[SettingsChange] = ()
-    forgotten: Sequence[ForgottenKeys] = ()
-    released: Releases = field(default_factory=dict)
+    decided: Decisions = field(default_factory=Decisions)
 
     def applied(self) -> Mapping[Life, AppliedState]:
         """Nothing."""
         return {}
 
-    def releases(self) -> Releases:
-        """People's decisions about single DDL."""
-        return self.released
+    def decisions(self) -> Decisions:
+        """People's decisions."""
+        return self.decided
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """No refused names."""
         return {}
-
-    def said_complete(self) -> Sequence[CompletePattern]:
-        """Which tables people said to have had no rows before."""
-        return self.said
-
-    def settings_changes(self) -> Sequence[SettingsChange]:
-        """From when on people said that settings are in force."""
-        return self.changes
-
-    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
-        """The keys whose rows are kept out."""
-        return self.forgotten
-
-    def cut_requests(self) -> Sequence[CutRequest]:
-        """No cuts."""
-        return ()
-
-
-@dataclass(frozen=True)
-class SupposedLake:
-    """A lake as it stands, with other decisions of people, to plan what would follow from them.
-
-    Attributes:
-        lake: The lake, with its own decisions.
-        given: Decisions that are added to those of the lake, each in place of one about the same.
-        withdrawn: Whether the given ones are taken from those of the lake instead.
-    """
-
-    lake: KnownLake
-    given: Sequence[KeptDecision]
-    withdrawn: bool
-
-    def applied(self) -> Mapping[Life, AppliedState]:
-        """Return the progress of every table."""
-        return self.lake.applied()
-
-    def releases(self) -> Releases:
-        """Return the decisions about single DDL."""
-        return {
-            (release.life, release.version): release
-            for release in self._decided(Release, self.lake.releases().values())
-        }
-
-    def said_complete(self) -> Sequence[CompletePattern]:
-        """Return the decisions about incomplete tables."""
-        return self._decided(CompletePattern, self.lake.said_complete())
-
-    def settings_changes(self) -> Sequence[SettingsChange]:
-        """Return the decisions about changed settings."""
-        return self._decided(SettingsChange, self.lake.settings_changes())
-
-    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
-        """Return the keys whose rows are kept out."""
-        return self.lake.forgotten_keys()
-
-    def cut_requests(self) -> Sequence[CutRequest]:
-        """Return the cuts that were decided."""
-        return self.lake.cut_requests()
-
-    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """Return why tables cannot get these names."""
-        return self.lake.refused_names(claims)
-
-    def _decided(self, kind: type[DecisionT], own: Iterable[DecisionT]) -> list[DecisionT]:
-        def subject(decision: KeptDecision) -> tuple[object, ...]:
-            match decision:
-                case Release():
-                    return decision.life, decision.version
-                case CompletePattern():
-                    return decision.pattern, decision.accepted
-                case SettingsChange():
-                    return decision.pattern, decision.since
-            raise TypeError(decision)
-
-        decisions = {subject(decision): decision for decision in own}
-        for decision in self.given:
-            if isinstance(decision, kind):
-                if self.withdrawn:
-                    decisions.pop(subject(decision), None)
-                else:
-                    decisions[subject(decision)] = decision
-        return list(decisions.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +144,7 @@ class Planner:
 
     `landing` is where topics are landed before they are read, None for a feed that is files. `reader` reads the splits
     of the newest listing, `published` is when its `metadata` was written, `stats` are the statistics of files that
-    earlier windows read, those of this run included, and `forgotten` are the keys whose rows the newest plan leaves
-    out.
+    earlier windows read, those of this run included, and `decided` is what people had decided for the newest plan.
     """
 
     def __init__(
@@ -276,7 +165,7 @@ class Planner:
         self.landing = landing
         self.reader = source.reader
         self.published = 0.0
-        self.forgotten: tuple[ForgottenKeys, ...] = ()
+        self.decided = Decisions()
         self.stats: dict[str, FileStats] = {}
         self._known: KnownFiles = {}
 
@@ -284,37 +173,37 @@ class Planner:
     def plan(
         self,
         listing: Listing | None = None,
-        releases: Releases | None = None,
+        decided: Decisions | None = None,
         on_news: Callable[[], object] = lambda: None,
         whole: bool = False,
     ) -> tuple[Listing, Plan]:
-        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
+        """Read the checkpoint, list, read progress, plan. Nothing is changed. `decided` stands in for the lake's.
 
         `on_news` is called before planning if a file is new; `whole` lists settled files, too. Raises BadSettings for
         rows without commit-ts that are not accepted, and MetadataMissing.
         """
         refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
         listing = self._listed(whole) if listing is None else listing
-        planned = self._planned(listing, releases, on_news)
+        planned = self._planned(listing, decided, on_news)
         if is_outdated(listing, planned):
             listing = self._listed(whole=True)
-            planned = self._planned(listing, releases, on_news)
+            planned = self._planned(listing, decided, on_news)
         wire = self.settings.source_options.wire
         late = {} if self.request.anew else dict(late_rows(self.source, wire, listing, planned, self.stats))
         if late:
             listing = replace(listing, late={**listing.late, **late})
-            planned = self._planned(listing, releases, on_news)
+            planned = self._planned(listing, decided, on_news)
         return listing, planned
 
-    def _planned(self, listing: Listing, releases: Releases | None, on_news: Callable[[], object]) -> Plan:
+    def _planned(self, listing: Listing, decided: Decisions | None, on_news: Callable[[], object]) -> Plan:
         listing = replace(listing, late={}) if self.request.anew and listing.late else listing
         self.stats = self.ledger.file_stats(self.settings.name, listing.settled)
         if any(file.path not in self.stats for file in listing.data_files):
             on_news()
         applied, wire = self.lake.applied(), self.settings.source_options.wire
         refuse_dumps(listing, wire, applied)
-        rules, facts, beginnings = self.rules(releases), self._facts(listing), Beginnings(self.request.bases or {})
-        self.forgotten = () if rules.values is None else rules.values.forgotten
+        self.decided = self.lake.decisions() if decided is None else decided
+        rules, facts, beginnings = self.rules(self.decided), self._facts(listing), Beginnings(self.request.bases or {})
 
         begins: dict[Life, AppliedState] = {}
 
@@ -409,17 +298,15 @@ class Planner:
                 found[file] = unseal(data, self.masks.seal)
         return found
 
-    def rules(self, releases: Releases | None = None) -> TableRules:
-        """Return what the settings and the decisions in the lake say; `releases` stand in for the lake's."""
-        settings, lake, wire = self.settings, self.lake, self.settings.source_options.wire
-        said = lake.said_complete()
-        complete = (*settings.initial.complete, *(one.pattern for one in said if not one.accepted))
-        accepted = tuple(one.accepted for one in said if one.accepted)
-        releases = lake.releases() if releases is None else releases
-        ddl = replace(settings.rules, releases=releases, complete=complete, accepted=accepted)
-        values = ValueSettings(wire, tuple(lake.settings_changes()), self.masks, tuple(lake.forgotten_keys()))
-        cuts = lake.cut_requests() if wire.has_positions else ()
-        return TableRules(ddl, values, settings.history_rules, cuts, self.request.fuse)
+    def rules(self, decided: Decisions) -> TableRules:
+        """Return what the settings and people's decisions say about the tables."""
+        settings, wire = self.settings, self.settings.source_options.wire
+        complete = (*settings.initial.complete, *(one.pattern for one in decided.complete if not one.accepted))
+        accepted = tuple(one.accepted for one in decided.complete if one.accepted)
+        ddl = replace(settings.rules, releases=decided.releases, complete=complete, accepted=accepted)
+        recipes = Recipes(wire, decided.settings, self.masks, decided.kept_out)
+        cuts = decided.cuts if wire.has_positions else ()
+        return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse)
 
     def _facts(self, listing: Listing) -> FeedFacts:
         unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))
@@ -461,7 +348,7 @@ class Planner:
             self.settings.rules,
             sample,
             collations_known=self.settings.new_collations is not None,
-            kept_out=self.forgotten,
+            kept_out=self.decided.kept_out,
         )
         lives = planned.history.lives  # a kind that is switched off stands still
         applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}

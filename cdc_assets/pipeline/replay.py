@@ -1,9 +1,9 @@
 """The input of tables decoded again, as if nothing were applied.
 
-    plan        the steps that bring the tables of an empty lake to the end of a listing
-    readings    the files of a window that may have changes of a range, or of a key, some at a time
-    decoded     such files read side by side, with the changes that are picked of them
-    changes     all changes of a window in a range, in the order of their positions
+    plan_replay    the steps that bring the tables of an empty lake to the end of a listing
+    shares         the files of a window that may have changes of a range, or of a key, some at a time
+    decoded        such files read side by side, with what is picked of them
+    changes        all changes of a window in a range, in the order of their positions
 
 Everything that looks back asks this: which rows a rebuild has, where a row comes from, what changed in a range, which
 messages have rows of a key. The windows are decoded by the functions with which they are applied. Nothing is written.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +36,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import gone_file
 from cdc_assets.pipeline.planner import EmptyLake, Planner, PlanRequest
 from cdc_assets.planning.inputs import FeedFacts
-from cdc_assets.planning.plan import plan
+from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -73,34 +73,40 @@ class ReplayRequest:
     begins: Mapping[Life, AppliedState] = field(default_factory=dict)
 
 
+PickedT = TypeVar("PickedT")
+
+
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Files of a window, by their numbers, that are decoded together, and what `pick` keeps of their changes."""
+class Reading(Generic[PickedT]):
+    """Files of a window, by their numbers, that are decoded together, and what `pick` keeps of the decoded window."""
 
     step: ApplyRows
     files: Sequence[int]
-    pick: Callable[[pa.Table], pa.Table]
+    pick: Callable[[Window], PickedT]
+
+
+def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
+    """Plan the input of a changefeed's tables as into an empty lake, with people's decisions."""
+    decided, listing = replace(pipeline.lake.decisions(), cuts=()), request.listing
+    if request.begins:
+        rules = pipeline.planner.rules(decided)
+        recipes = None if rules.recipes is None else replace(rules.recipes, compared=False)
+        facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
+        return plan(listing, request.begins, replace(rules, recipes=recipes, fuse=request.fuse), facts)
+    if not request.keep_out:
+        decided = replace(decided, kept_out=())
+    with closing(Ledger("sqlite://")) as nothing_read:
+        settings, how = request.settings or pipeline.settings, PlanRequest(request.fuse, request.bases)
+        planner = Planner(settings, pipeline.source, EmptyLake(decided), nothing_read, how)
+        return planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
 
 
 class Replay:
-    """The input of a changefeed's tables, planned as into an empty lake with people's decisions, and decoded again."""
+    """Windows of a changefeed's tables, decoded again."""
 
-    def __init__(self, pipeline: Pipeline, request: ReplayRequest) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._stats: dict[Life, Mapping[str, FileStats]] = {}
-        lake, listing = pipeline.lake, request.listing
-        if request.begins:
-            rules = pipeline.planner.rules()
-            values = None if rules.values is None else replace(rules.values, compared=False)
-            facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
-            self.plan = plan(listing, request.begins, replace(rules, values=values, cuts=(), fuse=request.fuse), facts)
-            return
-        keys = lake.forgotten_keys() if request.keep_out else ()
-        decided = EmptyLake(lake.said_complete(), lake.settings_changes(), keys, lake.releases())
-        with closing(Ledger("sqlite://")) as nothing_read:
-            settings, how = request.settings or pipeline.settings, PlanRequest(request.fuse, request.bases)
-            planner = Planner(settings, pipeline.source, decided, nothing_read, how)
-            self.plan = planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
 
     def _stats_of(self, source: Life) -> Mapping[str, FileStats]:
         """Return the statistics of the files that were read for a table of the source, by path."""
@@ -110,15 +116,8 @@ class Replay:
             self._stats[source] = {one.path: one for one in known}
         return self._stats[source]
 
-    def readings(
-        self,
-        step: ApplyRows,
-        since: Tso,
-        until: Tso,
-        key: pa.Table | None = None,
-        pick: Callable[[pa.Table], pa.Table] = lambda changes: changes,
-    ) -> Iterator[Reading]:
-        """Yield the files of a window that may have changes at positions in (since, until], some at a time.
+    def shares(self, step: ApplyRows, since: Tso, until: Tso, key: pa.Table | None = None) -> Iterator[Sequence[int]]:
+        """Return the files of a window that may have changes at positions in (since, until], some at a time.
 
         With `key`, a row in the key's columns of then, files that cannot have it are left out.
         """
@@ -130,30 +129,30 @@ class Replay:
             if file.may_hold(known := stats.get(file.path), since, until)
             and _may_have_key(step, file, known, ranges[file.root, file.version])
         )
-        for share in in_shares(places, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES):
-            yield Reading(step, share, pick)
+        return in_shares(places, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES)
 
-    def decoded(self, readings: Iterable[Reading]) -> Iterator[tuple[Reading, pa.Table | None, str]]:
-        """Read files side by side, and yield in their order what is picked of their changes.
+    def decoded(self, readings: Iterable[Reading[PickedT]]) -> Iterator[tuple[Reading[PickedT], PickedT | None, str]]:
+        """Read files side by side, and yield in their order what is picked of them.
 
-        Records that do not fit are passed over. Of files that cannot be read there are no changes, but a sentence.
+        Records that do not fit are passed over. Of files that cannot be read nothing is, but there is a sentence.
         Raises CdcError for a file that was listed and is gone.
         """
         with ThreadPoolExecutor(_READERS) as pool:
-            for found in pool.map(self._picked, list(readings)):
-                yield from found
+            for picked in pool.map(self._picked, list(readings)):
+                yield from picked
 
-    def _picked(self, reading: Reading) -> list[tuple[Reading, pa.Table | None, str]]:
+    def _picked(self, reading: Reading[PickedT]) -> list[tuple[Reading[PickedT], PickedT | None, str]]:
         step, files = reading.step, reading.files
         try:
-            changes = decode_window(step, self._pipeline.source.reader, files, quarantine=True).changes
-            return [(reading, reading.pick(changes), "")]
+            return [
+                (reading, reading.pick(decode_window(step, self._pipeline.source.reader, files, quarantine=True)), "")
+            ]
         except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
             if isinstance(error, CdcError) and gone_file(error):
                 raise
             if len(files) == 1:
                 return [(reading, None, f"{step.files[files[0]].path} cannot be read: {error}")]
-            return [found for place in files for found in self._picked(replace(reading, files=[place]))]
+            return [picked for place in files for picked in self._picked(replace(reading, files=[place]))]
 
     def changes(self, step: ApplyRows, since: Tso, until: Tso) -> Iterator[pa.Table]:
         """Yield the changes of a window at positions in (since, until], as its table takes them in, in their order.
@@ -166,24 +165,24 @@ class Replay:
         if step.schema.key:
             if not step.is_import:
                 step = replace(step, lo=max(step.lo, since), hi=min(step.hi, until))
-            shares = [reading.files for reading in self.readings(step, -1 if step.is_import else step.lo, step.hi)]
+            shares = list(self.shares(step, -1 if step.is_import else step.lo, step.hi))
         if not any(shares):
             return
         kind, reports = kind_of(step), [look_beside(step, stats, reader)]
         with scratch() as directory:
-            found: PositionSort | None = None
+            sort: PositionSort | None = None
             for share in shares:
                 window = decode_window(step, reader, share)
                 reports.append(window.report)
                 if window.changes.num_rows:
-                    found = found or PositionSort(directory, position_column(window.changes))
-                    found.add(window.changes)
+                    sort = sort or PositionSort(directory, position_column(window.changes))
+                    sort.add(window.changes)
             report = merge_reports(reports, 0)
             if report.failed:
                 raise rejected(step, report)
-            if found is None:
+            if sort is None:
                 return
-            for changes in found.ranges() if step.schema.key else [window.changes]:
+            for changes in sort.ranges() if step.schema.key else [window.changes]:
                 rows = kind.finished(reduced(step, [Window(changes)]).changes, step)
                 at = rows.column(POSITION)
                 yield rows.filter(pc.and_(pc.greater(at, since), pc.less_equal(at, until)))

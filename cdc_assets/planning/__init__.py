@@ -9,6 +9,6 @@ kinds           histories of the history tables that stand beside those of the s
 masking         what steps do to columns whose values are masked
 partitions      partition keys `schema.table@version`, both ways
 plan            listing + applied state + checkpoint -> ordered steps over all tables
+recipe          what of a table's recipe is another setting now than its rows were read with
 run_batches     which tables have something to do, and how they are grouped into runs
-value_settings  tables whose values were read with other settings than those now
 """

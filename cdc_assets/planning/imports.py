@@ -8,12 +8,13 @@ from dataclasses import replace
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
+from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.value_settings import masks_of
+from cdc_assets.planning.recipe import made_for
 
 
 def standing(applied: Mapping[Life, AppliedState], bases: Mapping[Life, Base | None]) -> dict[Life, AppliedState]:
@@ -74,6 +75,7 @@ def brought_rows(table: TableHistory) -> list[ApplyRows]:
     decoding = {(imported.root, first.at): (imported.base.table, imported.promised or first.after)}
     names = ((imported.base.table, first.at, first.at + 1),)
     zoned = any(column.type == "TIMESTAMP" for column in first.after.stored)
+    zone = {DUMP_ZONE: Setting(imported.base.timezone or "UTC")} if zoned else {}
     return [
         ApplyRows(
             table.life,
@@ -84,7 +86,7 @@ def brought_rows(table: TableHistory) -> list[ApplyRows]:
             first.after,
             first.at,
             names,
-            settings={**({DUMP_ZONE: imported.base.timezone or "UTC"} if zoned else {}), **masks_of(first.after)},
+            recipe=Recipe(zone).joined(made_for(first.after)),
         )
     ]
 

@@ -12,29 +12,30 @@ from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.value_settings import ValueSettings
+from cdc_assets.planning.recipe import Recipes
 
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
     """What settings and people decide about the tables of a feed.
 
-    `ddl` are the rules of their histories, `values` the settings with which their values are read, which also have the
-    zone and the masks. `kinds` say which tables have history tables. No window steps across one of `cuts`, and each
-    table gets their tags there. `fuse` lets a new table be created with the columns that later DDL gives it, and its
-    rows be applied in one window across those DDL: the same end in fewer commits.
+    `ddl` are the rules of their histories, `recipes` make their recipes, with the zone and the masks. `kinds` say which
+    tables have history tables. No window steps across one of `cuts`, and each table gets their tags there. `fuse` lets
+    a new table be created with the columns that later DDL gives it, and its rows be applied in one window across those
+    DDL: the same end in fewer commits.
     """
 
     ddl: Rules = field(default_factory=Rules)
-    values: ValueSettings | None = None
+    recipes: Recipes | None = None
     kinds: Sequence[HistoryRule] = ()
     cuts: Sequence[CutRequest] = ()
     fuse: bool = False
 
     @property
     def history(self) -> Rules:
-        """The rules of histories, with the zone and the masks of the values."""
-        return self.ddl if self.values is None else replace(self.ddl, zone=self.values.zone, masks=self.values.masks)
+        """The rules of histories, with the zone and the masks of the recipes."""
+        recipes = self.recipes
+        return self.ddl if recipes is None else replace(self.ddl, zone=recipes.zone, masks=recipes.masks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
+from cdc_assets.model.recipe import EMPTY_RECIPE
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
@@ -56,12 +57,10 @@ from cdc_assets.model.table_history import (
 )
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.planning import imports
-from cdc_assets.planning.forgotten import keeping_out
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.kinds import KindsOfTables, tracking, with_kinds
-from cdc_assets.planning.masking import in_lake
-from cdc_assets.planning.value_settings import ValueSettings, masks_before, masks_of
+from cdc_assets.planning.recipe import Recipes, made_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def plan(
 
     `holds` returns, for a history, which tables stop, and from which version.
     """
-    values, masks = rules.values, rules.history.masks
+    recipes = rules.recipes
     standing = {life.source: applied[life] for life in sorted(applied, key=lambda life: life.kind, reverse=True)}
     feed = read_history(
         listing.schema_files,
@@ -166,7 +165,7 @@ def plan(
     kinds = with_kinds(feed, rules.kinds, applied, beginnings.states, positions=facts.positions)
     history = kinds.history
     stops = {**_stops(history, facts.broken), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
-    own = () if values is None else values.holds(history, applied)
+    own = () if recipes is None else recipes.holds(history, applied)
     for hold in (*own, *holds(history), *kinds.holds):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
@@ -175,23 +174,19 @@ def plan(
     )
     due = tuple(cut for cut in rules.cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
     chains = _chains(listing, kinds, feed, applied, stops, replace(rules, cuts=due), facts, beginnings.states)
-    forgotten = () if values is None else values.forgotten
-
-    def steps_of(chain: _Chain) -> Iterable[Step]:
-        life, found = chain.table.life, in_lake(chain.steps(), masks) if masks else chain.steps()
-        if not forgotten or feed.lives.get(life.source) is None:
-            return found
-        seal, stands = None if masks is None else masks.seal, life in applied
-        return keeping_out(found, feed.lives[life.source], feed.lives, forgotten, seal, stands=stands)
-
-    found = [step for chain in chains if chain.table.life not in behind for step in steps_of(chain)]
+    found = list[Step]()
+    for chain in chains:
+        life = chain.table.life
+        if life not in behind:
+            steps = chain.steps()
+            found += steps if recipes is None else recipes.carried_out(steps, life, feed.lives, stands=life in applied)
     found += [step for step in kinds.asides if step.life not in behind]
     ended = kinds.ends.keys() - {step.life for step in found}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})
-    idle, steps = (*kinds.idle, *sorted(ended)), _ordered(found)
-    if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
-        steps = held_back(steps, applied)
-    return Plan(tuple(steps), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)
+    idle, ordered = (*kinds.idle, *sorted(ended)), _ordered(found)
+    if any(isinstance(step, (HoldTable, CreateTable)) for step in ordered):
+        ordered = held_back(ordered, applied)
+    return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)
 
 
 def renames_unnamed(listing: Listing) -> bool:
@@ -243,7 +238,7 @@ def _chains(
     begins: Mapping[Life, AppliedState],
 ) -> Iterator[_Chain]:
     """Yield the chain of each life: its history, its state, and the rules of its steps."""
-    files, strays, values = _by_name(listing, feed), Strays(feed), rules.values
+    files, strays, recipes = _by_name(listing, feed), Strays(feed), rules.recipes
     asked = _with_rows(kinds)
     for life, table in kinds.history.lives.items():
         state, begun = applied.get(life), begins.get(life)
@@ -258,8 +253,7 @@ def _chains(
             files,
             facts,
             stops.get(life),
-            values,
-            values.changes_of(life.source) if values is not None and facts.positions else (),
+            recipes,
             rules.fuse and facts.positions and is_new and not cuts,
             cuts,
             kinds.rules.get(life),
@@ -322,9 +316,7 @@ class _Chain:
     files: Mapping[TableId, Sequence[DataFile]]
     facts: FeedFacts
     stop: HoldTable | None = None
-    values: ValueSettings | None = None
-    changes: tuple[Tso, ...] = ()
-    """The positions after which rows are read with other settings."""
+    recipes: Recipes | None = None
     fuse: bool = False
     cuts: Sequence[CutRequest] = ()
     rule: HistoryRule | None = None
@@ -378,7 +370,7 @@ class _Chain:
         by_ddl = at.phase is Phase.DDL
         return CreateTable(
             life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso,
-            gap=self.table.gap_at(state.ddl, at.tso), base=state.base, settings=masks_of(event.after),
+            gap=self.table.gap_at(state.ddl, at.tso), base=state.base, recipe=made_for(event.after),
         )  # fmt: skip
 
     def _walk(self) -> list[Step]:
@@ -475,46 +467,47 @@ class _Chain:
             case Created():
                 since = self._since if self._since < event.at else None
                 gap = self.table.gap_at(event.at)
-                masks = masks_of(event.after)
-                return CreateTable(life, event.at, _name(event), event.after, since=since, gap=gap, settings=masks)
+                made = made_for(event.after)
+                return CreateTable(life, event.at, _name(event), event.after, since=since, gap=gap, recipe=made)
             case Imported() if self.table.brought is not None and self.table.brought.lost:
                 return imports.lost_rows(self.table)
             case Imported():
                 has_rows, base = bool(imports.brought_rows(self.table)), self.table.base
-                gap, masks = Gap(life) if has_rows else None, masks_of(event.after)  # the gap is until they are there
+                gap, made = Gap(life) if has_rows else None, made_for(event.after)  # the gap is until they are there
                 return CreateTable(
-                    life, event.at, _name(event), event.after, gap=gap, base=base, has_rows=has_rows, settings=masks
+                    life, event.at, _name(event), event.after, gap=gap, base=base, has_rows=has_rows, recipe=made
                 )
             case Changed() | Kept():
                 return self._change(event, event.changes)
             case Renamed():
                 return RenameTable(life, event.at, _name(event))
             case Recovered():
-                return RecoverTable(life, event.at, _name(event), self._masks(event))
+                return RecoverTable(life, event.at, _name(event), self._moved(event))
             case Dropped():
-                return DropTable(life, event.at, self._masks(event))
+                return DropTable(life, event.at, self._moved(event))
             case Exchanged():
                 return ExchangePartition(
                     life, event.other, event.at, event.predicate, event.partitioned, event.after,
-                    self._masks(event, event.other),
+                    self._moved(event, event.other),
                 )  # fmt: skip
             case Held():
                 return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
 
     def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
         life = self.table.life
-        read = {} if self.values is None else self.values.of_ddl(life.source, changes, event.after, event.at)
-        read |= masks_of(event.after)
-        return ChangeTable(life, event.at, changes, event.after, event.before, early, read, self._masks(event))
+        made = made_for(event.after)
+        if self.recipes is not None:
+            made = self.recipes.of_ddl(life.source, changes, event.after, event.at).joined(made)
+        return ChangeTable(life, event.at, changes, event.after, event.before, early, made, self._moved(event))
 
-    def _masks(self, event: Event, *others: Life) -> dict[Life, dict[str, str]]:
-        """Return the masks of columns before an event, by the tables of the lake whose rows it may move."""
+    def _moved(self, event: Event, *others: Life) -> dict[Life, dict[str, str]]:
+        """Return the tables of the lake whose rows an event may move, with the masks of their columns before it."""
         if self.rule is None and not others:
             return {}
         asked = [life for life in (self.table.life.source, *others) if life in self.tables]
-        if self.values is None or not self.values.masks:
+        if self.recipes is None:
             return {life: {} for life in asked}
-        return {life: masks_before(self.history.lives[life.source], event.at) for life in asked}
+        return {life: self.recipes.before(self.history.lives[life.source], event.at) for life in asked}
 
     def _after(self, event: Event, position: Progress) -> Progress:
         """How far the table is after an event; a dump includes its rows."""
@@ -525,7 +518,9 @@ class _Chain:
     def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> Iterator[Step]:
         """Yield the windows through `hi`: one, or several where settings change in between, or cuts are made."""
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
-        ends = {*self.changes, *(cut.at for cut in self.cuts)}
+        ends = {cut.at for cut in self.cuts}
+        if self.recipes is not None and self.facts.positions:
+            ends |= self.recipes.changes_of(self.table.life.source)
         for end in (*sorted(end for end in ends if lo < end < hi), hi):
             window = self._window(lo, end, current, ahead)
             if window is not None:
@@ -552,7 +547,7 @@ class _Chain:
                     siblings[where] = tuple(other for other in tables if other[0].folded != name)
         if not taken and not beside:
             return None
-        schema, had = current[-1].after, None if self.applied is None else self.applied.settings
+        schema, had = current[-1].after, None if self.applied is None else self.applied.recipe
         return ApplyRows(
             self.table.life,
             lo,
@@ -567,8 +562,8 @@ class _Chain:
             tuple(beside),
             self._unexplained(decoding) if self.facts.positions else {},
             siblings,
-            {} if self.values is None else self.values.of(self.table.life.source, schema, hi, had),
-            {} if self.values is None else self.values.former(self.table.life.source, hi),
+            EMPTY_RECIPE if self.recipes is None else self.recipes.of(self.table.life.source, schema, hi, had),
+            {} if self.recipes is None else self.recipes.former(self.table.life.source, hi),
             -1 if self.table.base is None else self.table.base.at,
             self.rule and tracking(self.rule, self.table, current[-1].at),
             is_whole=self._is_whole(lo, current, [name for name, _, _ in names]),
@@ -582,7 +577,7 @@ class _Chain:
         the table begins late or had rows forgotten, or it is known to lack rows already.
         """
         table, state = self.table, self.applied
-        late = self.begun is not None or (state is not None and (state.since is not None or state.forgotten >= 0))
+        late = self.begun is not None or not (state is None or state.is_whole)
         decided = any(
             event.release is not None or (isinstance(event, Changed) and event.other) for event in table.events
         )
@@ -690,7 +685,7 @@ def _with_columns(step: CreateTable, event: Event) -> CreateTable:
     before = step.lives or first_lives(step.schema.in_lake, step.at)
     lives = column_lives(before, event.after.in_lake, (*event.hidden, *event.changes), event.at)
     takes = (*step.takes, event.at)
-    return replace(step, schema=event.after, takes=takes, settings=masks_of(event.after), lives=lives)
+    return replace(step, schema=event.after, takes=takes, recipe=made_for(event.after), lives=lives)
 
 
 def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_between: bool) -> list[DataFile]:

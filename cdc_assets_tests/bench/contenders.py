@@ -333,7 +333,7 @@ def planning(feed: dict[str, Any], lake: str) -> dict[str, Any]:
 
     sys.addaudithook(heard)
     with open_pipeline(source.settings, LakeSettings.from_warehouse(lake)) as work, lap() as one:
-        listing, planned = work.plan()
+        listing, planned = work.planner.plan()
     return {
         **dataclasses.asdict(one.measured),
         "files": len(listing.data_files),

@@ -16,13 +16,14 @@ from pyiceberg.manifest import write_manifest_list
 
 from cdc_assets.history.history import read_history
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME
+from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, NAME
 from cdc_assets.lake.names import format_identity, format_name, location
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.progress import Life, Phase, Progress, State
+from cdc_assets.model.recipe import Recipe
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -99,7 +100,7 @@ def _write_metadata(
 ) -> Path:
     directory = Path(location(str(warehouse), changefeed, life))
     fields: dict[str, Any] = schema_json(schema)
-    label = Label(Progress(through, Phase.ROWS), life.version)
+    label = Label(Progress(through, Phase.ROWS), life.version, recipe=Recipe(key=schema.key))
     metadata = {
         "format-version": 3,
         "table-uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(life))),
@@ -119,7 +120,6 @@ def _write_metadata(
             CHANGEFEED: changefeed,
             IDENTITY: format_identity(life),
             NAME: format_name(name),
-            KEY: json.dumps(schema.key),
         },
         "current-snapshot-id": 1,
         "refs": {"main": {"snapshot-id": 1, "type": "branch"}},

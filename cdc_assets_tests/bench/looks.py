@@ -10,14 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest
-from cdc_assets.model.forgetting import ForgottenKeys
-from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
-from cdc_assets.model.releases import Releases
+from cdc_assets.model.releases import Decisions
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.pipeline.settled import settle
@@ -53,20 +49,8 @@ class _Standing:
     def applied(self) -> Mapping[Life, AppliedState]:
         return self._state
 
-    def releases(self) -> Releases:
-        return {}
-
-    def said_complete(self) -> Sequence[CompletePattern]:
-        return ()
-
-    def settings_changes(self) -> Sequence[SettingsChange]:
-        return ()
-
-    def forgotten_keys(self) -> Sequence[ForgottenKeys]:
-        return ()
-
-    def cut_requests(self) -> Sequence[CutRequest]:
-        return ()
+    def decisions(self) -> Decisions:
+        return Decisions()
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         return {}

@@ -14,6 +14,7 @@ from cdc_assets.defs import events as run_events
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import Ledger
+from cdc_assets.pipeline.outcome import RunHooks
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -37,7 +38,6 @@ def test_windows_of_a_table_are_logged_once_a_minute_and_its_ddl_once(
     monkeypatch.setattr(run_events, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(run_events, "evaluations", lambda *_: ())
     events = RunEvents(context, source, pipeline)
-    pipeline.after = events.after
     rounds = MINUTES * 60 // EVERY
     for number in range(rounds):
         now += EVERY
@@ -47,7 +47,7 @@ def test_windows_of_a_table_are_logged_once_a_minute_and_its_ddl_once(
             feed.rows("s.t", FIRST, [("I", at + 1, number, "a")])
         feed.publish(at + 9)
         events.begin()
-        assert list(events.finish(pipeline.apply("run"))) == []
+        assert list(events.finish(pipeline.apply("run", hooks=RunHooks(events.after)))) == []
     assert list(events.close()) == []
     logs = [one for one in logged if getattr(one, "partition", None) == f"s.t@{FIRST:020d}"]
     kinds = Counter("check" if isinstance(one, dg.AssetCheckEvaluation) else one.asset_key.path[-1] for one in logs)

@@ -88,7 +88,7 @@ def test_a_partition_is_applied_out_of_the_landing(location: Location) -> None:
     location.feed.write()
     location.feed.land()
     with open_pipeline(location.feed.settings, location.feed.lake) as pipeline:
-        keys = [format_partition_key(key) for key in partition_keys(pipeline.plan()[1])]
+        keys = [format_partition_key(key) for key in partition_keys(pipeline.planner.plan()[1])]
     location.instance.add_dynamic_partitions(f"cdc_{NAME}", keys)
     job = location.defs.resolve_implicit_global_asset_job_def()
     chosen = [dg.AssetKey([NAME, asset]) for asset in ("ddl", "dml")]

@@ -295,7 +295,7 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
         assert run(location, "rebuild", tables=[str(name)]).success
     assert left() == others
     assert forgotten(undo="asked-for").success
-    assert LakeState(location.lake, NAME).decisions.forgotten_keys() == ()
+    assert LakeState(location.lake, NAME).decisions.read().kept_out == ()
 
 
 def test_the_job_writes_the_changes_of_a_window_and_says_what_is_missing(location: Location, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 
 SEAMS = (
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
-    "cdc_assets.lake.decisions:Decisions.keep",
-    "cdc_assets.lake.decisions:Decisions.remove",
+    "cdc_assets.lake.decisions:DecisionStore.keep",
+    "cdc_assets.lake.decisions:DecisionStore.remove",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.commit",
     "cdc_assets.lake.tables:Lake.make_cut",
@@ -114,7 +114,7 @@ def test_a_cut_that_is_made_while_rows_are_forgotten_lists_the_snapshot_that_its
         made = cuts.make(request, [CutTable(orders, ORDERS, 1, FIRST + 9)])
         assert made is not None
         assert [(one.snapshot_id, bool(one.forgotten)) for one in made.tables] == [(2, True)]
-        assert (cuts.read(), state.decisions.cut_requests()) == ((made,), ())
+        assert (cuts.read(), state.decisions.read().cuts) == ((made,), ())
 
 
 @pytest.mark.parametrize("keep", [2, pytest.param(30, marks=pytest.mark.soak)])
@@ -144,7 +144,12 @@ def test_so_many_cuts_cost_as_many_snapshots_a_table_whatever_is_applied_between
     assert len(LakeMaintenance(shop.lake, EAGER).facts()) == 2
 
 
-FEW = ("after Decisions.keep", "after Lake.run of TagTable", "before GrowingTable.append", "before Decisions.remove")
+FEW = (
+    "after DecisionStore.keep",
+    "after Lake.run of TagTable",
+    "before GrowingTable.append",
+    "before DecisionStore.remove",
+)
 
 
 @pytest.mark.parametrize("places", [FEW, pytest.param(("",), marks=pytest.mark.soak)], ids=["few", "every"])
@@ -163,7 +168,7 @@ def test_a_run_that_is_stopped_at_a_seam_of_a_cut_leaves_what_the_next_one_finis
             break
         killed.add(trap.killed)
         shop.pipeline().apply()
-        assert shop.lake.cut_requests() == (), trap.killed
+        assert shop.lake.decisions().cuts == (), trap.killed
         names = [one.name for one in shop.lake.cuts()]
         if f"n{number}" in names:
             assert (20 * number, "more") in shop.at(f"n{number}"), trap.killed
@@ -186,10 +191,12 @@ def test_a_removal_that_is_stopped_at_a_seam_is_finished_by_the_next_run(shop: S
         killed.add(trap.killed)
         shop.pipeline().apply()
         tags = {tag for table in shop.lake.state.tables().values() for tag in table.tags}
-        assert shop.lake.cut_requests() == ()
+        assert shop.lake.decisions().cuts == ()
         assert tags == {one.name for one in shop.lake.cuts()}, trap.killed
         if shop.lake.cuts():
-            assert trap.killed.startswith(("before Lake.remove_cut", "before Decisions.keep"))  # nothing is decided yet
+            assert trap.killed.startswith(
+                ("before Lake.remove_cut", "before DecisionStore.keep")
+            )  # nothing is decided yet
             remove_cut(shop.pipeline(), f"n{number}")
     assert {"before Workbench.untag", "after LakeCuts._unlist"} <= {one.partition(" of ")[0] for one in killed}
 
@@ -262,14 +269,14 @@ def test_a_rebuild_that_swaps_a_table_across_a_decided_cut_withdraws_it(shop: Sh
     (outcome,) = shop.pipeline().apply().cuts
     assert outcome.is_withdrawn
     assert "shop.orders: it is applied through" in outcome.reason
-    assert (shop.lake.cuts(), shop.lake.cut_requests()) == ((), ())
+    assert (shop.lake.cuts(), shop.lake.decisions().cuts) == ((), ())
 
 
 def test_a_tag_is_not_put_on_a_table_that_has_moved_on(shop: Shop, open_lake: Callable[..., Lake]) -> None:
     shop.pipeline().apply()
     shop.add(FIRST + 15, FIRST + 20)
     shop.lake.keep_decision(CutRequest("late", FIRST + 12))
-    steps = [step for step in shop.pipeline().plan()[1].steps if isinstance(step, TagTable)]
+    steps = [step for step in shop.pipeline().planner.plan()[1].steps if isinstance(step, TagTable)]
     assert len(steps) == 2
     other = open_lake()
     other.state.decisions.remove(CutRequest("late", 0))

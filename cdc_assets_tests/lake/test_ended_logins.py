@@ -14,7 +14,7 @@ import pytest
 from cdc_assets.errors import LakeUnavailable, SetupError
 from cdc_assets.lake import Lake
 from cdc_assets.lake.catalogs import remembered
-from cdc_assets.lake.catalogs.remembered import forget_lent, knows, remember
+from cdc_assets.lake.catalogs.remembered import discard_lent, knows, remember
 from cdc_assets.ledger import Ledger
 from cdc_assets_tests.kills import Trap, named, trapped
 from cdc_assets_tests.lake.test_stores import inside as inside
@@ -65,11 +65,11 @@ def test_credentials_that_a_store_refuses_are_forgotten_unless_they_were_just_le
     catalog, now = CATALOG(), [0.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     remember(catalog, PLACE, b"", {"s3.secret-access-key": "A"})
-    assert not forget_lent(catalog, PLACE)
+    assert not discard_lent(catalog, PLACE)
     now[0] = 100
-    assert forget_lent(catalog, PLACE)
+    assert discard_lent(catalog, PLACE)
     assert not knows(catalog, PLACE)
-    assert not forget_lent(catalog, PLACE)
+    assert not discard_lent(catalog, PLACE)
 
 
 PLACES = ("before Lake.stage of ApplyRows", "before Lake.commit of ApplyRows", "before publish of ApplyRows")

@@ -246,7 +246,7 @@ def test_a_window_that_was_staged_before_rows_were_forgotten_is_planned_again(
     shop.window("I", 1, 2)
     shop.window("U", 2, apply=False)
     pipeline = shop.pipeline()
-    step = next(one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    step = next(one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
     staged = shop.lake.stage(step, pipeline.source.reader)
     other = open_lake()
     settings = pipeline.settings
@@ -278,7 +278,7 @@ def test_what_was_planned_before_keys_were_kept_out_is_not_committed_by_another_
     shop.window("I", 1, 2)
     shop.window("U", 1, 2, apply=False)
     pipeline, planning, others = shop.pipeline(), shop.lake, [open_lake(), open_lake()]
-    (step, *_) = (one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    (step, *_) = (one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
     staged = planning.stage(step, pipeline.source.reader) if when == "staged before" else None
     shop.lake = others[0]
     assert shop.forget(1, until=FOREVER).complete
@@ -299,7 +299,7 @@ def test_records_that_are_set_aside_after_their_keys_were_forgotten_leave_nothin
     shop.window("I", 1, 2)
     shop.misfit(1, apply=False)
     ours, pipeline, shop.lake = shop.lake, shop.pipeline(), open_lake()
-    (step, *_) = (one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    (step, *_) = (one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
     assert shop.forget(1, until=FOREVER).complete
     staged = pipeline.stage(step)
     assert shop.left(1)

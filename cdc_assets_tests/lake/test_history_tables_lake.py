@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def unlike(feed: Feed) -> Iterator[str]:
     """Say which logs of a lake do not lead to the rows of their mirrors."""
-    tables, history = feed.lake.state.tables(), feed.pipeline.plan()[1].history
+    tables, history = feed.lake.state.tables(), feed.pipeline.planner.plan()[1].history
     for life, log in tables.items():
         if life.kind != "log":
             continue
@@ -205,12 +205,16 @@ def test_maintenance_folds_a_log_and_names_the_first_keys_where_that_is_not_its_
     settings = feed.settings(maintenance={"small_files": 2}, history={"shop.*": "log"})
     pipeline = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
     pipeline.apply("test")
-    lives = {life.born_as.table: (life, table) for life, table in pipeline.plan()[1].history.lives.items() if life.kind}
+    lives = {
+        life.born_as.table: (life, table)
+        for life, table in pipeline.planner.plan()[1].history.lives.items()
+        if life.kind
+    }
     keeper = LakeMaintenance(lake, settings.maintenance)
 
     def problem(table: str) -> str:
         life, history = lives[table]
-        lake.state.forget_listing()
+        lake.state.discard_listing()
         return keeper.problem(life, history.schema)
 
     assert (problem("orders"), problem("notes")) == ("", "")
@@ -243,12 +247,14 @@ def test_a_rebuilt_history_table_says_of_itself_what_one_says_that_was_never_reb
         return LakePipeline(settings, settings.open_source(), lake, ledger if lake is lakes[0] else Ledger("sqlite://"))
 
     def said(lake: Lake, name: str) -> tuple[Any, ...]:
-        lake.state.forget_listing()
+        lake.state.discard_listing()
         table = lake.state.catalog.load_table(lake.state.named(TableId("shop", name)).identifier)
-        names = ("_cdc_since", "cdc.columns", "cdc.keyed-since", "cdc.key", "cdc.incomplete", "cdc.name")
+        names = ("_cdc_since", "cdc.columns", "cdc.keyed-since", "cdc.incomplete", "cdc.name")
         spec = [(one.name, str(one.transform)) for one in table.spec().fields]
         rows = table.scan().to_arrow().drop_columns(["_cdc_place"] if name.endswith("log") else []).to_pylist()
-        return [table.properties.get(one) or None for one in names], spec, sorted(map(repr, rows))
+        own = next(one for one in lake.state.tables().values() if one.name == TableId("shop", name))
+        properties = [table.properties.get(one) or None for one in names]
+        return properties, own.label.recipe, spec, sorted(map(repr, rows))
 
     pipeline(lakes[0]).apply("test")
     pipeline(lakes[1], history=kinds).apply("test")

@@ -47,7 +47,7 @@ class Iceberg(Mended):
 
     def history_faults(self) -> Iterator[str]:
         """Say which logs do not lead to their mirror, and which states are none of its rows."""
-        tables, history = self.lake.state.tables(), self.pipeline().plan()[1].history
+        tables, history = self.lake.state.tables(), self.pipeline().planner.plan()[1].history
         for life, table in tables.items():
             rows, mirror = self.read(table), self.read(tables[life.source])
             if life.kind == "log":

@@ -79,11 +79,13 @@ def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: Spar
         found = [rows(statement, "id", "v") for statement in states.strip().split(";") if statement]
     assert [sorted(one) for one in found] == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
     life = Life(TableId("shop", "orders"), FIRST, "scd2")
-    schema = Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).plan()[1].history.lives[life].schema
+    schema = (
+        Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).planner.plan()[1].history.lives[life].schema
+    )
 
     def faults() -> tuple[str, str]:
         """What maintenance finds in all of it, and a run in what was written since the first change."""
-        lake.state.forget_listing()
+        lake.state.discard_listing()
         return LakeMaintenance(lake, given.maintenance).problem(life, schema), lake.look_at_states(life, FIRST, schema)
 
     assert faults() == ("", "")

@@ -41,7 +41,7 @@ SEAMS = (
     *LANDING,
     "cdc_assets_tests.memory_landing:MemoryStore.write_rows",  # in a thread of its own
     "cdc_assets.pipeline.pipeline:Pipeline.land",
-    "cdc_assets.pipeline.pipeline:Pipeline.plan",
+    "cdc_assets.pipeline.planner:Planner.plan",
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
     "cdc_assets_tests.memory_lake:MemoryLake.run",
     "cdc_assets_tests.memory_lake:MemoryLake.stage",

@@ -220,7 +220,9 @@ def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_th
     assert held.keys() == {"d.b", "e.b", "f.b"}
     assert "may rename any of d.b, e.b" in held["e.b"]
     life = next(life for life in feed.lake.applied() if str(life.born_as) == "d.b")
-    at = next(event.at for event in feed.pipeline().plan()[1].history.lives[life].events if isinstance(event, Held))
+    at = next(
+        event.at for event in feed.pipeline().planner.plan()[1].history.lives[life].events if isinstance(event, Held)
+    )
     feed.lake.decided[life, at] = Release(life, at, "skip")
     assert [one.reason for one in feed.apply().tables if one.reason] == []
     assert tables(feed) == {"d.b": [(1, 3)], "f.b": [(1, 4), (2, 20)]}

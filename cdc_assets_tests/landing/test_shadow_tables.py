@@ -284,7 +284,7 @@ def test_each_way_out_of_half_a_rename_can_be_taken(release: tuple[str, str], ex
 
 
 def release_all(feed: TopicFeed, way: str, text: str = "") -> Outcome:
-    history = feed.pipeline().plan()[1].history
+    history = feed.pipeline().planner.plan()[1].history
     (found,) = [(life, event) for life, one in history.lives.items() for event in one.events if isinstance(event, Held)]
     life, event = found
     assert any(f"--{way}" in one for one in event.ways)

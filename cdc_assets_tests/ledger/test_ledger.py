@@ -122,7 +122,7 @@ def test_the_journal_has_every_ddl_again_after_its_rows_were_lost(name: str, led
     emptied, commits = Ledger("sqlite://"), list[sa.Connection]()
     sa.event.listen(emptied._database._engine, "commit", commits.append)
     again = pipeline(config, config.bucket(), lake, emptied)
-    again.journal.complete(again.plan()[1], "again")
+    again.journal.complete(again.planner.plan()[1], "again")
     assert len(commits) == 2  # that of the schema files, and one for all of the journal
     assert again.apply().complete
     assert {(one.life, one.tso, one.name, one.action, one.query) for one in emptied.journal("default")} == journaled
@@ -273,7 +273,7 @@ def test_a_file_that_is_forgotten_holds_nothing(ledger: Ledger, tmp_path: Path) 
     bucket, lake = copied(SMALL, tmp_path), MemoryLake()
     lost = newest(bucket, "crash/a")
     apply_losing(lost, SMALL, bucket, lake, ledger)
-    assert ledger.forget_files("default", [str(lost.relative_to(bucket))]) == 1
+    assert ledger.remove_files("default", [str(lost.relative_to(bucket))]) == 1
     assert pipeline(SMALL, bucket, lake, ledger).apply().complete
 
 

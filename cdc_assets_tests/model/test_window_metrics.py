@@ -248,5 +248,5 @@ def test_a_window_that_is_committed_again_is_kept_once(ledger: Ledger) -> None:
 
 def test_a_rebuilt_table_has_a_clean_slate(ledger: Ledger) -> None:
     record(ledger, account(rows_after=12))
-    ledger.forget_accounts("feed", LIFE)
+    ledger.remove_accounts("feed", LIFE)
     assert ledger.accounts("feed") == {}

@@ -138,7 +138,7 @@ def test_a_pattern_that_fits_nothing_is_refused_and_names_what_is_incomplete(fee
         say_complete(opened(feed, lake), ["s.old", "s.new"])
     with pytest.raises(BadSettings, match="known are none"):
         unsay_complete(opened(feed, lake), ["s.old"])
-    assert lake.said_complete() == ()
+    assert lake.decisions().complete == ()
 
 
 def test_a_held_table_stays_incomplete_until_its_truncate_is_carried_out(feed: LittleFeed) -> None:

@@ -113,7 +113,7 @@ def test_a_cut_of_all_is_refused_unless_a_person_accepts_what_they_lack(lack: st
         return
     with pytest.raises(CutRefused, match=r"shop\.orders: "):
         make_cut(shop.pipeline, "report", whole=True)
-    assert (shop.lake.cuts(), shop.lake.cut_requests(), shop.lake.tagged("report")) == ((), (), {})
+    assert (shop.lake.cuts(), shop.lake.decisions().cuts, shop.lake.tagged("report")) == ((), (), {})
 
 
 def test_a_table_in_order_is_exact_in_a_cut_and_in_an_extract(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_an_extract_says_what_its_table_lacks(lack: str, tmp_path: Path) -> None
 def test_what_a_table_lacks_has_its_cause_and_concerns_no_earlier_position(lack: str, tmp_path: Path) -> None:
     shop = LACKS[lack](tmp_path)
     shop.pipeline.apply()
-    planned = shop.pipeline.plan()[1]
+    planned = shop.pipeline.planner.plan()[1]
     (deficit,) = deficits_at(shop.lake, planned, shop.life, FIRST + 9)
     assert (deficit.cause, deficit.accepted) == ("rows" if lack == "accepted" else lack, lack == "accepted")
     before = deficits_at(shop.lake, planned, shop.life, FIRST + 4)

@@ -39,6 +39,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.planner import Planner
 from cdc_assets.report.forgetting import forget_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.canaries import leaks
@@ -282,19 +283,19 @@ def test_a_run_that_is_killed_as_soon_as_its_keys_are_kept_out_is_told_too(
     shop = Shop(tmp_path, privacy_key={"env": "PRIVACY_KEY"})
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
     with monkeypatch.context() as patched:
-        keep, plan = MemoryLake.keep_decision, Pipeline.plan
+        keep, plan = MemoryLake.keep_decision, Planner.plan
 
         def kept(lake: MemoryLake, decision: Any) -> None:
             keep(lake, decision)
             if place == "keep_decision":
                 raise Killed
-            patched.setattr(Pipeline, "plan", killed)
+            patched.setattr(Planner, "plan", killed)
 
         patched.setattr(MemoryLake, "keep_decision", kept)
         with pytest.raises(Killed):
             shop.forget("1", until=FOREVER)
-        patched.setattr(Pipeline, "plan", plan)
-    assert len(shop.lake.forgotten_keys()) == 1
+        patched.setattr(Planner, "plan", plan)
+    assert len(shop.lake.decisions().kept_out) == 1
     assert [(one.table, one.keys) for one in shop.lake.tickets.values()] == [("shop.t", 1)]
     assert shop.forget("1", until=FOREVER).complete
     assert shop.lake.tickets == {}

@@ -74,7 +74,9 @@ def test_a_table_is_incomplete_between_its_creation_and_its_rows_and_these_have_
     joined = joined_settings(case, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     pipeline = Pipeline(joined, joined.open_source(), lake, ledger)
-    with_rows = {step.life for step in pipeline.plan()[1].steps if isinstance(step, ApplyRows) and step.is_import}
+    with_rows = {
+        step.life for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows) and step.is_import
+    }
 
     made = pipeline.apply("made", lambda planned: [step for step in planned.steps if isinstance(step, CreateTable)])
     assert {life for life, state in lake.applied().items() if state.gap is not None} == with_rows

@@ -33,7 +33,7 @@ from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.keep_out import let_in
 from cdc_assets.operations.rebuild import rebuild, rebuild_targets
 from cdc_assets.operations.replay import replay
-from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
+from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.lake import LakeSettings
@@ -205,7 +205,7 @@ def test_a_finding_about_the_first_rows_of_a_table_shows_nothing_of_them_where_i
     with closing(LakeState(lake, "little")) as state:
         found["nothing kept out"] = inspect_changefeed(settings, lake).findings
         state.catalog.create_namespace_if_not_exists(state.places.own.main)
-        state.decisions.keep(*shop.lake.forgotten_keys())
+        state.decisions.keep(*shop.lake.decisions().kept_out)
         found["kept out"] = inspect_changefeed(settings, lake).findings
     said = {name: repr(findings) for name, findings in found.items()}
     assert all("rule='decoding'" in text for text in said.values())
@@ -217,7 +217,7 @@ def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) ->
     shop.more |= {"quarantine": True}
     shop.apply(FIRST + 19, ("I", FIRST + 11, "3x", "three"))
     assert len(shop.lake.kept) == 1
-    let_in(shop.pipeline(), "shop.t", *(one.name for one in shop.lake.forgotten_keys()))
+    let_in(shop.pipeline(), "shop.t", *(one.name for one in shop.lake.decisions().kept_out))
     shop.more["privacy_key"] = {"env": "OTHER_KEY"}
     report = shop.forget("2")
     having = [(place.place, len(place.having)) for place in report.searched if place.having]
@@ -375,10 +375,10 @@ def test_a_table_that_was_not_looked_through_is_held_before_it_comes_back_under_
     outcome = shop.apply(FIRST + 59)
     held = next(one for one in outcome.tables if one.life == former)
     assert (held.state, "it gets the name shop.t" in held.reason) == (State.HELD, True)
-    shop.forget("1", table=command_in(held.ways, *shop.lake.forgotten_keys())[0], name="asked")
+    shop.forget("1", table=command_in(held.ways, *shop.lake.decisions().kept_out)[0], name="asked")
     shop.apply(FIRST + 60)
     assert [rows_of(shop.lake.tables[one].rows.to_pylist()) for one in (former, present)] == [[(2, "two")], []]
-    (decision,) = shop.lake.forgotten_keys()
+    (decision,) = shop.lake.decisions().kept_out
     assert (decision.lives, decision.others) == ((former, present), ())
     assert parse_decisions(format_decision("little", decision), "little", ForgottenKeys) == [decision]
 
@@ -449,7 +449,7 @@ def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_w
     with_text_key(shop.feed, "old", FIRST + 20, "ALTER TABLE `old` MODIFY COLUMN `id` VARCHAR(20)", 12)
     shop.write(("U", FIRST + 21, "1", "uno"), ("I", FIRST + 22, "3", "tres"), table="shop.old", version=FIRST + 20)
     held = of(shop.apply(FIRST + 29), "shop.old")
-    table, until = command_in(held.ways, *shop.lake.forgotten_keys())
+    table, until = command_in(held.ways, *shop.lake.decisions().kept_out)
     assert (held.state, table, until) == (State.HELD, "shop.old", "forever")
     for keys in (("1",), ("1", "7", "9")):  # rows of before the DDL would be held for what the other form lacks
         with pytest.raises(BadSettings, match=f"{len(keys)} came to take their place"):
@@ -461,7 +461,7 @@ def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_w
     for lake in (shop.lake, shop.rebuilt()):
         assert rows(lake) == [("2", "two"), ("3", "tres")]
     let_in(shop.pipeline(), "shop.old", "asked")
-    assert shop.lake.forgotten_keys() == ()
+    assert shop.lake.decisions().kept_out == ()
     assert rows(shop.rebuilt()) == [("1", "uno"), ("2", "two"), ("3", "tres")]
 
 
@@ -478,7 +478,7 @@ def test_one_decision_keeps_keys_out_of_two_tables_of_its_name_that_have_differe
     shop.write(("U", FIRST + 21, "one", "again"), ("I", FIRST + 22, "3", "tres"), version=FIRST + 20)
     shop.write(("U", FIRST + 23, 1, "uno"), ("I", FIRST + 24, 4, "four"), table="shop.old", version=FIRST + 20)
     held = of(shop.apply(FIRST + 29), "shop.t")
-    table, _ = command_in(held.ways, *shop.lake.forgotten_keys())
+    table, _ = command_in(held.ways, *shop.lake.decisions().kept_out)
     assert (held.state, table) == (State.HELD, f"shop.fresh@{FIRST + 10}")
     shop.forget("one", table=table, name="asked")
     outcome = shop.apply(FIRST + 30)
@@ -487,7 +487,7 @@ def test_one_decision_keeps_keys_out_of_two_tables_of_its_name_that_have_differe
         assert rows(lake, "shop.fresh") == [("3", "tres"), ("two", "2")]
         assert rows(lake) == [(2, "two"), (4, "four")]
     let_in(shop.pipeline(), "shop.t", "asked")
-    assert shop.lake.forgotten_keys() == ()
+    assert shop.lake.decisions().kept_out == ()
 
 
 def test_the_decision_has_no_value_and_is_taken_back_by_name(shop: Shop) -> None:
@@ -539,10 +539,10 @@ def test_of_two_decisions_of_one_name_that_are_made_at_once_all_keys_are_kept_ou
     shop.forget("3", name="asked")
     shop.apply(FIRST + 19, *(("U", FIRST + 10 + key, key, "again") for key in (1, 2, 3, 4)))
     assert rows(shop.lake) == rows(shop.rebuilt()) == [(4, "again")]
-    assert [len(one.digests) for one in shop.lake.forgotten_keys()] == [3]
+    assert [len(one.digests) for one in shop.lake.decisions().kept_out] == [3]
     shop.forget("4", name="asked")
     assert len(let_in(shop.pipeline(), "shop.t", "asked").digests) == 4
-    assert shop.lake.forgotten_keys() == ()
+    assert shop.lake.decisions().kept_out == ()
 
 
 def test_keys_that_are_let_in_while_others_are_forgotten_by_the_same_name_stay_in(shop: Shop) -> None:
@@ -551,7 +551,7 @@ def test_keys_that_are_let_in_while_others_are_forgotten_by_the_same_name_stay_i
     shop.lake = DecidedMeanwhile(lambda: let_in(shop.pipeline(), "shop.t", "asked"))
     shop.lake.forgotten = forgotten
     shop.forget("2", name="asked")
-    (kept,) = shop.lake.forgotten_keys()
+    (kept,) = shop.lake.decisions().kept_out
     assert len(kept.digests) == 1
     shop.apply(FIRST + 19, ("I", FIRST + 11, 1, "again"), ("I", FIRST + 12, 2, "again"))
     assert rows(shop.lake) == [(1, "again")]
@@ -567,7 +567,7 @@ def test_each_key_of_decisions_that_are_made_at_once_is_kept_out_as_long_as_was_
     with pytest.raises(BadSettings, match="keeps out 1 key through"):
         shop.forget("3", name="asked")
     shop.forget("1", "3", name="asked")
-    (decision,) = shop.lake.forgotten_keys()
+    (decision,) = shop.lake.decisions().kept_out
     assert (len(decision.digests), decision.until) == (3, FOREVER)
 
 
@@ -585,12 +585,12 @@ def test_the_catalog_keeps_all_that_is_decided_of_forgotten_keys_at_once(
         with monkeypatch.context() as patched:  # what was read before the others were kept
             patched.setattr("cdc_assets.lake.decisions.own_properties", lambda *_: seen)
             decisions.keep(replace(first, digests=("a" * 32, "b" * 32)))
-        (kept,) = decisions.forgotten_keys()
+        (kept,) = decisions.read().kept_out
         assert kept.digests == tuple(sorted((*first.digests, *more.digests, "b" * 32)))
         decisions.keep(kept)
         assert len(parse_decisions(own_properties(state.catalog, decisions.own), "little", ForgottenKeys)) == 1
         decisions.remove(replace(first, digests=()))
-        assert decisions.forgotten_keys() == ()
+        assert decisions.read().kept_out == ()
 
 
 def test_a_key_more_of_a_table_that_was_renamed_is_kept_out_under_the_decision_that_the_refusal_asks_for(
@@ -629,8 +629,7 @@ def test_a_new_table_planned_before_its_keys_were_forgotten_is_planned_again(sho
         if not shop.lake.forgotten:
             shop.forget("1", table="shop.n")
 
-    pipeline.after = forgotten_once
-    pipeline.apply("run")
+    pipeline.apply("run", hooks=RunHooks(forgotten_once))
     assert rows(shop.lake, "shop.n") == [(2, "two")]
     assert shop.lake.tables[Life(TableId("shop", "n"), FIRST + 20)].progress.tso == FIRST + 29
 

@@ -79,7 +79,7 @@ class MemoryRebuilds:
             theirs = dataclasses.replace(theirs, progress=mine.progress)
         if mine is not None and mine.progress > theirs.progress:
             raise TableMoved(str(life))
-        past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows, mine.settings)]
+        past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows, mine.recipe)]
         self.live.tables[life] = dataclasses.replace(theirs, past=past)
         self.live.bring_in(life, -1, theirs.progress.tso)
         self.made[life] = token
@@ -129,7 +129,7 @@ def test_every_complete_table_is_equal_to_the_source_after_a_rebuild(config: Con
     stopped = {table.name for table in before.tables if table.state in ("held", "failed")}
     damage(lake)
     refused = set()
-    for life, held in pipeline.plan()[1].history.lives.items():
+    for life, held in pipeline.planner.plan()[1].history.lives.items():
         if held.name is None:
             continue
         try:
@@ -275,7 +275,7 @@ class Feed:
         return Pipeline(settings, AsOf(settings, self.checkpoint.ts), self.lake, self.ledger)
 
     def files(self) -> list[str]:
-        return sorted(file.path for file in self.pipeline().plan()[0].data_files)
+        return sorted(file.path for file in self.pipeline().planner.plan()[0].data_files)
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_a_last_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Fee
 
 
 def test_a_schema_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Feed) -> None:
-    listing, _ = feed.pipeline().plan()
+    listing, _ = feed.pipeline().planner.plan()
     path = max(file.path for file in listing.schema_files if file.table.table)
     (feed.directory / path).unlink()
     refused(feed, r"existed and is missing now|no schema file")
@@ -321,7 +321,7 @@ def test_a_schema_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: F
 def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Feed) -> None:
     pipeline = feed.pipeline()
     options = dataclasses.replace(sink_options(pipeline.settings), file_expiration_days=1)
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     old = dataclasses.replace(planned, checkpoint=planned.checkpoint + ((3 * 86_400_000) << 18))
     reasons = refusals(
         pipeline.source, _listing(pipeline), old, planned.history.lives, EarlierRuns(), options.retention_days
@@ -330,7 +330,7 @@ def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Fee
 
 
 def _listing(pipeline: Pipeline) -> Listing:
-    return pipeline.plan()[0]
+    return pipeline.planner.plan()[0]
 
 
 def test_a_table_does_not_come_before_one_that_had_its_name_and_is_not_in_the_lake_yet(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from cdc_assets.lake import LakeState
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
-from cdc_assets.model.releases import Release
+from cdc_assets.model.releases import Release, SettingsChange
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.release import decide, propose_release, release, undo
@@ -225,7 +224,7 @@ def test_rows_up_to_a_late_ddl_cannot_be_dropped(feed: Feed) -> None:
     feed.apply(400)
     with pytest.raises(BadSettings, match="would still be held"):
         release(feed.pipeline(), "shop.orders", 200, "rebuild")
-    assert feed.lake.releases() == {}
+    assert feed.lake.decisions().releases == {}
 
 
 def test_who_waits_for_a_held_table_goes_on_with_it(feed: Feed) -> None:
@@ -303,7 +302,7 @@ def test_what_releases_nothing_is_refused_and_not_kept(
     hidden.apply(300)
     with pytest.raises(BadSettings, match=message):
         release(hidden.pipeline(), table, version, way, text)
-    assert hidden.lake.releases() == {}
+    assert hidden.lake.decisions().releases == {}
 
 
 def test_a_table_that_is_held_by_its_rows_is_not_released(feed: Feed) -> None:
@@ -330,7 +329,7 @@ def test_the_second_release_takes_the_place_of_the_first_until_it_is_used(hidden
     hidden.apply(300)
     release(hidden.pipeline(), "shop.orders", 200, "skip")
     release(hidden.pipeline(), "shop.orders", 200, "rebuild")
-    assert [one.way for one in hidden.lake.releases().values()] == ["rebuild"]
+    assert [one.way for one in hidden.lake.decisions().releases.values()] == ["rebuild"]
     hidden.apply(300)
     with pytest.raises(BadSettings, match="is not held at version 200"):
         release(hidden.pipeline(), "shop.orders", 200, "skip")
@@ -388,16 +387,16 @@ def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) 
     )
     other = Release(Life(TableId("s", "x.y"), 7), 8, "skip")
     state = LakeState(lake, "default")
-    assert state.decisions.releases() == {}
+    assert state.decisions.read().releases == {}
     state.decisions.keep(long)
     state.decisions.keep(other)
     again = LakeState(lake, "default")
-    assert again.decisions.releases() == {(LIFE, 200): long, (other.life, 8): other}
-    assert LakeState(lake, "another").decisions.releases() == {}
+    assert again.decisions.read().releases == {(LIFE, 200): long, (other.life, 8): other}
+    assert LakeState(lake, "another").decisions.read().releases == {}
     again.decisions.keep(replace(long, way="skip", text=""))
-    assert state.decisions.releases()[LIFE, 200] == replace(long, way="skip", text="")
+    assert state.decisions.read().releases[LIFE, 200] == replace(long, way="skip", text="")
     again.decisions.remove(long)
-    assert state.decisions.releases() == {(other.life, 8): other}
+    assert state.decisions.read().releases == {(other.life, 8): other}
     for one in (state, again):
         one.close()
 
@@ -447,9 +446,9 @@ def test_a_proposal_says_whether_it_deletes_rows(hidden: Feed, way: str, deletes
     hidden.apply(300)
     proposal = propose_release(hidden.pipeline(), "shop.orders", 200, way)
     assert proposal.deletes_rows is deletes
-    assert hidden.lake.releases() == {}
-    assert proposal.record(hidden.pipeline()) == hidden.pipeline().plan()[1]
-    assert list(hidden.lake.releases()) == [(LIFE, 200)]
+    assert hidden.lake.decisions().releases == {}
+    assert proposal.record(hidden.pipeline()) == hidden.pipeline().planner.plan()[1]
+    assert list(hidden.lake.decisions().releases) == [(LIFE, 200)]
 
 
 def test_undoing_is_proposed_with_the_hold_that_comes_back(hidden: Feed) -> None:
@@ -457,7 +456,7 @@ def test_undoing_is_proposed_with_the_hold_that_comes_back(hidden: Feed) -> None
     release(hidden.pipeline(), "shop.orders", 200, "skip")
     _, proposal = decide(hidden.pipeline(), "shop.orders", 200, ["undo"], None)
     assert [step.reason for step in proposal.plan.steps if isinstance(step, HoldTable)]
-    assert list(hidden.lake.releases()) == [(LIFE, 200)]
+    assert list(hidden.lake.decisions().releases) == [(LIFE, 200)]
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_table_that_was_written_to_since_is_not_repaired(faulty: tuple[Applied
 
     def write(table: TableId, side: str, rows: int) -> None:
         one = applied.lake.tables[life_of(applied, TYPES)]
-        one.past.append((one.ddl, one.rows, one.settings))
+        one.past.append((one.ddl, one.rows, one.recipe))
 
     applied.say = write  # type: ignore[method-assign]
     assert "was written to since" in refused(applied, source)

@@ -688,7 +688,7 @@ def test_a_table_that_differs_does_so_while_the_changefeed_goes_on(
 ) -> None:
     """A DDL that is listed late is another matter: the table was not what it should have been."""
     applied = Applied(CONFIGS["A_all_types/csv-ts"])
-    source, plans = dumped_at(applied.final, tmp_path), [applied.pipeline.plan()]
+    source, plans = dumped_at(applied.final, tmp_path), [applied.pipeline.planner.plan()]
     applied.put(TYPES, applied.rows_of(TYPES).slice(1))
     listing, plan = plans[0]
     life = next(life for life, table in applied.lake.tables.items() if table.name == TYPES)
@@ -906,7 +906,7 @@ def test_a_key_that_was_masked_otherwise_in_a_cut_is_not_compared(tmp_path: Path
 def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path: Path) -> None:
     mended = Mended(tmp_path, MemoryLake(), ["whole"])
     mended.more["privacy"] = {"shop.whole.mail": None}
-    (hold,) = mended.pipeline().plan()[1].steps
+    (hold,) = mended.pipeline().planner.plan()[1].steps
     release(mended.pipeline(), "shop.whole", hold.at, "new-settings")
     mended.feed.write([("U", "whole", 2, "later")])
     mended.apply()

@@ -41,7 +41,7 @@ class Site:
 
     def release(self, name: str, way: str, text: str = "") -> None:
         (life,) = [life for life in self.lake.applied() if str(life.born_as) == name]
-        history = self.pipeline.plan()[1].history
+        history = self.pipeline.planner.plan()[1].history
         at = next(event.at for event in history.lives[life].events if isinstance(event, Held))
         self.lake.decided[life, at] = Release(life, at, way, text)
 

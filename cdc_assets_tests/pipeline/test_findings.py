@@ -105,7 +105,7 @@ def test_what_is_repaired_is_forgotten_and_what_rows_showed_stays_until_a_rebuil
     ledger.record_findings("f", [state, row], "run", {})
     ledger.record_findings("g", [state], "run", {})
     assert ledger.findings("f") == (state, row)
-    ledger.forget_findings("f", lake)
+    ledger.remove_findings("f", lake)
     assert (ledger.findings("f"), ledger.findings("g")) == ((), (state,))
 
 

@@ -114,7 +114,7 @@ def test_a_plan_and_the_progress_of_a_run_name_the_tables_that_are_written(
     names = ["shop.orders", "shop.orders__log", "shop.orders__scd2"]
     with watching(quiet=False) as watch:
         pipeline = Pipeline(given, given.open_source(), lake, Ledger("sqlite://"), watch)
-        assert [one.table for one in describe_plan(pipeline.plan()[1])] == 2 * names
+        assert [one.table for one in describe_plan(pipeline.planner.plan()[1])] == 2 * names
         pipeline.apply("test")
     assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == 2 * names
 
@@ -333,7 +333,7 @@ def test_snapshots_that_a_log_needs_for_a_ddl_are_kept_while_it_is_behind(orders
     given = orders.settings(history={"shop.*": "log"})
     pipeline = Pipeline(given, given.open_source(), lake, ledger)
     pipeline.apply("test", lambda plan: [step for step in plan.steps if not step.life.kind])
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     mirror = next(life for life in lake.tables if not life.kind)
     assert open_exchanges(planned, planned.applied) == {mirror: frozenset({FIRST + 30})}
     pipeline.apply("test")

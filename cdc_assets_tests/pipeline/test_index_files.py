@@ -67,7 +67,7 @@ def test_a_person_can_say_that_a_lost_file_does_not_matter(tmp_path: Path) -> No
     feed = _Feed(tmp_path, "7")
     feed.paths[1].unlink()
     feed.apply(10)
-    feed.ledger.forget_files("little", [path.path for path in feed.ledger.unread("little")])
+    feed.ledger.remove_files("little", [path.path for path in feed.ledger.unread("little")])
     assert states(feed.apply(11))["shop.a"] == "applied"
     assert feed.rows() == [1]
 

@@ -19,7 +19,7 @@ from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
 SEAMS = (
-    "cdc_assets.pipeline.pipeline:Pipeline.plan",
+    "cdc_assets.pipeline.planner:Planner.plan",
     *(
         f"cdc_assets_tests.memory_lake:MemoryLake.{verb}"
         for verb in (
@@ -100,7 +100,7 @@ class Story:
             for tag, (_, _, rows) in table.tags.items()
         }
         cuts = [(cut.name, cut.at, [str(one.life) for one in cut.taken]) for cut in self.lake.cuts()]
-        return {"tables": tables, "tags": tags, "cuts": cuts, "requests": self.lake.cut_requests()}
+        return {"tables": tables, "tags": tags, "cuts": cuts, "requests": self.lake.decisions().cuts}
 
 
 def _is_crossing(number: int, crossing: int, _: str) -> bool:

@@ -216,7 +216,7 @@ def test_a_key_that_is_not_in_the_environment_is_told_before_anything_is_read(
     settings = site.feed.settings(privacy={"shop.t.a": KEY})
     (site.feed.bucket / "metadata").write_text("what is read would be an error")
     with pytest.raises(BadSettings, match="MASK_KEY") as refused:
-        site.pipeline(privacy={"shop.t.a": KEY}).plan()
+        site.pipeline(privacy={"shop.t.a": KEY}).planner.plan()
     with pytest.raises(BadSettings, match="MASK_KEY"):
         inspect_changefeed(settings)
     assert "telltale" not in str(refused.value)
@@ -442,7 +442,7 @@ def test_a_ddl_shows_no_value_that_a_masked_column_may_have(
         (file,) = site.feed.bucket.glob(f"shop/t/meta/schema_{at}_*")
         file.write_text(file.read_text().replace('"DATETIME"', f'"DATE", "ColumnDefault": "{default}"'))
     outcome = site.apply(FIRST + 20, privacy=privacy)
-    planned = site.pipeline(privacy=privacy).plan()[1]
+    planned = site.pipeline(privacy=privacy).planner.plan()[1]
     events = [event for table in planned.history.lives.values() for event in table.events]
     shown = [getattr(event, "reason", "") for event in events] + [event.file.query for event in events]
     others = [file.query for file in planned.history.other_files]
@@ -481,8 +481,7 @@ def test_another_mask_holds_a_table_that_stands_until_it_is_rebuilt_or_said_for_
         hashed("ann@example.org"), hashed("bob@example.org", "second key"),
     }  # fmt: skip
     (table,) = site.lake.tables.values()
-    ((before, _),) = [one for one in table.settings.items() if " before " in one[0]]
-    assert before == f"privacy.a before {FIRST + 10}"
+    assert [at for at, _ in table.recipe.mask("privacy.a").before] == [FIRST + 10]
     site.rebuild("shop.t", privacy=privacy)
     assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
         hashed(one, "second key") for one in ("ann@example.org", "bob@example.org")
@@ -490,7 +489,8 @@ def test_another_mask_holds_a_table_that_stands_until_it_is_rebuilt_or_said_for_
     site.feed.lines("shop.t", [("I", FIRST + 25, ["3", '"eve@example.org"', '"x"'])])
     assert table_of(site, FIRST + 30, privacy=privacy).state is State.APPLIED
     (table,) = site.lake.tables.values()
-    assert [name for name in table.settings if name.startswith("privacy")] == ["privacy.a"]
+    assert [name for name in table.recipe.settings if name.startswith("privacy")] == ["privacy.a"]
+    assert table.recipe.mask("privacy.a").before == ()
 
 
 @pytest.mark.parametrize(
@@ -674,7 +674,7 @@ def test_an_error_that_nobody_foresaw_says_its_type_and_place_alone_where_values
     table = next(one for one in pipeline.apply().tables if one.life.born_as == T)
     assert (table.state in (State.HELD, State.FAILED), "telltale" in repr(table)) == (True, is_shown)
     assert ("ValueError: telltale" if is_shown else "ValueError in cdc_assets/decoding/") in table.reason
-    (step,) = (one for one in pipeline.plan()[1].steps if isinstance(one, ApplyRows))
+    (step,) = (one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
     try:
         said = repr(decode_windows([step], pipeline.source.reader))
     except StepFailed:

@@ -74,7 +74,7 @@ def compare(made: Callable[..., Any], shows: Sequence[Callable[[Any], None]], tu
     plain = made()
     shows[-1](plain)
     pipeline_of(plain).apply()
-    planned = pipeline_of(plain).plan()[1]
+    planned = pipeline_of(plain).planner.plan()[1]
     privacy = of_every_kind(planned, turn)
     once, often = (made(privacy=privacy, **SEALED) for _ in range(2))
     shows[-1](once)

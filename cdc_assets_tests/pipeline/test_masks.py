@@ -95,7 +95,7 @@ def test_a_recorded_changefeed_with_every_column_hashed_is_the_hashed_source(con
     replay(config, final, plain)
     masking = pipeline_of(config, final, lake, privacy=HASHED)
     held = stopped(masking.apply())
-    planned = pipeline_of(config, final, plain).plan()[1]
+    planned = pipeline_of(config, final, plain).planner.plan()[1]
     equal = rows_of(lake, held)
     assert differences_of_masked(rows_of(plain), equal, planned, masking.settings.masks) == []
     assert equal or all("is to be masked" in reason or "waits" in reason for reason in held.values())
@@ -110,7 +110,7 @@ def test_a_recorded_topic_with_every_column_hashed_is_the_hashed_source(topic: T
     held = stopped(masked.apply())
     pipeline = Pipeline(plain.settings, plain.source, plain.lake, plain.ledger, landing=plain.landing)
     equal = rows_of(masked.lake, held)
-    differing = differences_of_masked(rows_of(plain.lake), equal, pipeline.plan()[1], masked.settings.masks)
+    differing = differences_of_masked(rows_of(plain.lake), equal, pipeline.planner.plan()[1], masked.settings.masks)
     assert differing == []
     assert equal or "is to be masked" in " ".join(held.values())
 
@@ -159,7 +159,7 @@ def test_masks_of_every_kind_give_the_masked_source_however_it_is_cut_killed_and
     replay(config, final, plain)
     for checkpoint in (*config.checkpoints, final):  # a writer may have written over files that were read
         replay(config, checkpoint, cut)
-    planned = pipeline_of(config, final, plain).plan()[1]
+    planned = pipeline_of(config, final, plain).planner.plan()[1]
     privacy = of_every_kind(planned, turn)
     masking = pipeline_of(config, final, once, privacy=privacy)
     held = stopped(masking.apply())
@@ -187,7 +187,7 @@ def test_masks_of_every_kind_give_the_masked_source_however_it_is_cut_killed_and
 
 def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> None:
     """Write into a directory what people and programs are shown of a run, and what its lake holds."""
-    listing, planned = pipeline.plan()
+    listing, planned = pipeline.planner.plan()
     lake = pipeline.lake
     assert isinstance(lake, MemoryLake)
     said = [
@@ -196,8 +196,8 @@ def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> Non
         repr(describe_plan(planned)),
         repr(list(describe_tables(listing, planned.history))),
         repr(pipeline.planner.findings(listing, planned)),
-        repr([(step.settings, step.schema) for step in planned.steps if isinstance(step, ApplyRows)]),
-        repr([(table.settings, table.schema, table.base) for table in lake.tables.values()]),
+        repr([(step.recipe, step.schema) for step in planned.steps if isinstance(step, ApplyRows)]),
+        repr([(table.recipe, table.schema, table.base) for table in lake.tables.values()]),
         repr(list(lake.kept.values())),
     ]
     (tmp_path / "said.txt").write_text("\n".join(said))
@@ -434,7 +434,7 @@ def test_extracts_of_masked_topics_have_their_rows_and_no_value_of_a_masked_colu
         feed.send()
         held = stopped(feed.apply())
         pipelines.append(Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing))
-    through = pipelines[1].plan()[0].checkpoint
+    through = pipelines[1].planner.plan()[0].checkpoint
     names = [str(name) for name in rows_of(masked.lake, held)]
     for number, name in enumerate(names):
         wanted, found = (extract(pipeline, name, 0, through).changes for pipeline in pipelines)

@@ -59,7 +59,7 @@ def of_dates(paths: Any) -> str:
 
 
 def planned(pipeline: Pipeline, *, whole: bool) -> tuple[Listing, Plan, set[str]]:
-    listing, plan = pipeline.plan(whole=whole)
+    listing, plan = pipeline.planner.plan(whole=whole)
     return listing, plan, set(map(str, pipeline.planner.findings(listing, plan)))
 
 
@@ -172,7 +172,7 @@ def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dated:
 
 
 def test_a_date_is_closed_two_and_a_half_days_later(dated: Dated) -> None:
-    listing, _ = dated.pipeline.plan()
+    listing, _ = dated.pipeline.planner.plan()
     closed = {one.date for one in listing.settled if one.closed}
     assert closed == {dated.date(0), dated.date(1), dated.date(2)}
     assert {file.date for file in listing.data_files} == {dated.date(3), dated.date(4), dated.date(5)}
@@ -289,7 +289,7 @@ def test_a_file_of_an_open_directory_that_is_written_anew_is_read_again(
     for checkpoint in (10, 20):
         feed.publish(FIRST + checkpoint)
         assert look().apply().complete
-    assert [(one.files, one.number, one.closed) for one in look().plan()[0].settled] == [(4, 4, False)]
+    assert [(one.files, one.number, one.closed) for one in look().planner.plan()[0].settled] == [(4, 4, False)]
     files[1].write_text(f'"I","t","db",{FIRST + 25},7,"anew"\r\n"I","t","db",{FIRST + 2},2,"x"\r\n', newline="")
     feed.publish(FIRST + 30)
     assert look().apply().complete
@@ -298,7 +298,7 @@ def test_a_file_of_an_open_directory_that_is_written_anew_is_read_again(
 
 
 def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dated) -> None:
-    listing, planned = dated.pipeline.plan(whole=True)
+    listing, planned = dated.pipeline.planner.plan(whole=True)
     stats = dated.ledger.file_stats(dated.feed.settings().name)
     gone = f"db/t/{FIRST}/{dated.date(1)}/CDC{3:020d}.csv"
     dates = {one.date for one in settling.settle(listing, planned, stats, 0.0)}
@@ -308,19 +308,19 @@ def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dat
 
 def test_the_ledger_keeps_what_it_knew_of_settled_files(dated: Dated) -> None:
     name = dated.feed.settings().name
-    listing, _ = dated.pipeline.plan()
+    listing, _ = dated.pipeline.planner.plan()
     everything, few = dated.ledger.file_stats(name), dated.ledger.file_stats(name, listing.settled)
     assert len(everything) == 12
     assert len(few) == 6
     assert [entry.path for entry in dated.ledger.files(name)] == sorted(everything)
     gone = next(iter(sorted(everything)))
-    dated.ledger.forget_files(name, [gone])
+    dated.ledger.remove_files(name, [gone])
     assert gone not in dated.ledger.file_stats(name)
 
 
 def test_without_the_ledger_everything_is_listed_again_and_late_rows_from_then_on_are_applied(dated: Dated) -> None:
     dated.ledger = Ledger("sqlite://")
-    listing, _ = dated.pipeline.plan()
+    listing, _ = dated.pipeline.planner.plan()
     assert listing.settled == ()
     assert {file.date for file in listing.data_files} == {dated.date(day) for day in range(6)}
     late = FIRST + 5 * DAY + 30
@@ -335,7 +335,7 @@ def test_what_is_settled_is_looked_at_once_a_day(dated: Dated) -> None:
     assert all(one.passed_over for one in settling.recalled(kept, seen) if one.closed)
     assert not any(one.passed_over for one in settling.recalled(kept, seen + settling.LOOK_AGAIN_SECONDS))
     assert not any(one.passed_over for one in settling.recalled(kept, min(one.seen_at for one in kept) - 1))
-    listing, _ = dated.pipeline.plan()
+    listing, _ = dated.pipeline.planner.plan()
     due = [replace(one, passed_over=False) for one in kept]
     again = settling.seen_again(due, listing, seen + 1)
     assert {one.directory for one in again} == {one.directory for one in kept}

@@ -42,7 +42,7 @@ def trip(directory: Path, protocol: str, row: tuple[str, int, int | str, str], t
     pipeline.apply("first")
     feed.rows("shop.orders", FIRST, [row])
     feed.publish(FIRST + 30)
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     (step,) = planned.steps
     assert isinstance(step, ApplyRows)
 
@@ -124,7 +124,7 @@ def test_a_message_passes_few_files_on_its_way_to_its_table(tmp_path: Path, prot
             feed.apply()
     landing, _ = files_of(feed.landing.advance)
     pipeline = Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing)
-    _, planned = pipeline.plan()
+    _, planned = pipeline.planner.plan()
     (step,) = planned.steps
     assert isinstance(step, ApplyRows)
     window, _ = files_of(lambda: pipeline.commit(step, pipeline.stage(step), "second", 0.0))

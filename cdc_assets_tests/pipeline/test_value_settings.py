@@ -18,6 +18,7 @@ from cdc_assets.formats import PROTOCOLS
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase, Progress, State
+from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.release import release, undo
@@ -214,10 +215,10 @@ def test_values_that_a_ddl_gives_to_rows_are_read_with_the_settings_of_now(tmp_p
 
 
 def test_the_label_of_a_ddl_has_the_settings_by_which_it_gave_values() -> None:
-    label = Label(Progress(FIRST, Phase.ROWS), FIRST, settings={"terminator": "x"})
-    after = label.through_ddl(FIRST + 10, FIRST + 10, {"tz": TOKYO})
-    assert after.settings == {"terminator": "x", "tz": TOKYO}
-    assert after.through_ddl(FIRST + 20, FIRST + 20, emptied=True).settings == {}
+    label = Label(Progress(FIRST, Phase.ROWS), FIRST, recipe=Recipe({"terminator": Setting("x")}, ("id",)))
+    after = label.through_ddl(FIRST + 10, FIRST + 10, Recipe({"tz": Setting(TOKYO)}))
+    assert after.recipe == Recipe({"terminator": Setting("x"), "tz": Setting(TOKYO)}, ("id",))
+    assert after.through_ddl(FIRST + 20, FIRST + 20, emptied=True).recipe == Recipe(key=("id",))
 
 
 @pytest.mark.parametrize("before", ["DATETIME", None])

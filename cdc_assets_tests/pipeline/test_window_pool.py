@@ -22,7 +22,7 @@ from cdc_assets.model.reports import Report, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, DropTable, HoldTable, Step
 from cdc_assets.pipeline import window_pool
-from cdc_assets.pipeline.outcome import TableRun
+from cdc_assets.pipeline.outcome import RunHooks, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.window_pool import WindowPool
 from cdc_assets.planning.plan import Plan
@@ -240,7 +240,7 @@ def test_a_window_that_fails_stops_its_table_while_those_beside_it_go_on(
     settings = five_tables(tmp_path).settings()
     lake = OneFails(table, LakeUnavailable("the store did not answer."))
     pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
-    pipeline.plan()
+    pipeline.planner.plan()
     outcome = pipeline.apply("run")
     assert [(one.name.table, one.reason) for one in outcome.tables if one.error is not None] == [
         (table, str(lake.error))
@@ -291,16 +291,16 @@ def test_a_run_that_gives_way_begins_no_more_windows_and_leaves_the_rest_to_the_
 
     lake.stage_all = staged  # type: ignore[assignment, method-assign]
     monkeypatch.setattr(window_pool, "wait", waited)
-    pipeline.gives_way = gives_way
-    pipeline.after = lambda step, plan, table: logged.append(step.life) if isinstance(step, ApplyRows) else None
-    outcome = pipeline.apply("run")
+    hooks = RunHooks(
+        lambda step, plan, table: logged.append(step.life) if isinstance(step, ApplyRows) else None, gives_way
+    )
+    outcome = pipeline.apply("run", hooks=hooks)
     assert len(begun) - begun_by_then[-1] <= 4, "windows were begun after it gave way"
     assert [one.error for one in outcome.tables if one.error is not None] == []
     through = {one.life for one in outcome.tables if one.through == outcome.checkpoint}
     assert through == {life for life, held in lake.tables.items() if held.rows.num_rows} == set(logged)
     assert 0 < len(through) < 30
     lake.commit = MemoryLake.commit.__get__(lake)  # type: ignore[method-assign]
-    pipeline.gives_way = None
     assert pipeline.apply("next").complete
     assert all(held.rows.num_rows == 1 for held in lake.tables.values())
 
@@ -315,8 +315,7 @@ def test_tables_take_turns_where_every_run_gives_way_after_a_window_while_the_fe
             feed.rows(f"s.t{table}", FIRST, [("I", FIRST + 10 * number, 1 + number, "a")])
         feed.publish(FIRST + 10 * number + 9)
         pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
-        pipeline.gives_way = lambda: True
-        pipeline.apply()
+        pipeline.apply(hooks=RunHooks(gives_way=lambda: True))
     assert {held.progress.tso > FIRST + 9 for held in lake.tables.values()} == {True}
 
 
@@ -330,7 +329,6 @@ def test_the_metrics_of_windows_may_be_taken_while_other_windows_are_under_way(t
         logged.extend(life.born_as.table for life in pipeline.accounts)
         pipeline.accounts.clear()
 
-    pipeline.after = log
-    outcome = pipeline.apply("run")
+    outcome = pipeline.apply("run", hooks=RunHooks(log))
     assert [len(table.accounts) for table in outcome.tables] == [1] * 5
     assert logged == [f"t{number}" for number in range(5)]

@@ -67,7 +67,7 @@ def knows(catalog: Catalog, place: str) -> bool:
     return not _lent(config) or now < answers.since[table] + _UNSTATED_SECONDS
 
 
-def forget_lent(catalog: Catalog, place: str) -> bool:
+def discard_lent(catalog: Catalog, place: str) -> bool:
     """Forget the credentials for the files of the table with that metadata file, unless the answer is a new one.
 
     Returns whether there were any.

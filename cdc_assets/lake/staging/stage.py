@@ -227,7 +227,7 @@ def _staged(places: Places, write: Callable[[], Sequence[Sequence[Part]]]) -> li
         return [_with_manifest(place, [some[at] for some in parts], seconds) for at, place in enumerate(places)]
     except BaseException:
         for place in places:
-            _forget(place)
+            _discard_all(place)
         raise
 
 
@@ -248,7 +248,7 @@ def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> 
     )
     rows = batch.entering + batch.leaving
     if report.failed or (not rows and not batch.rejects):
-        _forget(place)
+        _discard_all(place)
         return StagedWindow("", 0, report)
     _write_manifest(place.io, place.path, batch)
     return StagedWindow(place.path, rows, report)
@@ -411,7 +411,7 @@ def remove_files(io: Mapping[str, str], locations: Iterable[str]) -> None:
             system.delete_file(place)
 
 
-def _forget(place: StagePlace) -> None:
+def _discard_all(place: StagePlace) -> None:
     """Remove everything that the tasks of a stage wrote, known or not: one may have failed while others wrote."""
     discard(place.io, place.path)
     if place.landing is None:

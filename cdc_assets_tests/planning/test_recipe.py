@@ -1,12 +1,18 @@
-"""What each format says that settings decide is what they decide: recorded rows, decoded with other settings."""
+"""What each format says that settings decide is what they decide: recorded rows, decoded with other settings.
+
+And what a recipe says of the rows of each position, as people say from where on settings count.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import CONNECTOR_MODES, PROTOCOLS, Decoded, MessageOptions, SinkWire, decode, wire_class
@@ -14,8 +20,13 @@ from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.messages import codec_of
 from cdc_assets.history.history import read_history
+from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
+from cdc_assets.model.recipe import Recipe
+from cdc_assets.model.releases import SettingsChange
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.planning.value_settings import deciding, read_otherwise
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.planning.recipe import Difference, Recipes, deciding, made_for, read_otherwise
 from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL
 from cdc_assets.types.mysql_types import TYPES
 from cdc_assets.types.zones import Zone
@@ -196,3 +207,78 @@ def test_blocks_of_messages_state_what_settings_would_decide() -> None:
         found = codec.decode(rows, "p", TableId("d", "t"), schema, wire)
         assert not found.rejects
         assert ("time.precision.mode" in found.stated) is stated
+
+
+# --- from which position on a setting counts --------------------------------------------------------------------------
+
+TABLE = TableId("s", "a")
+LIFE = Life(TABLE, 10)
+ZONED = TableSchema((Column("id", "INT", is_pk=True), Column("t", "TIMESTAMP")), ("id",))
+ZONES = st.sampled_from(["UTC", "Asia/Tokyo", "Europe/Berlin"])
+STATEMENTS = st.dictionaries(st.integers(20, 60), ZONES, max_size=4).map(
+    lambda said: tuple(SettingsChange("s.a", since, {"tz": zone}) for since, zone in sorted(said.items()))
+)
+
+
+def zoned_table() -> TableHistory:
+    text = "CREATE TABLE `a` (`id` INT PRIMARY KEY,`t` TIMESTAMP)"
+    created = SchemaFile("s/a/meta/schema_10_0.json", "s/a", TABLE, 10, text, 3, ZONED.columns)
+    return read_history((created,), 100).lives[LIFE]
+
+
+def read_with(recipes: Recipes, ends: Iterable[int]) -> AppliedState:
+    """Return the state of a table after windows through these positions."""
+    recipe, through = made_for(ZONED), 9
+    for through in sorted({*ends, *(at for at in recipes.changes_of(LIFE) if at < max(ends))}):
+        window = recipes.of(LIFE, ZONED, through, recipe)
+        recipe = recipe.after(window, window.settings)
+    return AppliedState(Progress(through, Phase.ROWS), 10, TABLE, recipe=recipe)
+
+
+@given(STATEMENTS, ZONES, st.sets(st.integers(10, 70), min_size=1, max_size=5))
+def test_a_recipe_says_with_which_setting_the_rows_of_each_position_were_read(
+    said: tuple[SettingsChange, ...], present: str, ends: set[int]
+) -> None:
+    recipes = Recipes(CsvOptions(timezone=present), said)
+    state = read_with(recipes, ends)
+    zone = state.recipe.settings["tz"]
+    for position in range(11, max(ends) + 1):
+        former = [value for at, value in zone.before if at > position]
+        assert (former or [zone.value])[0] == recipes.zone(LIFE, position)
+    assert recipes.difference(zoned_table(), state) == {}
+    assert Recipe.parse(state.recipe.fingerprint) == state.recipe
+
+
+@given(STATEMENTS, ZONES, ZONES, st.sets(st.integers(10, 70), min_size=1, max_size=5))
+def test_another_setting_counts_from_a_position_on_once_a_person_says_so(
+    said: tuple[SettingsChange, ...], present: str, other: str, ends: set[int]
+) -> None:
+    state, through = read_with(Recipes(CsvOptions(timezone=present), said), ends), max(ends)
+    said = tuple(change for change in said if change.since <= through)
+    then = state.recipe.settings["tz"].value
+    changed = Recipes(CsvOptions(timezone=other), said)
+    found = changed.difference(zoned_table(), state)
+    assert found == ({"tz": Difference(then, other, ("t",), from_here_on=True)} if then != other else {})
+    released = replace(changed, changes=(*said, SettingsChange("s.a", through + 1, {"tz": then})))
+    assert released.difference(zoned_table(), state) == {}
+    assert {released.zone(LIFE, through), released.zone(LIFE, through + 1)} == {then, other}
+
+
+@given(STATEMENTS.filter(bool), ZONES, st.data())
+def test_a_statement_by_which_rows_were_read_cannot_be_taken_back(
+    said: tuple[SettingsChange, ...], present: str, data: st.DataObject
+) -> None:
+    wire, gone = CsvOptions(timezone=present), data.draw(st.sampled_from(said))
+    state = read_with(Recipes(wire, said), [70])
+    left = Recipes(wire, tuple(change for change in said if change != gone))
+    found = left.difference(zoned_table(), state)[f"tz before {gone.since}"]
+    assert (found.then, found.from_here_on) == (gone.before["tz"], False)
+
+
+def test_a_setting_of_a_column_that_is_gone_holds_no_table() -> None:
+    state = read_with(Recipes(CsvOptions(), (SettingsChange("s.a", 20, {"tz": "Asia/Tokyo"}),)), [70])
+    table = zoned_table()
+    (event,) = table.events
+    bare = replace(table, events=(replace(event, after=replace(ZONED, columns=ZONED.columns[:1])),))
+    assert state.recipe.settings["tz"].before
+    assert Recipes(CsvOptions()).difference(bare, state) == {}
