@@ -161,6 +161,16 @@ def test_python_compiles(text: str) -> None:
     compile(text, "page", "exec", dont_inherit=True)
 
 
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+@pytest.mark.parametrize("text", [one for one in blocks("python") if "\ndefs = " in one.values[0]])
+def test_definitions_of_pages_load(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "changefeed.toml").touch()
+    names: dict[str, Any] = {}
+    exec(text.replace("/srv/lake", str(tmp_path / "lake")), names)
+    dg.Definitions.validate_loadable(names["defs"])
+
+
 @pytest.mark.parametrize("text", [*blocks("sh"), *blocks("bash")])
 def test_shell_parses(text: str) -> None:
     shell = shutil.which("bash")
