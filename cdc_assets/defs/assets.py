@@ -71,7 +71,7 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
             asset=asset_key(name, "dml"),
             blocking=True,
             partitions_def=partitions,
-            description="Every value fits its column's type. If this fails, nothing of the window is written.",
+            description="Fails for a value that does not fit its column's type: nothing of the window is written then.",
         )
 
 

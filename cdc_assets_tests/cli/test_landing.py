@@ -89,6 +89,8 @@ def test_a_message_that_cannot_be_read_is_released_by_the_command_that_it_names(
     assert shown["unread"] == []
     assert (decision["place"], decision["what"], decision["who"]) == ("cdc[0] offset 3", "passed over", "ann")
     assert decision["when"].startswith("20")
+    status = CliRunner().invoke(commands, ["status", "--warehouse", feed.lake], standalone_mode=False).output
+    assert "1 decision leaves messages out on purpose" in status
     journal = CliRunner().invoke(commands, ["journal", "--warehouse", feed.lake], standalone_mode=False).output
     assert "landing release" in journal
     assert "  cdc[0]  landing release  " in journal
