@@ -95,6 +95,6 @@ JARS       := $(BIN)/cdc-assets setup --jars-only >/dev/null
 CLASS_DATA := $(BIN)/cdc-assets setup >/dev/null
 RUFF       := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-# pip shows its progress to a person and nothing in a log.
-PIP        := $(BIN)/python -m pip --disable-pip-version-check $(shell test -t 2 || echo --quiet) install
+# pip shows bars to a person, and a line for each package in a log.
+PIP        := $(BIN)/python -m pip --disable-pip-version-check install $(shell test -t 2 || echo --progress-bar off)
 NO_NETWORK := echo "cdc-assets: pip could not install (its reason stands above). It needs the network, or the package index that pip's own settings name; run the same command again to go on." >&2; exit 2

@@ -23,11 +23,14 @@ from cdc_assets.operations.status import lake_warnings
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import plan
 from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines
+from cdc_assets.report.plan_text import describe_plan
 from cdc_assets.report.text import inspection_lines, outcome_lines
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.cases import Case
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -239,3 +242,15 @@ def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it()
         "problem: s/c/1/CDC1.csv cannot be decoded: no schema file is there.",
         "problem: Nothing names a place.",
     ]
+
+
+def test_a_plan_shows_both_names_of_a_rename() -> None:
+    config = Case("C_ddl_tables").config("csv-ts")
+    settings = config.settings(config.bucket())
+    planned = plan(settings.open_source().listing(), {})
+    renames = [step for step in describe_plan(planned) if step.action == "rename"]
+    assert renames
+    for step in renames:
+        before, _, behind = step.detail.partition(" → ")
+        assert before != behind == step.table
+        assert before.partition(".")[2] in step.query
