@@ -587,6 +587,8 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
         show_json({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})
     elif given["dry_run"]:
         click.echo("Nothing was recorded.")
+    elif any(step.action == "hold" for step in steps):
+        click.echo("The table is held by this until it is decided.")
     else:
         click.echo("The next `apply` does this." if steps else "Nothing is left to do for this table.")
     return HELD if any(step.action == "hold" for step in steps) else DONE

@@ -37,7 +37,7 @@ from cdc_assets.ddl.alter import (
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
 from cdc_assets.ddl.defaults import NoDefault, added_default, computed_default, known_default, survives_json
-from cdc_assets.ddl.missing_ddl import refuse_swapped, refuse_taken_names, refuse_unknown_columns
+from cdc_assets.ddl.missing_ddl import NEXT_TIME, refuse_swapped, refuse_taken_names, refuse_unknown_columns
 from cdc_assets.ddl.partitions import partition_predicate, repartition
 from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
@@ -217,8 +217,8 @@ def _hidden(file: SchemaFile, text: Text, gone: Sequence[Column], extra: Sequenc
     if left and new and not all_have_ids:
         raise held(
             file,
-            f"The columns {_names(left)} are gone and {_names(new)} are new, and no text says whether that is a rename",
-            "set output-column-id = true in the changefeed for the future",
+            f"The columns {_names(left)} are gone and {_names(new)} are new, and no text says whether that is a rename"
+            f". {NEXT_TIME}",
         )
     return pairs
 

@@ -36,6 +36,10 @@ def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
     return mine == theirs
 
 
+NEXT_TIME = "With output-column-id = true in the changefeed the files say it from then on"
+"""What a hold for columns without a text says beside its reason."""
+
+
 def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[str, tuple[Column, Column]]) -> None:
     """Raise TableHeld for columns that exchanged types without a text: they may have exchanged names instead."""
     changed = {name: (a, b) for name, (a, b) in retyped.items() if None in (a.id, b.id)}
@@ -45,7 +49,6 @@ def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[st
             raise held(
                 file,
                 f'The column "{new.name}" has another type, which another column had, and no text says whether they '
-                "exchanged names",
-                "set output-column-id = true in the changefeed for the future",
+                f"exchanged names. {NEXT_TIME}",
                 column=new.name,
             )

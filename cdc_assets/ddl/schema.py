@@ -23,11 +23,10 @@ DEFAULT_COLLATION = "utf8mb4_bin"
 
 
 def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -> TableHeld:
-    """Return the error that holds the table of a schema file; `ways` are the ways out, also in the message."""
+    """Return the error that holds the table of a schema file; `ways` are the ways out, which are shown beside it."""
     text = f": {file.query}" if file.query else " (no DDL text)"
-    advice = f" Ways out: {'; '.join(ways)}." if ways else ""
     return TableHeld(
-        f"{file.table} at {file.version}{text}. {reason}.{advice}",
+        f"{file.table} at {file.version}{text}. {reason}.",
         file=file.path,
         table=str(file.table),
         commit_ts=file.version,
