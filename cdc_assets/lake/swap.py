@@ -157,8 +157,10 @@ class Rebuilds:
             source = session.load(theirs.identifier)
             rows = _rows(session, theirs)
             properties = {NAME: format_name(theirs.name), **_of_rows(source, work.target.table)}
-            properties |= {FORGOTTEN_THROUGH: "-1"}  # the feed's rows are all there again
-            properties |= {} if life.kind else {REPAIRED: "-1"}
+            properties |= {
+                FORGOTTEN_THROUGH: "-1",
+                REPAIRED: "-1",
+            }  # the feed's rows are all there again, and no others
             properties |= {GONE: json.dumps(theirs.gone)} if theirs.gone else {}
             if columns_of(source) == columns_of(work.target.table):
                 statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"

@@ -125,6 +125,17 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
     return list(dict.fromkeys(found))
 
 
+def _with_repaired(lives: Sequence[Life], planned: Plan, applied: Mapping[Life, AppliedState]) -> list[Life]:
+    """Return tables with all others of their source, where one of these had a repair.
+
+    The feed does not have what a repair brought: a table that alone is built from it would not be what the others are.
+    """
+    repaired = {life.source for life, state in applied.items() if state.repaired >= 0}
+    beside = [life for life in planned.history.lives if life in applied and life.source in repaired]
+    sources = {life.source for life in lives}
+    return list(dict.fromkeys((*lives, *(life for life in beside if life.source in sources))))
+
+
 def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, AppliedState]) -> Life | None:
     """Return a table that had a name of a table before it, if neither is in the lake; None if there is none."""
     lives = planned.history.lives
@@ -308,7 +319,7 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
     planned = plan_replay(pipeline, ReplayRequest(listing, bases, fuse=True, hold_expired=True))
-    asked = _named(planned, applied, tables)
+    asked = _with_repaired(_named(planned, applied, tables), planned, applied)
     needed = _with_partners(planned, asked)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
     for life, other in early.items() if tables else ():

@@ -251,6 +251,23 @@ def test_a_rebuild_names_the_repairs_that_it_loses(tmp_path: Path) -> None:
     assert not any("repair" in line for line in said)
 
 
+@pytest.mark.parametrize("kind", ["", "log", "scd2"])
+def test_a_table_that_had_a_repair_is_rebuilt_with_all_that_stand_beside_it(kind: str, tmp_path: Path) -> None:
+    mended = Mended(tmp_path, MemoryLake(), ["folded"], history={"shop.*": ["log", "scd2"]})
+    table = next(
+        table for life, table in mended.lake.tables.items() if not life.kind and life.born_as.table == "folded"
+    )
+    table.rows = table.rows.slice(1)
+    assert mended.compared(repair=True)["folded"].state == REPAIRED
+    repaired = {life for life, one in mended.lake.tables.items() if one.repaired >= 0}
+    assert {life.kind for life in repaired} == {"", "log", "scd2"}
+    name = f"shop.folded__{kind}" if kind else "shop.folded"
+    done = rebuild(mended.pipeline(), MemoryRebuilds(mended.lake), [name], "run", lambda _: None)
+    assert {swapped.life for swapped in done} == repaired
+    assert fold_differences(mended.lake) == []
+    assert {one.repaired for one in mended.lake.tables.values()} == {-1}
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(10))
 def test_more_than_a_thousand_seeded_faults_are_named_and_repaired(number: int, tmp_path: Path) -> None:
