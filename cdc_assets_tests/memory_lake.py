@@ -396,6 +396,8 @@ class MemoryLake:
         if snapshot is not None and snapshot != len(table.past):
             raise TableMoved(f"{step.life} was written to since")
         table.past.append((table.ddl, table.rows, table.recipe))
+        table.missing, table.gap = (None, None) if step.is_whole else (table.missing, table.gap)
+        step = dataclasses.replace(step, is_whole=False)
         table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
         table.repaired = step.hi
         return StepResult()

@@ -67,7 +67,7 @@ def commit_stage(
     batch: Batch,
     io: Mapping[str, str],
     mark: Mapping[str, str],
-    more: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, str | None] = MappingProxyType({}),
 ) -> tuple[AlikeKeys, int, MissingRows | None]:
     """Commit a staged window with its label and the properties of `mark` beside it, and `more` of the table.
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit import publish
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
-from cdc_assets.lake.lake_table import REPAIR, REPAIRED, REPLAY, landing_of, read_model
+from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
@@ -114,8 +115,8 @@ def repair_rows(
 ) -> StepResult:
     """Write the source's rows of some keys in one commit, under the label that the table has.
 
-    `changes` are images as decoding makes them. Raises TableMoved if the table's progress is no longer what was read
-    last, or it is not at `snapshot`, where one is given.
+    `changes` are images as decoding makes them. After a step that `is_whole` no row is known to be missing. Raises
+    TableMoved if the table's progress is no longer what was read last, or it is not at `snapshot`, where one is given.
     """
 
     def refuse_moved(work: Work) -> None:
@@ -125,7 +126,11 @@ def repair_rows(
                 table=str(step.life),
             )
 
-    return _rewrite(bench, step, stage.stage_changes(_place(bench, step), changes), refuse_moved, {REPAIR: repair})
+    whole = dict.fromkeys((MISSING, *GAP)) if step.is_whole else {}
+    own: dict[str, str | None] = {REPAIRED: str(step.hi), **whole}
+    step = dataclasses.replace(step, is_whole=False)  # its changes prove nothing
+    staged = stage.stage_changes(_place(bench, step), changes)
+    return _rewrite(bench, step, staged, refuse_moved, {REPAIR: repair}, own)
 
 
 def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
@@ -186,6 +191,7 @@ def _rewrite(
     staged: StagedWindow,
     refuse_moved: Callable[[Work], None],
     mark: Mapping[str, str],
+    properties: Mapping[str, str | None] = MappingProxyType({}),
 ) -> StepResult:
     """Write staged rows of some keys in one commit, under the label that the table has, and remove the stage.
 
@@ -197,7 +203,6 @@ def _rewrite(
             refuse_moved(work)
             io = bench.storage(work.lake_table)[1]
             batch = stage.read_manifest(io, staged.path) if staged.rows else Batch()
-            properties = {REPAIRED: str(step.hi)} if REPAIR in mark else {}
             if staged.rows:
                 commit_stage(work.target, work.label, step, staged, batch, io, mark, properties)
             elif properties:

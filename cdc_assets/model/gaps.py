@@ -74,7 +74,7 @@ def missing_text(missing: MissingRows, by_connector: bool) -> str:
         f"change before them made, the first at {missing.at} of the row {missing.key}. So rows came past the change "
         "log, as by a restore or an import into the storage engine (BR, IMPORT INTO, Lightning, IMPORT TABLESPACE, a "
         "materialized view), and those that have not changed since are missing here. To have them all, "
-        f"{bring}"
+        f"{bring}; or, where the source can be read as of the lake's position, with cdc-assets verify --repair"
     )
 
 

@@ -63,19 +63,24 @@ class RepairableLake(ScannedLake, Protocol):
         """Return who reads large tables, for work that is called `what` in errors; perhaps other machines only."""
 
     def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
-        """Write the source's rows of some keys in one commit, under the label that the table has."""
+        """Write the source's rows of some keys in one commit, under the label that the table has.
+
+        A step that `is_whole` leaves a table that lacks no rows.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class UnequalRows:
     """Rows of a table that differ, by the `columns` that were compared, as (the lake's, the source's).
 
-    `left_out` are columns of the lake that were not compared, though they may have values.
+    `left_out` are columns of the lake that were not compared, though they may have values. `is_whole` says that all
+    rows of the table were compared, and each that differs is here.
     """
 
     columns: Sequence[Column]
     rows: Sequence[tuple[Row | None, Row | None]]
     left_out: Sequence[str] = ()
+    is_whole: bool = False
 
     def refusal(self, key: Sequence[str]) -> str:
         """Return why they cannot be written, "" if they can."""
@@ -111,6 +116,7 @@ def repair(
 ) -> str:
     """Give a table that was compared at `at`, and its history tables, the source's rows; return what was done.
 
+    Where all of its rows were compared, it lacks none from then on that a window proved to be missing.
     Raises TableHeld for a table that has to stay as it is, and TableMoved where another writer was first.
     """
     history, name = plan.history.lives[life], f"{REPAIR}:{uuid.uuid4().hex[:12]}"
@@ -131,7 +137,7 @@ def repair(
     whole = replace(unequal, rows=[*unequal.rows, *((None, row) for row in same_key)])
     tables = sorted((one for one in plan.history.lives if one.source == life and one in plan.applied), reverse=True)
     for table in tables:  # the mirror comes last
-        step = _step(pipeline, plan, plan.history.lives[table], at)
+        step = replace(_step(pipeline, plan, plan.history.lives[table], at), is_whole=unequal.is_whole)
         rows = whole
         if kind_of(step).PLACES and not step.schema.key and plan.applied[table].since is None:
             rows = _lacking(lake, step, unequal)

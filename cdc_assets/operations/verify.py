@@ -385,7 +385,8 @@ class _Proof:
             return f"it is applied through {applied.progress.tso}, above {self.at}, of when the source is read."
         if not self.dump.present and plan.checkpoint < self.at:
             return f"the changefeed has come to {plan.checkpoint} only, and the source is as of {self.at}."
-        return lacks.get("rows", "")
+        is_proven = plan.history.lives[life].missing is not None  # the source says which rows it lacks
+        return "" if is_proven else lacks.get("rows", "")
 
 
 @dataclass
@@ -454,7 +455,8 @@ class _TablePair:
         else:
             rows = replace(how, borders=borders).run(lake, source, executors=executors)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
-        self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown))
+        is_whole = not (choice or rows.partly or equal)
+        self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown), is_whole)
         passed_over = equal if plan is not None else ()
         kept_out = sum(source.kept_out.values()) + sum(one.kept_out for one in passed_over)
         losses = _losses(rows, source.losses if not choice else {}, {their.name: mine.name for mine, their in pairs})

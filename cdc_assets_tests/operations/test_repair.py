@@ -16,7 +16,7 @@ from cdc_assets.decoding.states import END_TS
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, MissingRows
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
@@ -266,6 +266,26 @@ def test_a_table_that_had_a_repair_is_rebuilt_with_all_that_stand_beside_it(kind
     assert {swapped.life for swapped in done} == repaired
     assert fold_differences(mended.lake) == []
     assert {one.repaired for one in mended.lake.tables.values()} == {-1}
+
+
+@pytest.mark.parametrize("kinds", [[], ["log", "scd2"]], ids=["mirror", "with history"])
+def test_a_table_of_which_a_window_proved_missing_rows_is_complete_once_it_is_repaired(
+    kinds: list[str], tmp_path: Path
+) -> None:
+    mended = Mended(tmp_path, MemoryLake(), ["folded"], history={"shop.*": kinds} if kinds else {})
+    mended.lake.may_lack_rows = True
+    table = next(table for life, table in mended.lake.tables.items() if not life.kind)
+    lost = table.rows.column("k")[0].as_py()
+    table.rows, table.missing = table.rows.slice(1), MissingRows(table.ddl + 1, 1, lost, "a file")
+    (found,) = mended.compared().values()
+    assert (found.state, found.missing) == (DIFFERENT, 1)
+    (outcome,) = [one for one in mended.pipeline().apply("test").tables if not one.life.kind]
+    assert outcome.gap is not None
+    assert "verify --repair" in outcome.incomplete
+    assert mended.compared(repair=True)["folded"].state == REPAIRED
+    assert [one.gap for one in mended.lake.tables.values()] == [None] * (1 + len(kinds))
+    assert [one.gap for one in mended.pipeline().apply("test").tables] == [None] * (1 + len(kinds))
+    assert mended.compared()["folded"].state == EQUAL
 
 
 @pytest.mark.soak
