@@ -348,6 +348,10 @@ _AS_ROW = (
     "a row of {}, which has no key, stands at the place of the newest row and has the same contents: taken for another "
     "row of one statement or transaction. Where the connector started again within a second there may be one too many"
 )
+_MADE_AGAIN = (
+    "a change of {} has the contents of an earlier one of its compressed transaction: made once more, or sent again by "
+    "a restart. The table is right either way; a log of its changes may have that change and later ones twice"
+)
 _BEYOND_GROUP = (
     "it came after a restart of the connector, at {} of the source's log, where a compressed transaction has so many "
     "rows of this table that whether it had come before cannot be told, and the table has no key. Let a connector with "
@@ -791,6 +795,8 @@ class SourceOrder:
         if row.has_key:
             is_copy = newest_of_key(known, digest) == digest and (not is_same_run or not _is_through(known))
             end = known if is_copy else None
+            if end is None and not is_same_run and rows_like(known, digest):
+                self.doubtful[_MADE_AGAIN.format(row.stream.table)] += 1
         elif not _is_through(known):
             end = repeat_next(known, digest, row.run)
         else:

@@ -101,6 +101,18 @@ def test_a_restart_before_a_row_that_comes_again_leaves_it_in(run: str) -> None:
     assert connector.pairs() == Counter([A])
 
 
+def test_changes_that_a_restart_amid_a_transaction_sends_again_are_told_where_they_are_taken_once_more() -> None:
+    connector = Connector(True, "run-1")
+    sent = transaction(200, insert(A), delete(A), insert(A), insert(B))
+    connector.send(*sent)
+    assert (connector.pairs(), connector.feed.landing.landed().ignored) == (Counter([A, B]), {})
+    connector.restart()
+    connector.send(*sent[1:])
+    assert connector.pairs() == Counter([A, B])
+    doubts = connector.feed.landing.landed().ignored
+    assert any("may have" in reason for reason in doubts)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_generated_transactions_and_restarts_lead_to_the_rows_of_the_source(seed: int) -> None:
     rng, rows, changes = Random(seed), dict[int, str](), list[Change]()
