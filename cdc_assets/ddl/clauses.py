@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
-from cdc_assets.model.schema import Default, Index, Partitioning, TablePartition
+from cdc_assets.model.schema import ROW_END, Default, Index, Partitioning, TablePartition
 
 CHARSET_COLLATIONS = {
     "utf8mb4": "utf8mb4_bin",
@@ -132,8 +132,11 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
         return replace(found, nullable=False, numbered=True, unique=True)
     if at.accept("DEFAULT"):
         return replace(found, default=default(at))
-    if at.accept("GENERATED", "ALWAYS", "AS", "ROW", "START|END") or at.accept("AS", "ROW", "START|END"):
-        return replace(found, nullable=False)  # of a table WITH SYSTEM VERSIONING: the server stores it
+    for words in (("GENERATED", "ALWAYS", "AS", "ROW"), ("AS", "ROW")):  # of a table WITH SYSTEM VERSIONING, stored
+        if at.accept(*words, "END"):
+            return replace(found, nullable=False, expression=ROW_END)
+        if at.accept(*words, "START"):
+            return replace(found, nullable=False)
     if at.accept("AS") or at.accept("GENERATED", "ALWAYS", "AS"):
         text = render(at.group())
         stored = at.accept("STORED|PERSISTENT")

@@ -125,6 +125,9 @@ class Column:
         return _decoding(self) == _decoding(other)
 
 
+ROW_END = "ROW END"
+"""What MariaDB generates a column by that says until when a row was there, in a table with system versioning."""
+
 ReadColumn = Callable[[str, str, Mapping[str, str]], Column]
 """(column, text of its type, the database's own types) -> the column, of type "" where the text is not known."""
 

@@ -94,6 +94,29 @@ def test_bytes_by_another_name_and_a_period_of_system_time() -> None:
     assert [row[name].isoformat()[:19] for name in "se"] == ["2025-01-01T00:00:00", "2038-01-19T03:14:07"]
 
 
+NOW, PAST = "2038-01-19T03:14:07.999999Z", "2026-11-28T22:59:36.154505Z"
+
+
+@pytest.mark.parametrize("key", ["`id`", "`id`,`e`"])
+def test_rows_of_a_table_with_system_versioning_are_those_of_now(key: str) -> None:
+    """Events as MariaDB 11.4 logs them: a DELETE ends a row, and an UPDATE inserts the one that was there before it."""
+    connector = BinlogConnector(
+        "CREATE TABLE `t` (`id` INT, `v` VARCHAR(9), `s` TIMESTAMP(6) GENERATED ALWAYS AS ROW START, "
+        f"`e` TIMESTAMP(6) GENERATED ALWAYS AS ROW END, PRIMARY KEY ({key}), PERIOD FOR SYSTEM_TIME (`s`, `e`)) "
+        "WITH SYSTEM VERSIONING",
+        server="mariadb",
+    )
+
+    def row(number: int, v: str, end: str = NOW) -> dict[str, object]:
+        return {"id": number, "v": v, "s": "2026-11-28T22:59:36Z", "e": end}
+
+    connector.send(*(Change(200, n, "c", None, row(n, v)) for n, v in enumerate("abc")))
+    connector.apply()
+    connector.send(Change(300, 0, "u", row(0, "a"), row(0, "x")), Change(301, 0, "c", None, row(0, "a", PAST)))
+    connector.send(Change(400, 0, "u", row(1, "b"), row(1, "b", PAST)), Change(500, 0, "d", row(0, "a", PAST), None))
+    assert sorted(one["v"] for one in connector.apply()) == ["c", "x"]
+
+
 @pytest.mark.parametrize("replaces", ["true", "false", ""])
 def test_a_value_is_the_default_of_its_column_unless_the_converter_sends_null_as_null(
     replaces: str, tmp_path: Path
