@@ -63,6 +63,11 @@ class _Pieces(io.RawIOBase):
         return size
 
 
+def buffered(pieces: Iterable[bytes]) -> io.BufferedReader:
+    """Return a file that is read once, front to back, out of pieces of its bytes."""
+    return io.BufferedReader(_Pieces(pieces), 1 << 20)
+
+
 def _by_arrow(name: str) -> Callable[[Iterable[bytes]], Iterator[bytes]]:
     def pieces(compressed: Iterable[bytes]) -> Iterator[bytes]:
         with pa.CompressedInputStream(pa.PythonFile(_Pieces(compressed), "r"), name) as stream:
@@ -80,7 +85,7 @@ _MOST_BYTES = 65536
 
 
 def _snappy(compressed: Iterable[bytes]) -> Iterator[bytes]:
-    source = io.BufferedReader(_Pieces(compressed), 1 << 20)
+    source = buffered(compressed)
     ready: list[bytes] = []
     checksums: list[int] = []
     first = True

@@ -260,13 +260,13 @@ def test_a_first_file_that_was_written_once_more_is_the_same_log(sink: Sink) -> 
 def test_an_archive_is_read_no_more_than_it_grows(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that has the newest landed message is read once more, since it is the last one of the first landing."""
     read: list[str] = []
-    original = Opener.read
+    original = Opener.read_range
 
-    def watched(opener: Opener, path: str, *more: object) -> bytes:
+    def watched(opener: Opener, path: str, *more: int) -> bytes:
         read.append(path[-7:-5])
         return original(opener, path, *more)
 
-    monkeypatch.setattr(Opener, "read", watched)
+    monkeypatch.setattr(Opener, "read_range", watched)
     sink.apply()
     assert read == []
     for start in (5, 7, 9):

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,12 +16,15 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, InputError, MalformedData
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources import FeedInputs
-from cdc_assets.sources.topics import connect_log
+from cdc_assets.sources.topics import connect_log, message_schema
+from cdc_assets.sources.topics.archive import records as record_lines
 from cdc_assets.sources.topics.archive.reader import ArchiveReader
 from cdc_assets.sources.topics.options import topic_options
 from cdc_assets_tests.canaries import found_in
@@ -37,6 +40,13 @@ MESSAGES: list[Message] = [
     (b"k4", b""),
 ]
 CUT = 3  # messages in the first file
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read files in pieces that end anywhere, and keep pages on the disk."""
+    monkeypatch.setattr("cdc_assets.sources.topics.archive.reader._PIECE_BYTES", 60)
+    monkeypatch.setattr("cdc_assets.sources.topics.archive.pages._MEMORY_BYTES", 100)
 
 
 def archive(directory: Path, layout: str, protocol: str = "craft", more: str = "") -> ArchiveReader:
@@ -338,6 +348,47 @@ def test_two_messages_of_one_offset_are_refused(tmp_path: Path) -> None:
     records(tmp_path, "a.jsonl", [record(0, MESSAGES[0]), record(0, MESSAGES[1])])
     with pytest.raises(InputError, match=r"two messages of cdc\[2\] at offset 0"):
         read(archive(tmp_path, "records"))
+
+
+ODD_LINES = ("", " ", '{"topic":"cdc","partition":1,"offset":2.5}', '{"topic":"cdc","partition":true,"offset":1}')
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"topic": st.sampled_from(("cdc", "ä")), "partition": st.integers(0, 3), "offset": st.integers(0, 2**62)},
+            optional={
+                "timestamp_ms": st.none() | st.integers(0, 2**41),
+                "timestamp_type": st.none() | st.sampled_from(("", "create", "append")),
+                "key_b64": st.none() | st.binary(max_size=9).map(text),
+                "value_b64": st.none() | st.binary(max_size=40).map(text) | st.just("no base64") | st.just(17),
+                "headers": st.none() | st.just([]) | st.just([["h", "AQI="]]) | st.just([{"name": "h"}]),
+                "more": st.just({"offset": "x"}),
+            },
+        ).map(json.dumps)
+        | st.sampled_from(ODD_LINES),
+        max_size=4,
+    ),
+    st.integers(1, 80),
+)
+def test_lines_that_are_read_together_are_as_each_alone(lines: list[str], size: int) -> None:
+    data = "\n".join(lines).encode()
+
+    def read_file(_: str) -> Iterator[bytes]:
+        return (data[start : start + size] for start in range(0, len(data), size))
+
+    def outcome(tables: Callable[[], Iterable[pa.Table]]) -> object:
+        try:
+            return [row for table in tables() for row in table.to_pylist()]
+        except MalformedData as error:
+            return str(error)
+
+    def alone() -> Iterator[pa.Table]:
+        rows = [record_lines._message("f", at, line.encode()) for at, line in enumerate(filter(str.strip, lines), 1)]
+        yield pa.Table.from_pylist(rows, schema=message_schema())
+
+    assert outcome(lambda: record_lines._tables("f", read_file, message_schema().names)) == outcome(alone)
 
 
 @pytest.mark.parametrize("line", ["{", '{"topic":"cdc"}', '{"topic":"cdc","partition":0,"offset":"1"}', "[]", "7"])

@@ -14,7 +14,7 @@ import binascii
 import csv
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +25,13 @@ from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
 from cdc_assets.sources.topics.archive.named import (
+    MessageList,
     NamedFile,
+    line_lists,
     named_spans,
+    numbered,
     raw_of,
     refuse_no_files,
-    table_of,
     uncompressed,
 )
 from cdc_assets.sources.topics.topic_options import TopicOptions
@@ -74,39 +76,56 @@ class Aiven:
         refuse_no_files([True] * matched, entries, "topic-partition-offset")
         return named_spans(files, lambda file: self._count(file, read))
 
-    def messages(self, span: Span, read: Read) -> pa.Table:
-        """Return the messages of a file. Raises MalformedData, BadSettings where keys are lost, InputError."""
-        lines = self._lines(span.path, read(span.path))
-        if self._options is not None and self._options.messages.needs_keys and any("key" not in line for line in lines):
-            raise BadSettings(
-                f"{span.path} holds no keys, and Open Protocol has in its keys whose rows a message has. Write the "
-                "archive with format.output.fields=key,value,offset,timestamp."
-            )
-        more: dict[str, Any] = {}
-        if lines and all("offset" in line for line in lines):
-            more["offset"] = [_offset(line["offset"], span.path, number) for number, line in enumerate(lines, 1)]
-        if any(line.get("timestamp") is not None for line in lines):
-            more["timestamp"] = [_milliseconds(line.get("timestamp")) for line in lines]
-            more["timestamp_type"] = [None if one is None else "create" for one in more["timestamp"]]
+    def messages(self, span: Span, read: Read) -> Iterator[pa.Table]:
+        """Yield the messages of a file. Raises MalformedData, BadSettings where keys are lost, InputError."""
         of_connector = self._options is not None and self._options.messages.of_connector
-        keys, values = [line.get("key") for line in lines], [line["value"] for line in lines]
-        return table_of(span, keys, values, more, of_connector=of_connector)
+        return numbered(span, self._parts(span.path, read), of_connector=of_connector)
+
+    def _parts(self, path: str, read: Read) -> Iterator[MessageList]:
+        number, with_offsets = 1, None
+        for lines in self._lines(path, read(path)):
+            if self._options is not None and self._options.messages.needs_keys and any("key" not in x for x in lines):
+                raise BadSettings(
+                    f"{path} holds no keys, and Open Protocol has in its keys whose rows a message has. Write the "
+                    "archive with format.output.fields=key,value,offset,timestamp."
+                )
+            having = sum("offset" in line for line in lines)
+            with_offsets = having > 0 if with_offsets is None else with_offsets
+            if having != with_offsets * len(lines):
+                raise MalformedData(
+                    f"{path} has offsets with some of its messages and none with others. Restore the file.", file=path
+                )
+            yield MessageList(
+                [line.get("key") for line in lines],
+                [line["value"] for line in lines],
+                [_offset(line["offset"], path, at) for at, line in enumerate(lines, number)] if with_offsets else None,
+                [_milliseconds(line.get("timestamp")) for line in lines],
+            )
+            number += len(lines)
 
     def _count(self, file: NamedFile, read: Read) -> int:
-        lines = self._lines(file.path, read(file.path))
-        last = lines[-1].get("offset") if lines else None
-        return len(lines) if last is None else _offset(last, file.path, len(lines)) + 1 - file.start
+        count, last = 0, None
+        for lines in self._lines(file.path, read(file.path)):
+            count, last = count + len(lines), lines[-1].get("offset")
+        return count if last is None else _offset(last, file.path, count) + 1 - file.start
 
-    def _lines(self, path: str, data: bytes) -> list[Line]:
-        plain = uncompressed(data, path)
-        texts = [line for line in plain.split(b"\n") if line.strip()]
-        if texts and texts[0].lstrip().startswith(b"{"):
-            return [_of_json(line, path, number) for number, line in enumerate(texts, 1)]
-        try:
-            rows = list(csv.reader(plain.decode().splitlines()))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise MalformedData(f"{path} is not CSV ({error}). Restore it.", file=path) from None
-        return [self._of_csv(row, path, number) for number, row in enumerate(rows, 1)]
+    def _lines(self, path: str, pieces: Iterator[bytes]) -> Iterator[list[Line]]:
+        number, are_json = 1, None
+        for every in line_lists(uncompressed(pieces, path)):
+            texts = [line for line in every if line.strip()]
+            if not texts:
+                continue
+            if are_json is None:
+                are_json = texts[0].lstrip().startswith(b"{")
+            if are_json:
+                yield [_of_json(line, path, at) for at, line in enumerate(texts, number)]
+            else:
+                try:
+                    rows = list(csv.reader(line.decode() for line in texts))
+                except (UnicodeDecodeError, csv.Error) as error:
+                    raise MalformedData(f"{path} is not CSV ({error}). Restore it.", file=path) from None
+                yield [self._of_csv(row, path, at) for at, row in enumerate(rows, number)]
+            number += len(texts)
 
     def _of_csv(self, row: Sequence[str], path: str, number: int) -> Line:
         if len(row) != len(self._fields):

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats.simple_records import AvroReader
-from cdc_assets.io.compression import snappy_block
+from cdc_assets.io.compression import buffered, snappy_block
 
 _MAGIC = b"Obj\x01"
 _MOST = 1 << 30
 """No block holds more than this once it is decompressed."""
 
 
-def read_container(data: bytes, path: str) -> list[bytes | None]:
-    """Return the values of a file, texts as UTF-8; raises MalformedData for a file of anything else."""
+def read_container(pieces: Iterable[bytes], path: str) -> Iterator[list[bytes | None]]:
+    """Yield the values of a file block by block, texts as UTF-8; raises MalformedData for a file of anything else."""
     try:
-        return _values(AvroReader(data))
+        yield from _blocks(_AvroFile(pieces))
     except (ValueError, KeyError, zlib.error, pa.ArrowException, OSError) as error:
         raise MalformedData(
             f"{path} is not an Avro file of raw messages ({error}); expected the schema bytes, as AvroFormat writes "
@@ -34,7 +34,35 @@ def read_container(data: bytes, path: str) -> list[bytes | None]:
         ) from None
 
 
-def _values(at: AvroReader) -> list[bytes | None]:
+class _AvroFile:
+    """A place in a file of Avro, which comes in pieces. All methods raise ValueError past its end."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._file = buffered(pieces)
+
+    def __bool__(self) -> bool:
+        return bool(self._file.peek(1))
+
+    def take(self, count: int) -> bytes:
+        """Return so many bytes."""
+        found = self._file.read(count) if 0 <= count <= _MOST else b""
+        if len(found) != count:
+            raise ValueError(f"a length of {count} is beyond its end")
+        return found
+
+    def text(self) -> bytes:
+        """Return what bytes and strings are: their length, and as many bytes."""
+        return self.take(self.long())
+
+    def long(self) -> int:
+        """Return a zig-zag varint of at most 64 bits."""
+        digits = bytearray(self.take(1))
+        while digits[-1] >= 0x80 and len(digits) < 10:
+            digits += self.take(1)
+        return AvroReader(bytes(digits)).long()
+
+
+def _blocks(at: _AvroFile) -> Iterator[list[bytes | None]]:
     if at.take(4) != _MAGIC:
         raise ValueError("it does not begin as one")
     header = _metadata(at)
@@ -43,17 +71,16 @@ def _values(at: AvroReader) -> list[bytes | None]:
     if codec not in _CODECS:
         raise ValueError(f"its codec is none of {', '.join(sorted(_CODECS))}")
     sync = at.take(16)
-    found: list[bytes | None] = []
-    while at.at < len(at.data):
+    while at:
         count, block = at.long(), _CODECS[codec](at.text())
         values = AvroReader(block)
-        found += [_value(values, branches) for _ in range(count)]
+        found = [_value(values, branches) for _ in range(count)]
         if values.at != len(block) or at.take(16) != sync:
             raise ValueError("a block does not end where it should")
-    return found
+        yield found
 
 
-def _metadata(at: AvroReader) -> dict[str, bytes]:
+def _metadata(at: _AvroFile) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     while count := at.long():
         if count < 0:

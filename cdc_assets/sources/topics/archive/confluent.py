@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,11 +22,13 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.sources.topics.archive.avro_container import read_container
 from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
 from cdc_assets.sources.topics.archive.named import (
+    MessageList,
     NamedFile,
+    line_lists,
     named_spans,
+    numbered,
     raw_of,
     refuse_no_files,
-    table_of,
     uncompressed,
 )
 from cdc_assets.sources.topics.topic_options import TopicOptions
@@ -33,6 +36,9 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 _NAME = re.compile(
     r"(?:.*/)?(?P<topic>[^/]+)\+(?P<number>\d+)\+(?P<start>\d+)(?P<side>\.keys|\.headers)?(?P<ending>\.[^/+]+)"
 )
+
+_PARQUET_ROWS = 4096
+"""Messages of a Parquet file that are held at a time."""
 
 
 class Confluent:
@@ -64,21 +70,28 @@ class Confluent:
                 files.append(NamedFile(Partition(name["topic"], int(name["number"])), int(name["start"]), entry.path))
         refuse_no_files([True] * matched, entries, "topic+partition+offset.ending")
         self._refuse_no_keys(files)
-        return named_spans(files, lambda file: len(_values(file.path, read(file.path))))
+        return named_spans(files, lambda file: sum(map(len, _values(file.path, read(file.path)))))
 
-    def messages(self, span: Span, read: Read) -> pa.Table:
-        """Return the messages of a file. Raises MalformedData, and InputError where messages were skipped."""
-        values = _values(span.path, read(span.path))
-        side = self._keys.get(span.path)
-        keys = _values(side, read(side)) if side is not None else [None] * len(values)
-        if len(keys) != len(values):
+    def messages(self, span: Span, read: Read) -> Iterator[pa.Table]:
+        """Yield the messages of a file. Raises MalformedData, and InputError where messages were skipped."""
+        of_connector = self._options is not None and self._options.messages.of_connector
+        return numbered(span, self._parts(span.path, read), of_connector=of_connector)
+
+    def _parts(self, path: str, read: Read) -> Iterator[MessageList]:
+        side = self._keys.get(path)
+        keys = chain.from_iterable(_values(side, read(side))) if side is not None else None
+        count = with_key = 0
+        for values in _values(path, read(path)):
+            own = [None] * len(values) if keys is None else list(islice(keys, len(values)))
+            count, with_key = count + len(values), with_key + len(own)
+            if len(own) == len(values):
+                yield MessageList(own, values)
+        with_key += sum(1 for _ in keys or ())
+        if with_key != count:
             raise MalformedData(
-                f"{side} has {len(keys)} keys for {len(values)} messages of {span.path}; expected one each. Restore "
-                "both files.",
+                f"{side} has {with_key} keys for {count} messages of {path}; expected one each. Restore both files.",
                 file=side,
             )
-        of_connector = self._options is not None and self._options.messages.of_connector
-        return table_of(span, keys, values, {}, of_connector=of_connector)
 
     def _refuse_file(self, path: str, ending: str, side: str | None) -> None:
         if "/tombstone/" in f"/{path}":
@@ -102,17 +115,19 @@ class Confluent:
             )
 
 
-def _values(path: str, data: bytes) -> list[bytes | None]:
-    plain = uncompressed(data, path)
-    if plain.startswith(b"Obj\x01"):
-        return read_container(plain, path)
-    if plain.startswith(b"PAR1"):
-        return _parquet(plain, path)
-    lines = plain.split(b"\n")
-    lines = lines[:-1] if lines and not lines[-1] else lines
-    if ".bin" in path[path.rfind("+") :]:
-        return list(lines)
-    return [_json(line, path, number) for number, line in enumerate(lines, 1)]
+def _values(path: str, pieces: Iterator[bytes]) -> Iterator[list[bytes | None]]:
+    plain = uncompressed(pieces, path)
+    first = next(plain, b"")
+    plain = chain((first,), plain)
+    if first.startswith(b"Obj\x01"):
+        yield from read_container(plain, path)
+    elif first.startswith(b"PAR1"):
+        yield from _parquet(b"".join(plain), path)
+    else:
+        is_binary, number = ".bin" in path[path.rfind("+") :], 1
+        for lines in line_lists(plain):
+            yield list(lines) if is_binary else [_json(line, path, at) for at, line in enumerate(lines, number)]
+            number += len(lines)
 
 
 def _json(line: bytes, path: str, number: int) -> bytes | None:
@@ -122,20 +137,20 @@ def _json(line: bytes, path: str, number: int) -> bytes | None:
         raise MalformedData(f"{path} line {number} is not JSON ({error}). Restore the file.", file=path) from None
 
 
-def _parquet(data: bytes, path: str) -> list[bytes | None]:
+def _parquet(data: bytes, path: str) -> Iterator[list[bytes | None]]:
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
+        columns = file.schema_arrow
+        if columns.types not in ([pa.binary()], [pa.large_binary()]):
+            raise MalformedData(
+                f"{path} has the columns {', '.join(columns.names)}; expected one of bytes. The messages were decoded "
+                "before; write the archive with ByteArrayConverter.",
+                file=path,
+            )
+        for batch in file.iter_batches(_PARQUET_ROWS):
+            yield batch.column(0).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise MalformedData(f"{path} is not a whole Parquet file ({error}). Restore it.", file=path) from None
-    binary = [one for one in table.schema if pa.types.is_binary(one.type) or pa.types.is_large_binary(one.type)]
-    if len(binary) != 1 or table.num_columns != 1:
-        raise MalformedData(
-            f"{path} has the columns {', '.join(table.schema.names)}; expected one of bytes. The messages were decoded "
-            "before; write the archive with ByteArrayConverter.",
-            file=path,
-        )
-    found: list[bytes | None] = table.column(0).to_pylist()
-    return found
 
 
 LAYOUT = Confluent()

@@ -6,7 +6,7 @@ names say nothing gives the spans of a file by its contents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
@@ -18,8 +18,8 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Read = Callable[[str], bytes]
-"""Path below the prefix -> the bytes of the file."""
+Read = Callable[[str], Iterator[bytes]]
+"""Path below the prefix -> the bytes of the file in pieces of a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,11 @@ class Layout(Protocol):
         Raises InputError where files contradict each other, BadSettings where they lose what the protocol needs.
         """
 
-    def messages(self, span: Span, read: Read) -> pa.Table:
-        """Return the messages of a span's file with the columns of `message_schema`, others than the span's too.
+    def messages(self, span: Span, read: Read) -> Iterator[pa.Table]:
+        """Yield the messages of a span's file with the columns of `message_schema`, others than the span's too.
 
-        Raises InputError for a file that is not of the layout.
+        A table holds about what a piece of the file does. Raises InputError for a file that is not of the layout,
+        at its end too: nothing counts before it is reached.
         """
 
 

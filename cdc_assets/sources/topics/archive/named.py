@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, InputError, MalformedData
-from cdc_assets.io.compression import decompressed, snappy_block
+from cdc_assets.io.compression import buffered, decompressed, snappy_block
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import message_schema
@@ -65,31 +65,36 @@ def refuse_no_files(found: Sequence[object], entries: Sequence[Any], expected: s
         )
 
 
-def table_of(
-    span: Span,
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    more: Mapping[str, Any],
-    *,
-    of_connector: bool = False,
-) -> Any:
-    """Return the messages of a file whose offsets go up by one; `more` has other columns where they are known.
+@dataclass(frozen=True, slots=True)
+class MessageList:
+    """Messages that follow each other in a file; `offsets` and `timestamps` (milliseconds) where the file has them."""
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    offsets: Sequence[int] | None = None
+    timestamps: Sequence[int | None] | None = None
+
+
+def numbered(span: Span, parts: Iterable[MessageList], *, of_connector: bool = False) -> Iterator[pa.Table]:
+    """Yield the messages of a file whose offsets go up by one, unless it has them itself.
 
     A connector of Debezium's sends a tombstone behind each delete of a row with a key, and sink connectors leave
     messages without value out by default. A file that lacks just as many messages as it has such deletes gets them
     behind its last message: whether they are missing is known only once the next file is there, and offsets stay.
 
-    Raises InputError where the file has more or fewer messages than its offsets leave room for.
+    Raises InputError at the end where the file has more or fewer messages than its offsets leave room for.
     """
-    count, room = len(values), span.stop - span.start
-    if count < room and of_connector and "offset" not in more:
-        deleted = [key for key, value in zip(keys, values, strict=True) if is_keyed_delete(key, value)]
-        if count + len(deleted) == room:
-            none = [None] * len(deleted)
-            keys, values = [*keys, *deleted], [*values, *none]
-            more = {name: [*column, *none] for name, column in more.items()}
-            count = room
-    if count != room and "offset" not in more:
+    count, room, deleted = 0, span.stop - span.start, list[bytes | None]()
+    for part in parts:
+        yield _table(span, span.start + count, part)
+        count += len(part.values)
+        if part.offsets is not None:
+            room = count
+        elif of_connector:
+            deleted += [key for key, value in zip(part.keys, part.values, strict=True) if is_keyed_delete(key, value)]
+    if deleted and count + len(deleted) == room:
+        yield _table(span, span.start + count, MessageList(deleted, [None] * len(deleted)))
+    elif count != room:
         why = (
             f"the file that has {span.start + count} is missing: bring it back. Or some were skipped (those without "
             "value are by default: behavior.on.null.values = ignore), or the partitioner scatters them over files, and "
@@ -103,55 +108,71 @@ def table_of(
             f"{span.partition}: {why}",
             file=span.path,
         )
+
+
+def _table(span: Span, start: int, part: MessageList) -> pa.Table:
+    count, schema = len(part.values), message_schema()
+    times = [None] * count if part.timestamps is None else part.timestamps
     columns = {
         "topic": pa.repeat(span.partition.topic, count),
-        "partition": pa.repeat(span.partition.number, count),
-        "offset": range(span.start, span.start + count),
-        "timestamp": [None] * count,
-        "timestamp_type": [None] * count,
-        "key": keys,
-        "value": values,
-        "headers": [[]] * count,
-        **more,
+        "partition": pa.repeat(span.partition.number, count).cast(pa.int32()),
+        "offset": pa.array(range(start, start + count) if part.offsets is None else part.offsets, pa.int64()),
+        "timestamp": pa.array(times, pa.int64()),
+        "timestamp_type": pa.array([None if time is None else "create" for time in times], pa.string()),
+        "key": pa.array(part.keys, pa.binary()),
+        "value": pa.array(part.values, pa.binary()),
+        "headers": pa.array([[]] * count, schema.field("headers").type),
     }
-    arrays = [pa.array(columns[one.name]).cast(one.type) if isinstance(columns[one.name], pa.Array)
-              else pa.array(columns[one.name], one.type) for one in message_schema()]  # fmt: skip
-    return pa.Table.from_arrays(arrays, schema=message_schema())
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def is_keyed_delete(key: bytes | None, value: bytes | None) -> bool:
     """Return whether a message of a connector is a delete behind which a tombstone comes: that of a row with a key."""
-    if key in (None, b"null"):
+    if key in (None, b"null") or value is None or b'"d"' not in value:
         return False
     try:
-        held = json.loads(value or b"null")
+        held = json.loads(value)
         return bool(held.get("payload", held).get("op") == "d")
     except (ValueError, AttributeError):
         return False
 
 
-def uncompressed(data: bytes, path: str) -> bytes:
-    """Return a file's contents by the ending of its name; raises MalformedData."""
+def uncompressed(pieces: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Yield a file's contents by the ending of its name; raises MalformedData."""
     ending = path[path.rfind(".") :] if "." in path else ""
     if ending == ".snappy":
-        return _xerial(data, path) if data.startswith(_XERIAL) else b"".join(decompressed([data], "snappy", path))
-    return b"".join(decompressed([data], _COMPRESSED[ending], path)) if ending in _COMPRESSED else data
+        first = next(pieces, b"")
+        pieces = chain((first,), pieces)
+        return _xerial(pieces, path) if first.startswith(_XERIAL) else decompressed(pieces, "snappy", path)
+    return decompressed(pieces, _COMPRESSED[ending], path) if ending in _COMPRESSED else pieces
 
 
-def _xerial(data: bytes, path: str) -> bytes:
+def _xerial(pieces: Iterator[bytes], path: str) -> Iterator[bytes]:
     """The stream of Java's SnappyOutputStream: 16 bytes, then blocks with their sizes (`xerial/snappy-java`)."""
-    at, found = 16, []
+    source = buffered(pieces)
+    source.read(16)
     try:
-        while at < len(data):
-            size = int.from_bytes(data[at : at + 4], "big")
-            block = data[at + 4 : at + 4 + size]
-            if len(block) != size:
+        while head := source.read(4):
+            size = int.from_bytes(head, "big")
+            block = source.read(size)
+            if len(head) < 4 or len(block) != size:
                 raise ValueError("it was cut off")
-            found.append(snappy_block(block, _MOST_BLOCK_BYTES))
-            at += 4 + size
+            yield snappy_block(block, _MOST_BLOCK_BYTES)
     except (ValueError, OSError, pa.ArrowException) as error:
         raise MalformedData(f"{path} is not a whole snappy file ({error}). Restore it.", file=path) from None
-    return b"".join(found)
+
+
+def line_lists(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of a file without their ends: those that are whole with a piece, together."""
+    rest = list[bytes]()
+    for piece in pieces:
+        head, end, tail = piece.rpartition(b"\n")
+        if end:
+            yield b"".join((*rest, head)).split(b"\n")
+            rest = []
+        rest.append(tail)
+    if last := b"".join(rest):
+        yield [last]
 
 
 def raw_of(value: Any, path: str, line: int) -> bytes | None:

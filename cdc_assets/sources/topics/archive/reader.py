@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, zip_longest
+from itertools import chain, pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics import BATCH_BYTES
 from cdc_assets.sources.topics.archive.layouts import Entry, Layout, Span, layout_of
 from cdc_assets.sources.topics.archive.named import is_keyed_delete
+from cdc_assets.sources.topics.archive.pages import MessagePages
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
 
@@ -24,7 +25,8 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 class ArchiveReader:
     """Reads archived topics. Files never change: what was learned of one counts as long as it is the same.
 
-    With `of_connector` tombstones that the sink connector left out are put back behind their deletes.
+    With `of_connector` tombstones that the sink connector left out are put back behind their deletes. The files that
+    were read last are kept in pages, so that ranges of them are not decoded anew.
     """
 
     opener: Opener
@@ -33,13 +35,14 @@ class ArchiveReader:
     spans: Mapping[Partition, tuple[Span, ...]] = field(default_factory=dict)
     _entries: tuple[Entry, ...] = field(default=(), repr=False)
     _etags: Mapping[str, str] = field(default_factory=dict, repr=False)
-    _newest: tuple[str, pa.Table] | None = field(default=None, repr=False)
+    _sizes: Mapping[str, int] = field(default_factory=dict, repr=False)
+    _recent: dict[str, MessagePages] = field(default_factory=dict, repr=False)
 
     proves_ends = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the file that was read last, and what only a new look at the archive needs."""
-        return {**self.__dict__, "_newest": None, "_entries": (), "_etags": {}}
+        """Leave out the files that were read last, and what only a new look at the archive needs."""
+        return {**self.__dict__, "_recent": {}, "_entries": (), "_etags": {}}
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         """Return the first offset of each partition and the one behind its last, by the files that are there.
@@ -49,10 +52,10 @@ class ArchiveReader:
         entries = tuple(sorted((Entry(path, size, etag) for path, size, etag, _ in self.opener.entries()), key=_path))
         if entries != self._entries:
             found: dict[Partition, list[Span]] = {}
-            for span in self.layout.spans(entries, self.opener.read, concerns):
+            self._sizes, self._recent = {entry.path: entry.size for entry in entries}, {}
+            for span in self.layout.spans(entries, self._pieces, concerns):
                 found.setdefault(span.partition, []).append(span)
             self.spans = {one: tuple(sorted(some, key=lambda s: (s.start, s.stop))) for one, some in found.items()}
-            self._newest = None
             for some in self.spans.values():
                 for earlier, later in _overlapping(some):
                     self._refuse_different(earlier, later)
@@ -71,15 +74,13 @@ class ArchiveReader:
             first = at - self.of_connector  # a tombstone is known by the delete before it
             if span.stop <= first or span.start >= wanted.stop:
                 continue
-            messages = self._messages(span, first, min(span.stop, wanted.stop))
-            if self.of_connector:
-                is_cut = following is None or span.stop > wanted.stop
-                messages = _with_tombstones(messages, None if is_cut else following.start)
+            behind = None if following is None or span.stop > wanted.stop else following.start
+            for messages in self._messages(span, first, min(span.stop, wanted.stop), behind):
                 offsets = messages.column("offset")
-                messages = messages.filter(pc.and_(pc.greater_equal(offsets, at), pc.less(offsets, wanted.stop)))
-            if messages.num_rows:
-                at = messages.column("offset")[-1].as_py() + 1
-                yield from _batches(messages, batch_bytes)
+                due = messages.filter(pc.and_(pc.greater_equal(offsets, at), pc.less(offsets, wanted.stop)))
+                if due.num_rows:
+                    at = due.column("offset")[-1].as_py() + 1
+                    yield from _batches(due, batch_bytes)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Archives have none."""
@@ -96,36 +97,52 @@ class ArchiveReader:
     def _refuse_different(self, earlier: Span, later: Span) -> None:
         """Raise InputError where files that have some offsets of a partition both have different messages there."""
         start, stop = later.start, min(earlier.stop, later.stop)
-        one, other = (self._messages(span, start, stop) for span in (earlier, later))
-        offsets, mine, theirs = np.intersect1d(
-            one.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
-        )
-        one, other = one.take(pa.array(mine)), other.take(pa.array(theirs))
-        for name in ("key", "value"):
-            if one.column(name) == other.column(name):
-                continue
-            pairs = zip(one.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)
-            offset = int(offsets[next(place for place, (first, second) in enumerate(pairs) if first != second)])
-            raise InputError(
-                f"{earlier.path} and {later.path} have different messages of {later.partition} at offset {offset}: the "
-                "topic was created anew, or files of two topics lie together. Remove what does not belong to this "
-                "archive; where the topic was created anew, give its files an archive and a changefeed (another name) "
-                "of their own, and rebuild its tables there from a dump or from the changefeed's start.",
-                file=later.path,
-                offset=offset,
-            )
+        for one in self._messages(earlier, start, stop):
+            first, last = one.column("offset")[0].as_py(), one.column("offset")[-1].as_py()
+            for other in self._messages(later, first, last + 1):
+                offset = _first_different(one, other)
+                if offset is None:
+                    continue
+                raise InputError(
+                    f"{earlier.path} and {later.path} have different messages of {later.partition} at offset {offset}: "
+                    "the topic was created anew, or files of two topics lie together. Remove what does not belong to "
+                    "this archive; where the topic was created anew, give its files an archive and a changefeed "
+                    "(another name) of their own, and rebuild its tables there from a dump or from the changefeed's "
+                    "start.",
+                    file=later.path,
+                    offset=offset,
+                )
 
-    def _messages(self, span: Span, start: int, stop: int) -> pa.Table:
-        if self._newest is None or self._newest[0] != span.path:
-            self._newest = (span.path, self.layout.messages(span, self.opener.read))
-        messages = self._newest[1]
-        offsets = messages.column("offset")
-        mine = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, stop))
-        mine = pc.and_(mine, pc.equal(messages.column("topic"), span.partition.topic))
-        mine = pc.and_(mine, pc.equal(messages.column("partition"), span.partition.number))
-        return _once(messages.filter(mine).sort_by("offset"), span)
+    def _messages(self, span: Span, start: int, stop: int, behind: int | None = None) -> Iterator[pa.Table]:
+        """Yield the messages of a span from `start` to before `stop`, in order.
+
+        `behind` is the offset of the message after them, None where that is not known.
+        """
+        pages = self._recent.get(span.path)
+        if pages is None:
+            pages = MessagePages(span.path)
+            for table in self.layout.messages(span, self._pieces):
+                pages.add(table)
+            pages.put_in_order()
+            for path in [*self._recent][: 1 - _RECENT_FILES]:
+                self._recent.pop(path, None)
+            self._recent[span.path] = pages
+        found = pages.read(span.partition, start, stop)
+        if not self.of_connector:
+            yield from found
+            return
+        for messages, following in pairwise(chain(found, (None,))):
+            assert messages is not None
+            yield _with_tombstones(messages, behind if following is None else following.column("offset")[0].as_py())
+
+    def _pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file."""
+        for start in range(0, self._sizes[path], _PIECE_BYTES):
+            yield self.opener.read_range(path, start, min(start + _PIECE_BYTES, self._sizes[path]))
 
 
+_RECENT_FILES = 3
+_PIECE_BYTES = 8 << 20
 _FOREVER_MS = 1 << 62
 
 
@@ -142,22 +159,17 @@ def _path(entry: Entry) -> str:
     return entry.path
 
 
-def _once(messages: pa.Table, span: Span) -> pa.Table:
-    """Leave out what an archive holds twice; raises InputError where two messages have one offset."""
-    offsets = messages.column("offset").to_numpy()
-    again = np.flatnonzero(np.diff(offsets) == 0)
-    if not len(again):
-        return messages
+def _first_different(one: pa.Table, other: pa.Table) -> int | None:
+    """Return the first offset that both have with another key or value; None if there is none."""
+    offsets, mine, theirs = np.intersect1d(
+        one.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
+    )
+    one, other = one.take(pa.array(mine)), other.take(pa.array(theirs))
     for name in ("key", "value"):
-        column = messages.column(name)
-        if column.take(pa.array(again)) != column.take(pa.array(again + 1)):
-            raise InputError(
-                f"{span.path} has two messages of {span.partition} at offset {offsets[again[0]]}; expected one. "
-                "Remove what does not belong to this archive.",
-                file=span.path,
-                offset=int(offsets[again[0]]),
-            )
-    return messages.take(pa.array(np.flatnonzero(np.diff(offsets, prepend=-1) != 0)))
+        if one.column(name) != other.column(name):
+            pairs = zip(one.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)
+            return int(offsets[next(place for place, (first, second) in enumerate(pairs) if first != second)])
+    return None
 
 
 def _with_tombstones(messages: pa.Table, behind: int | None) -> pa.Table:
