@@ -91,7 +91,7 @@ def late_text(since: Tso) -> str:
 class Deficit:
     """A reason why a table is not exactly its source at a position; `accepted` if a person let it go on so."""
 
-    cause: Literal["rows", "hold", "records", "repair", "correction"]
+    cause: Literal["rows", "hold", "records", "repair", "beginning", "correction"]
     reason: str
     accepted: bool = False
 
@@ -102,7 +102,8 @@ class TableCondition:
 
     `gap` are the rows that it lacks, and `base` the dump that it stands on. `hold` says why nothing is applied to it up
     to the position, "" if all is. `aside` are the positions, at the earliest, of its records that wait in quarantine.
-    `repaired` is the position of the newest repair, -1 for none. `corrected` says what was written into the table after
+    `repaired` is the position of the newest repair, -1 for none. States that begin later than the table do so at
+    `states_since`. `corrected` says what was written into the table after
     the snapshot that is read, though it is of before.
     """
 
@@ -112,6 +113,7 @@ class TableCondition:
     hold: str = ""
     aside: Sequence[Tso] = ()
     repaired: Tso = -1
+    states_since: Tso | None = None
     corrected: str = ""
 
     def deficits(self, at: Tso) -> tuple[Deficit, ...]:
@@ -131,6 +133,9 @@ class TableCondition:
                 "lacked before is not known"
             )
             deficits.append(Deficit("repair", reason))
+        if self.states_since is not None:
+            reason = f"its states begin at {self.states_since}: rows that did not change since then are missing"
+            deficits.append(Deficit("beginning", reason, accepted=True))  # by the setting history, and a finding
         if self.corrected:
             deficits.append(Deficit("correction", self.corrected))
         return tuple(deficits)

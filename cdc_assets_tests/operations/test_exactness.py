@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -229,6 +230,20 @@ def test_a_snapshot_of_an_incomplete_table_is_not_exact_when_the_table_is_comple
 
 def test_what_claims_to_be_exact_asks_the_facts_of_the_table() -> None:
     """The causes that are tried here are all that there are."""
-    facts = TableCondition(life=LIFE, gap=Gap(LIFE), hold="no", aside=[1], repaired=9, corrected="later")
-    assert [one.cause for one in facts.deficits(5)] == ["rows", "hold", "records", "repair", "correction"]
-    assert {one.cause for one in facts.deficits(5)} == {*LACKS, "correction"} - {"accepted"}
+    facts = TableCondition(
+        life=LIFE, gap=Gap(LIFE), hold="no", aside=[1], repaired=9, states_since=3, corrected="later"
+    )
+    causes = [one.cause for one in facts.deficits(5)]
+    assert causes == ["rows", "hold", "records", "repair", "beginning", "correction"]
+    assert {*causes} == {*LACKS, "beginning", "correction"} - {"accepted"}
+
+
+def test_states_that_begin_late_are_not_exact_and_a_log_that_does_is(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.pipeline.apply()
+    for life, table in shop.lake.tables.items():
+        table.since = FIRST + 5 if life.kind else None
+    assert make_cut(shop.pipeline, "log").exact
+    (log,) = [life for life in shop.lake.tables if life.kind]
+    states = TableCondition(life=replace(log, kind="scd2"), gap=None, states_since=FIRST + 5).deficits(FIRST + 9)
+    assert [(one.cause, one.accepted) for one in states] == [("beginning", True)]
