@@ -11,12 +11,12 @@ from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import Cost, contend, run
 from cdc_assets_tests.bench.messages import LEAST_PER_SECOND, rates
 from cdc_assets_tests.bench.scenarios import PYTHON, SCENARIOS, Figure, Place, _best, _check, _laps, _scenario, _whole
-from cdc_assets_tests.bench.topics import PARTITIONS, broker_cpu_seconds, play, sink_uri
+from cdc_assets_tests.bench.topics import PARTITIONS, archive, broker_cpu_seconds, play, sink_uri
 from cdc_assets_tests.kafka_broker import Broker, running_broker
 
 __all__ = ["ON_A_BROKER", "SCENARIOS"]
 
-ON_A_BROKER = ("topics", "many-tables-topic", "idle-topic", "topic-memory")
+ON_A_BROKER = ("topics", "archived-topic", "many-tables-topic", "idle-topic", "topic-memory")
 """Scenarios that start a broker."""
 
 _LANDINGS_A_DAY = 24 * 3600 // 30
@@ -65,6 +65,28 @@ def topics(place: Place) -> Iterator[Figure]:
     _check(feed, root / "files", right=right)
     yield Figure("topics", "the same from files, process start to exit", beside.wall_seconds, notes=_whole(beside))
     yield from _beside_files("topics", over[0], beside, 2.5)
+
+
+@_scenario
+def archived_topic(place: Place) -> Iterator[Figure]:
+    """A topic in two files of an archive, beside the same messages on a broker."""
+    feed, right, directory = place.feed("canal", protocol="canal-json"), place.feed("csv"), place.at("archive")
+    changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
+    for one in (feed, right):  # what DuckDB reads is CSV
+        one.append(changes, keys, fill=keys, files=4)
+    archive(feed, directory, 2)
+    files_of_messages = ["--archive", str(directory), "--archive-layout", "records"]
+    lake = place.at("archived")
+    with running_broker() as broker:
+        play(feed, broker, "bench")
+        uri = sink_uri(broker.address, "bench")
+        over, notes = _applied(broker, uri, place)
+        cost = run([*PYTHON, "apply", "--sink-uri", uri, *files_of_messages, "--warehouse", str(lake), "--json"])
+    _check(feed, lake, right=right)
+    yield Figure("archived-topic", "an archive, process start to exit", cost.wall_seconds, notes=_whole(cost))
+    yield Figure("archived-topic", "the same on a broker", over.wall_seconds, notes=notes)
+    yield Figure("archived-topic", "an archive to a broker, CPU seconds", cost.cpu_seconds / over.cpu_seconds, "x", 1.3)
+    yield Figure("archived-topic", "the same in peak memory", cost.peak_rss_mb / over.peak_rss_mb, "x", 1.3)
 
 
 def _applied(broker: Broker, uri: str, place: Place) -> tuple[Cost, dict[str, Any]]:

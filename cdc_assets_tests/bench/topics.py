@@ -15,7 +15,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from cdc_assets_tests.bench.feeds import VERSION, Feed
 from cdc_assets_tests.kafka_broker import Broker, write
 
-__all__ = ["PARTITIONS", "Player", "archive_changes", "broker_cpu_seconds", "consume_all", "play", "sink_uri"]
+__all__ = [
+    "PARTITIONS",
+    "Player",
+    "archive",
+    "archive_changes",
+    "broker_cpu_seconds",
+    "consume_all",
+    "play",
+    "sink_uri",
+]
 
 PARTITIONS = 3
 _BEGIN_MS = 1_795_216_000_000
@@ -44,6 +53,23 @@ def play(
         count += 1
     assert producer.flush(120) == 0
     return count
+
+
+def archive(feed: Feed, directory: Path, files: int) -> None:
+    """Write what `play` produces into so many files of the layout `records`."""
+    directory.mkdir(exist_ok=True)
+    held = list(_messages(feed, mixed=False, extension=True))
+    offsets = [0] * PARTITIONS
+    for number in range(files):
+        with (directory / f"bench-{number:05d}.jsonl").open("w") as file:
+            for partition, value in held[number * len(held) // files : (number + 1) * len(held) // files]:
+                file.write(_record(partition, offsets[partition], _BEGIN_MS, value))
+                offsets[partition] += 1
+
+
+def _record(partition: int, offset: int, moment_ms: int, value: bytes) -> str:
+    place = {"topic": "bench", "partition": partition, "offset": offset, "timestamp_ms": moment_ms}
+    return json.dumps({**place, "key_b64": None, "value_b64": b64encode(value).decode(), "headers": []}) + "\n"
 
 
 class Player:
@@ -139,9 +165,8 @@ def archive_changes(directory: Path, tables: int, number: int, offsets: dict[int
     for partition, value in sent:
         offset = offsets.get(partition, 0)
         offsets[partition] = offset + 1
-        measured = {"topic": "bench", "partition": partition, "offset": offset, "timestamp_ms": moment >> 18}
-        lines.append(json.dumps({**measured, "key_b64": None, "value_b64": b64encode(value).decode(), "headers": []}))
-    (directory / f"bench-{number:05d}.jsonl").write_text("\n".join(lines) + "\n")
+        lines.append(_record(partition, offset, moment >> 18, value))
+    (directory / f"bench-{number:05d}.jsonl").write_text("".join(lines))
 
 
 def _row(table: str, number: int, moment: int) -> bytes:
