@@ -36,6 +36,7 @@ from cdc_assets.formats.debezium_json.columns import (
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
 from cdc_assets.formats.debezium_json.message_keys import NO_JSON_KEY, ROUTED, MessageKeys
 from cdc_assets.formats.debezium_json.positions import SourcePositions, source_positions
+from cdc_assets.formats.debezium_json.system_versioning import row_end, without_past_rows
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,
@@ -65,7 +66,7 @@ from cdc_assets.formats.values.connect import (
     read_bytes,
     read_column,
 )
-from cdc_assets.model.schema import ROW_END, Column, Index, ReadColumn, TableId, TableSchema
+from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL
 from cdc_assets.types.mysql_values import ZERO_DATE
 from cdc_assets.types.postgres_types import postgres_column
@@ -477,9 +478,9 @@ def _changes(
     patch: Op,
 ) -> Iterator[_ConnectorChanges]:
     """Yield changes by their kind, each message in one; `patch` is that of an update without the row before."""
-    end = next((column.name for column in schema.columns if column.generated == ROW_END), "")
+    end = row_end(schema)
     if connector == "mariadb" and end:
-        ended, rows = _without_past_rows(rows, end)
+        ended, rows = without_past_rows(rows, end)
         if len(ended.records):
             before = _Side(_columns(ended, "before", keys, schema), False)
             yield _ConnectorChanges(ended, connector, (Op.DELETE,), (before,))
@@ -515,27 +516,6 @@ def _changes(
     unknown = ~op.are_among(CellKind.TEXT, _OPS)
     if unknown.any():  # all of them are refused
         yield _ConnectorChanges(rows.among(unknown), connector, (Op.INSERT,), (_Side({}, False),))
-
-
-def _without_past_rows(rows: Envelope, end: str) -> tuple[Envelope, Envelope]:
-    """Return the updates that end a row, and the other changes of rows of now; `end` is the column of their ROW END.
-
-    MariaDB's log has a DELETE in a table with system versioning as an update of that column, and a row that was there
-    before an UPDATE as an insert behind the update. Past rows go by DELETE HISTORY.
-    """
-    past = {
-        side: cells.given & ~bits(pc.fill_null(pc.match_substring_regex(cells.texts, _NOW), False))
-        for side in ("before", "after")
-        for cells in (rows.column(side, end),)
-    }
-    ends = rows.column("op").equal("u") & ~past["before"] & past["after"] & rows.are_objects("before")
-    ends &= rows.records.sound
-    is_of_past = rows.records.sound & (past["before"] | past["after"])
-    return rows.among(ends), rows.among(~is_of_past)
-
-
-_NOW = r"^(2038-01-19T03:14:07|2106-02-07T06:28:15|18446744073709551615$|-1$)"
-"""What ROW END has of a row that is there: the last moment of TIMESTAMP, or no transaction."""
 
 
 def _columns(rows: Envelope, side: str, keys: MessageKeys, schema: TableSchema) -> dict[str, RecordColumn]:
