@@ -29,7 +29,12 @@ def exchange(
     (name, *others) = _partners(lives, file, statement, files)
     table, other = lives.holder(file.table), lives.holder(name)
     if others and table is not None and lives.rules.release(table.life, file.version) is None:
-        _hold_each(lives, file, (table.name or file.table, name, *others))
+        names = (name, *others)
+        why = f"{file.query}: it names no database, and may exchange rows with any of {', '.join(map(str, names))}."
+        whole = f"give it with a database as the DDL, as in {file.query.rstrip('; ')} with {name} for the second table"
+        ways = ways_out(table.name or file.table, file.version, ("apply", "skip"), (whole,))
+        for doubtful in filter(None, map(lives.holder, (file.table, *names))):
+            lives.add(doubtful.life, Held(*unchanged(doubtful, file), why, ways))
         return ()
     companions = tuple(one for one in files if one.table.folded == name.folded and not one.query)
     sides = [(table, other, file), (other, table, (*companions, replace(file, table=name))[0])]
@@ -74,16 +79,6 @@ def _partners(
         name for name in named if table is None or table.schema.decodes_like(lives.tables[lives.holders[name]].schema)
     ]
     return tuple(alike) or (near,)
-
-
-def _hold_each(lives: Lives, file: SchemaFile, names: Sequence[TableId]) -> None:
-    """Hold a partitioned table, the first of `names`, and the others, of which one exchanges rows with it."""
-    own, *others = names
-    why = f"{file.query}: it names no database, and may exchange rows with any of {', '.join(map(str, others))}."
-    whole = f"give it with a database as the DDL, as in {file.query.rstrip('; ')} with {others[0]} for the second table"
-    ways = ways_out(own, file.version, ("apply", "skip"), (whole,))
-    for table in filter(None, map(lives.holder, names)):
-        lives.add(table.life, Held(*unchanged(table, file), why, ways))
 
 
 def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> PolicyDecision:
