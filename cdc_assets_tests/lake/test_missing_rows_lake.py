@@ -18,6 +18,7 @@ from cdc_assets_tests.pipeline.test_missing_rows import LackingLake
 
 KINDS = {"s.some": ["log", "scd2"], "s.none": ["scd2"]}
 HIDDEN = [("U", FIRST + 21, 2, "B"), ("U", FIRST + 22, 8, "x"), ("D", FIRST + 23, 7, "x"), ("D", FIRST + 24, 3, "c")]
+HIDDEN += [("D", FIRST + 25, 2, "B"), ("U", FIRST + 26, 2, "b")]
 
 
 @pytest.mark.parametrize("merges", [False, True], ids=["row delta", "MERGE"])
@@ -57,9 +58,9 @@ def test_a_lake_of_iceberg_proves_what_one_in_memory_does(
     found = {life: state.missing for life, state in lake.applied().items()}
     assert found == {life: state.missing for life, state in memory.applied().items()}
     assert {str(life): missing and missing.count for life, missing in found.items()} == {
-        f"s.some@{FIRST}": 2,
+        f"s.some@{FIRST}": 3,
         f"s.some@{FIRST}.log": None,
-        f"s.some@{FIRST}.scd2": 2,
+        f"s.some@{FIRST}.scd2": 3,
         f"s.none@{FIRST}": 4,
         f"s.none@{FIRST}.scd2": 4,
     }
