@@ -81,14 +81,13 @@ class Applied:
     def __init__(self, config: Config, through: int = -1, **given: Any) -> None:
         self.config, self.final = config, config.checkpoints[-1]
         self.lake, settings = MemoryLake(), config.settings(self.final.bucket, **given)
-        self.ledger = Ledger("sqlite://")
-        self.pipeline = Pipeline(settings, AsOf(settings, config.checkpoints[through].ts), self.lake, self.ledger)
+        self.source = AsOf(settings, config.checkpoints[through].ts)
+        self.pipeline = Pipeline(settings, self.source, self.lake, Ledger("sqlite://"))
         self.pipeline.apply("test")
 
     def go_on(self) -> None:
         """Apply the changefeed to its end."""
-        settings = self.pipeline.settings
-        self.pipeline = Pipeline(settings, AsOf(settings, self.final.ts), self.lake, self.ledger)
+        self.source.checkpoint = self.final.ts
         self.pipeline.apply("test")
 
     def compared(
@@ -377,7 +376,7 @@ def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_
         blocks.append(rows if side == "source" else 0)
         if sum(map(bool, blocks)) == 4:
             standing.collect(newer)
-            applied.pipeline.source = AsOf(applied.pipeline.settings, newer)
+            applied.source.checkpoint = newer
 
     monkeypatch.setattr(applied, "say", collect)
     (found,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
