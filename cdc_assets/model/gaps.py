@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from cdc_assets.model.kinds import STATE_KINDS
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.offsets import OffsetRange
@@ -102,9 +103,9 @@ class TableCondition:
 
     `gap` are the rows that it lacks, and `base` the dump that it stands on. `hold` says why nothing is applied to it up
     to the position, "" if all is. `aside` are the positions, at the earliest, of its records that wait in quarantine.
-    `repaired` is the position of the newest repair, -1 for none. States that begin later than the table do so at
-    `states_since`. `corrected` says what was written into the table after
-    the snapshot that is read, though it is of before.
+    `repaired` is the position of the newest repair, -1 for none. A history table that begins later than its source does
+    so at `since`. `corrected` says what was written into the table after the snapshot that is read, though it is of
+    before.
     """
 
     life: Life
@@ -113,7 +114,7 @@ class TableCondition:
     hold: str = ""
     aside: Sequence[Tso] = ()
     repaired: Tso = -1
-    states_since: Tso | None = None
+    since: Tso | None = None
     corrected: str = ""
 
     def deficits(self, at: Tso) -> tuple[Deficit, ...]:
@@ -133,8 +134,8 @@ class TableCondition:
                 "lacked before is not known"
             )
             deficits.append(Deficit("repair", reason))
-        if self.states_since is not None:
-            reason = f"its states begin at {self.states_since}: rows that did not change since then are missing"
+        if self.since is not None and self.life.kind in STATE_KINDS:
+            reason = f"its states begin at {self.since}: rows that did not change since then are missing"
             deficits.append(Deficit("beginning", reason, accepted=True))  # by the setting history, and a finding
         if self.corrected:
             deficits.append(Deficit("correction", self.corrected))

@@ -11,6 +11,9 @@ from cdc_assets.model.tso import Tso
 HISTORY_KINDS: Mapping[str, str] = {"log": "Every change of a row", "scd2": "Every state of a row"}
 """Kinds of history tables, each a module of `decoding.kinds` and a writer, and what they have."""
 
+STATE_KINDS = frozenset({"scd2"})
+"""Kinds of history tables that have a row for each row of the source, changed or not."""
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryRule:

@@ -238,7 +238,7 @@ def _table(
         hold=recorded.reason if recorded is not None and recorded.state.stopped and through < at else "",
         aside=aside,
         repaired=table.repaired,
-        states_since=table.since if life.kind == "scd2" else None,
+        since=table.since,
         corrected=corrected,
     ).deficits(at)
     reason = "; ".join(filter(None, (lacking_text(lacks), found.reason)))

@@ -48,5 +48,5 @@ def deficits_at(
         hold=hold or stopped.get(life, ""),
         aside=[record.earliest for record in records if record.life == life],
         repaired=-1 if state is None else state.repaired,
-        states_since=state.since if state is not None and life.kind == "scd2" else None,
+        since=None if state is None else state.since,
     ).deficits(at)

@@ -231,7 +231,7 @@ def test_a_snapshot_of_an_incomplete_table_is_not_exact_when_the_table_is_comple
 def test_what_claims_to_be_exact_asks_the_facts_of_the_table() -> None:
     """The causes that are tried here are all that there are."""
     facts = TableCondition(
-        life=LIFE, gap=Gap(LIFE), hold="no", aside=[1], repaired=9, states_since=3, corrected="later"
+        life=replace(LIFE, kind="scd2"), gap=Gap(LIFE), hold="no", aside=[1], repaired=9, since=3, corrected="later"
     )
     causes = [one.cause for one in facts.deficits(5)]
     assert causes == ["rows", "hold", "records", "repair", "beginning", "correction"]
@@ -245,5 +245,6 @@ def test_states_that_begin_late_are_not_exact_and_a_log_that_does_is(tmp_path: P
         table.since = FIRST + 5 if life.kind else None
     assert make_cut(shop.pipeline, "log").exact
     (log,) = [life for life in shop.lake.tables if life.kind]
-    states = TableCondition(life=replace(log, kind="scd2"), gap=None, states_since=FIRST + 5).deficits(FIRST + 9)
+    assert TableCondition(life=log, gap=None, since=FIRST + 5).deficits(FIRST + 9) == ()
+    states = TableCondition(life=replace(log, kind="scd2"), gap=None, since=FIRST + 5).deficits(FIRST + 9)
     assert [(one.cause, one.accepted) for one in states] == [("beginning", True)]
