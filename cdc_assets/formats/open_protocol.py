@@ -50,7 +50,6 @@ from cdc_assets.formats.messages import (
 )
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.families import BINARY as BINARY_TYPES
 from cdc_assets.types.families import FLOATING, INTEGER
 
 __all__ = ["classify", "decode", "schemas"]
@@ -267,13 +266,13 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         reason = heads.refused.get(line, f"it is not a row of {table}")
         faults.add(line + 1, f"it cannot be read: {reason}" if found[line].is_valid else "it is not in its message")
     parts = list(json_records(pc.if_else(pa.array(mine), raw, pa.scalar(None, pa.binary())), twice=_no_cell))
-    sides, has_raw_flags = _read_rows(parts, heads.commit_ts, schema, faults)
+    sides = _read_rows(parts, heads.commit_ts, schema, faults)
     for records in parts:
         for _, line, reason in records.refused():
             faults.add(line + 1, f"it is not a row event: {_why(reason, options)}")
     return changes_of(
         sides.images,
-        lambda column: _cells_of(sides, column, has_raw_flags),
+        lambda column: _cells_of(sides, column),
         schema,
         options.for_table(schema),
         faults,
@@ -286,6 +285,10 @@ Codes = npt.NDArray[np.uint64]
 
 _RAW = np.uint64(1 << 8)
 """TiCDC's flags of a column are below it, of MySQL's own some are not."""
+_OF_MYSQL = (
+    "which are MySQL's own (TiCDC's are below 256): an early build of the new architecture wrote them, and they do not "
+    "say which values are bytes. Upgrade TiCDC, and let it send the rows again"
+)
 _NUMBERS = frozenset((*INTEGER, *FLOATING, "YEAR", "BIT", "ENUM", "SET"))
 """Types whose values are numbers; all others are texts."""
 _OF_CELL = ("t", "h", "f", "v")
@@ -301,14 +304,12 @@ def _no_cell(name: str, first: object, second: object) -> Any:
     return [] if name in _OF_CELL else refuse_twice(name, first, second)
 
 
-def _read_rows(
-    parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults
-) -> tuple[RowSides, bool]:
+def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults) -> RowSides:
     """Return the images in records, whose messages are their lines from 0, each with its commit-ts.
 
-    Also whether flags in them are MySQL's own. Records that are no row events are refused.
+    Records that are no row events are refused.
     """
-    sides, has_raw_flags = RowSides(), False
+    sides = RowSides()
     for records in parts:
         u, p, d = (records.kinds(side) > CellKind.NULL for side in ("u", "p", "d"))
         records.require(u & ~d | d & ~u & ~p, "it has neither u, nor u and p, nor d alone")
@@ -319,7 +320,6 @@ def _read_rows(
         for side, there in (("u", u), ("p", p & ~unread), ("d", d)):
             for name, mask, reason, path in _misfits(records, side, schema, there):
                 faults.refuse(records, mask, name, reason, *([path] if path else []))
-            has_raw_flags |= _has_raw_flags(records, side)
         for mine, before in ((u & ~unread, "p"), (d, "d")):
             rows = records.among(records.sound & mine)
             sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
@@ -328,7 +328,7 @@ def _read_rows(
         images = row_images(rows.messages + 1, commit_ts[rows.messages], whole, none)
         images.ops[:] = Op.UPDATE
         sides.take(images, (rows, ("u",)))
-    return sides, has_raw_flags
+    return sides
 
 
 def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
@@ -371,12 +371,6 @@ def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
     return found
 
 
-def _has_raw_flags(records: Records, side: str) -> bool:
-    """Return whether a flag of a column is MySQL's own (ticdc#1227): TiCDC's are all below 256."""
-    numbers = (records.whole_numbers(side, name, "f") for name in records.members(side))
-    return any(bool((flags[whole] >= _RAW).any()) for flags, whole in numbers)
-
-
 def _misfits(
     records: Records, side: str, schema: TableSchema, some: Marks
 ) -> Iterator[tuple[str, Marks, str, tuple[str, ...]]]:
@@ -395,6 +389,9 @@ def _misfits(
         (codes, typed), (_, flagged) = (records.whole_numbers(side, name, part) for part in ("t", "f"))
         typed &= flagged | (records.kinds(side, name, "f") == CellKind.ABSENT)
         yield name, there & ~typed, f'column "{named}" is {{}}, which is not a value with its type', (side, name)
+        flags, whole = records.whole_numbers(side, name, "f")
+        raw = there & whole & (flags >= _RAW)
+        yield name, raw, f'column "{named}" has the flags {{}}, {_OF_MYSQL}', (side, name, "f")
         for code in _distinct(codes[there & typed]):
             if not fits(code, column):
                 sent = type_name(code, 0) or f"type {code}"
@@ -412,15 +409,13 @@ def _distinct(codes: Codes) -> list[int]:
     return [int(code) for code in few]
 
 
-def _cells_of(sides: RowSides, column: Column, has_raw_flags: bool) -> Cells:
-    """Return a column; where flags may be MySQL's own its type says whether its values are bytes."""
+def _cells_of(sides: RowSides, column: Column) -> Cells:
     absent = sides.absent(column.name)
     array = sides.column(column.name, "v").texts
     if column.type in _NUMBERS:
         return Cells(array, absent)
     codes, flags = (sides.whole_numbers(column.name, part) for part in ("t", "f"))
-    is_binary = np.full(len(codes), column.type in BINARY_TYPES) if has_raw_flags else flags & np.uint64(BINARY) > 0
-    array, faults = _unwrapped(codes, is_binary, array)
+    array, faults = _unwrapped(codes, flags & np.uint64(BINARY) > 0, array)
     return Cells(array, absent, faults=faults)
 
 
@@ -501,12 +496,11 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             handles[event] = frozenset(name for name, cell in row.items() if cell.get("h"))
         except _TROUBLE:
             continue  # decode rejects it
-    is_raw = any(column.flags >= int(_RAW) for _, _, columns in rows for column in columns)
     for event, is_delete, columns in rows:
         table, commit_ts = heads.table(event), int(heads.commit_ts[event])
         if is_delete and options.delete_only_output_handle_key_columns:
             continue
-        if is_raw:
+        if any(column.flags >= int(_RAW) for column in columns):  # decode rejects it, and says why
             columns = tuple(
                 replace(column, flags=flags_of_mysql(column.flags, column.name in handles[event])) for column in columns
             )
