@@ -84,10 +84,11 @@ class Recipe:
         """Return the recipe after a window, which was read with some of its settings.
 
         Settings of earlier rows stay for as long as values of a column depend on them; of a dump's a window of the feed
-        says nothing.
+        says nothing. It is this recipe itself where nothing of it changes.
         """
         known = {**self.settings, **{name: window.settings[name] for name in used}}
-        return Recipe({name: known[name] for name in (*window.settings, DUMP_ZONE) if name in known}, self.key)
+        settings = {name: known[name] for name in (*window.settings, DUMP_ZONE) if name in known}
+        return self if settings == self.settings else Recipe(settings, self.key)
 
 
 EMPTY_RECIPE = Recipe()
