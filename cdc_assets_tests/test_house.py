@@ -77,7 +77,7 @@ PLUGS = {
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
 SHARED_BY_PLUGS = ("avro_records", "changefeed_toml", "changes", "column_codes", "described", "dialect", "given",
-                   "json_records", "members", "messages", "record_keys",
+                   "json_records", "members", "messages",
                    "records", "replicated", "servers", "simple_records", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 

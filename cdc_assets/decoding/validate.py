@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import LINE, NOT_SHOWN, OP, position_column
-from cdc_assets.formats.record_keys import encoded_keys
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
 from cdc_assets.types.families import BINARY, CHARACTER
 from cdc_assets.types.mysql_types import arrow_schema, misfit, type_text
+from cdc_assets.types.record_keys import encoded_keys
 from cdc_assets.types.ydb_types import MADE_NULL, YDB_TYPES
 
 if TYPE_CHECKING:

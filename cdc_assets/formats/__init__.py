@@ -19,7 +19,6 @@ Plugs stand in the tables below. What several of them have in common:
     changes           row images and the values of their columns -> changes, with what does not fit
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them
-    record_keys       keys of the rows of a record that is set aside, as they were decoded
     json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
     avro_records      Avro messages -> records: those of one schema side by side, the rest by fastavro
     simple_records    messages of the Simple protocol in its own Avro -> what its JSON says
@@ -694,8 +693,8 @@ def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
         return decoded
     import pyarrow as pa
 
-    from cdc_assets.formats.record_keys import masked_keys
     from cdc_assets.types.masks import masked_array
+    from cdc_assets.types.record_keys import masked_keys
 
     changes = decoded.changes
     for column in schema.columns:

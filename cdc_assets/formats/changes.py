@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
-from cdc_assets.formats.record_keys import encoded_keys
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
@@ -29,6 +28,7 @@ from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type
 from cdc_assets.types.mysql_values import LOSSY, Binary, Values, changed_in_key
+from cdc_assets.types.record_keys import encoded_keys
 
 __all__ = [
     "LOST_FLOAT",

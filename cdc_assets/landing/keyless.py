@@ -97,7 +97,7 @@ class KeylessRows:
     def decide(self, pieces: Sequence[Piece], lines: Sequence[Line], streams: Mapping[Stream, StreamEnd]) -> Verdicts:
         """Decide about the rows of tables that have rows in several partitions; `streams` are the ends behind them."""
         verdicts, sent = Verdicts(), defaultdict[_Log, dict[str, list[int]]](lambda: defaultdict(list))
-        for log, place, number in self._rows(pieces, lines) if self.options.in_source_order else ():
+        for log, place, number in self._rows(pieces, lines):
             sent[log][place].append(number)
         reached, partitions, anew = dict[_Log, str](), Counter[_Log](), set[_Log]()
         for stream, end in streams.items() if sent else ():

@@ -229,9 +229,11 @@ class OffsetBatch:
             lines = [
                 one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
             ]
-        verdicts = self._keyless.decide(pieces, lines, self._order.streams)
-        verdicts.apply(lines)
-        reader.ignored.update(self._order.doubtful + verdicts.doubts)
+        reader.ignored.update(self._order.doubtful)
+        if self.options.in_source_order:
+            verdicts = self._keyless.decide(pieces, lines, self._order.streams)
+            verdicts.apply(lines)
+            reader.ignored.update(verdicts.doubts)
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
         first = max(self.clock_ms << 18, self.batch.last + _STEP)
         first += first % _STEP

@@ -32,7 +32,7 @@ class Reject:
     """A record that was not applied: where, why, and its raw bytes. `line` counts records from 1, header included.
 
     `place` is the message of a topic that the record came in, "" for one of a file. `keys` are those of its rows as
-    they were decoded (`formats.record_keys`), b"" where they were not, or the table has none.
+    they were decoded (`types.record_keys`), b"" where they were not, or the table has none.
     """
 
     path: str

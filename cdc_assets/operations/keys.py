@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.record_keys import keys_in
 from cdc_assets.history.masks import names_at
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.masks import SealKey
@@ -21,6 +20,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import arrow_type, values
+from cdc_assets.types.record_keys import keys_in
 
 
 class KeyOfFile(list[str]):
@@ -121,7 +121,7 @@ def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, versio
 def record_has_key(data: bytes, schema: TableSchema, keys: pa.Table, seal: SealKey | None) -> bool | None:
     """Return whether rows of a record that was set aside have one of `keys`; None where its keys say nothing.
 
-    `data` are the keys as they were decoded (`formats.record_keys`), `schema` has the columns of the record's version,
+    `data` are the keys as they were decoded (`types.record_keys`), `schema` has the columns of the record's version,
     as the lake has them, with those of `keys` as its key.
     """
     try:

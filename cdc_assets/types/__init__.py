@@ -10,6 +10,7 @@ rules           what a rule is made of
 collations      the normal form by which keys are equal
 masks           what is left of values that are masked
 frames          columns of polars frames by their names
+record_keys     keys of the rows of a record that is set aside, as they were decoded
 key_digests     keys of rows that are forgotten, as HMACs
 conversions     values when a column's type changes
 fidelity        what the lake keeps of each column

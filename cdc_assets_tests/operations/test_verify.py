@@ -696,7 +696,7 @@ def test_a_table_that_differs_does_so_while_the_changefeed_goes_on(
     if above:
         step = ApplyRows(life, applied.final.ts, hi, (), {}, table.schema, table.ddl, ())
     plans.append((listing, replace(plan, steps=(step,), checkpoint=hi)))
-    monkeypatch.setattr(applied.pipeline, "plan", lambda: plans.pop(0))
+    monkeypatch.setattr(applied.pipeline.planner, "plan", lambda: plans.pop(0))
     assert applied.compared(source, str(TYPES))[TYPES].state == state
 
 

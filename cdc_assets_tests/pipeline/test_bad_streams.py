@@ -110,7 +110,7 @@ CONNECTOR_ROWS = {
     "a number beyond its type": Case(
         of_connector(2, after={"id": 2, "v": 1 << 40}), 'column "v" has a value that is not'
     ),
-    "no key in the row": Case(of_connector(2, after={"v": 2}), "NULL in a column that is int32 NOT NULL"),
+    "no key in the row": Case(of_connector(2, after={"id": None, "v": 2}), "NULL in a column that is int32 NOT NULL"),
     "a value that has no column": Case(
         of_connector(2, after={"id": 2, "w": 1}), 'column "w" is not in the table\'s schema'
     ),
