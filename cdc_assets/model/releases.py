@@ -80,6 +80,11 @@ class Decisions:
     kept_out: tuple[ForgottenKeys, ...] = ()
     cuts: tuple[CutRequest, ...] = ()
 
+    @property
+    def complete_patterns(self) -> tuple[str, ...]:
+        """The patterns of the tables that had no rows before the feed began, by time."""
+        return tuple(decision.pattern for decision in self.complete if not decision.accepted)
+
     def changed(self, given: Iterable[KeptDecision], *, withdrawn: bool = False) -> Decisions:
         """Return these with other decisions, each in place of one about the same subject.
 

@@ -37,13 +37,13 @@ def say_complete(
     With `dry_run` nothing is recorded, and the tables are those that would still be incomplete. Raises BadSettings,
     with nothing recorded, for a pattern that matches no incomplete table.
     """
-    said = {decision.pattern for decision in pipeline.lake.decisions().complete if not decision.accepted}
+    recorded = pipeline.lake.decisions().complete_patterns
     now = iso_now()
 
     def statements(history: History) -> list[CompletePattern]:
         lacking = {gap.life for table in history.lives.values() for _, gap in table.gaps if isinstance(gap, Gap)}
         for pattern in patterns:
-            if pattern not in said and not any(is_complete(life, [pattern]) for life in lacking):
+            if pattern not in recorded and not any(is_complete(life, [pattern]) for life in lacking):
                 known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
                 raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {known}.')
         return [CompletePattern(pattern, who, now) for pattern in patterns]
@@ -59,12 +59,12 @@ def unsay_complete(
 
     With `dry_run` nothing is removed.
     """
-    said = {decision.pattern for decision in pipeline.lake.decisions().complete if not decision.accepted}
+    recorded = pipeline.lake.decisions().complete_patterns
 
     def statements(_: History) -> list[CompletePattern]:
         for pattern in patterns:
-            if pattern not in said:
-                known = ", ".join(sorted(said)) or "none"
+            if pattern not in recorded:
+                known = ", ".join(sorted(recorded)) or "none"
                 raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {known}.')
         return [CompletePattern(pattern) for pattern in patterns]
 

@@ -301,7 +301,7 @@ class Planner:
     def rules(self, decided: Decisions) -> TableRules:
         """Return what the settings and people's decisions say about the tables."""
         settings, wire = self.settings, self.settings.source_options.wire
-        complete = (*settings.initial.complete, *(one.pattern for one in decided.complete if not one.accepted))
+        complete = (*settings.initial.complete, *decided.complete_patterns)
         accepted = tuple(one.accepted for one in decided.complete if one.accepted)
         ddl = replace(settings.rules, releases=decided.releases, complete=complete, accepted=accepted)
         recipes = Recipes(wire, decided.settings, self.masks, decided.kept_out)
