@@ -124,7 +124,7 @@ def _share_compiled_statements() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share files out to processes: all that use Spark to one, which has a JVM, and so those that use a broker."""
+    """Share files out to processes: each group of TOGETHER to one, every other file to any."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -132,7 +132,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     def group(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         path = config.rootpath / file
-        return "spark" if _uses_spark(path) else "broker" if _uses(path, r"broker: Broker\b") else file
+        return next((group for group, words in TOGETHER.items() if _uses(path, words)), file)
 
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = group
@@ -155,13 +155,24 @@ LONG = ("test_daemon.py",)
 """What waits for processes of its own."""
 
 
+TOGETHER = {
+    "spark": r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b",
+    "broker": r"\bbroker: Broker\b",
+    "code": r"\b(package_code|hold_reasons|test_house) import\b",
+}
+"""Files that share what is costly to make: a group, and the words by which its files are known.
+
+Those of Spark share a JVM, those of the broker a server, and those that read the package's code its syntax trees.
+"""
+
+
 def _uses_spark(file: Path) -> bool:
-    return _uses(file, r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b")
+    return _uses(file, TOGETHER["spark"])
 
 
 @cache
-def _uses(file: Path, fixture: str) -> bool:
-    return re.search(fixture, file.read_text()) is not None
+def _uses(file: Path, words: str) -> bool:
+    return re.search(words, file.read_text()) is not None
 
 
 CLOUDS = {"gcp": ("gcs", "Google"), "azure": ("azure", "Azure")}

@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
-from cdc_assets_tests.test_house import PACKAGE
+from cdc_assets_tests.package_code import MODULES, PACKAGE, nodes, parsed
 
 _REASON_OF = {
     "TableHeld": 0, "HoldTable": 2, "held": 1, "_held": 1,
@@ -32,15 +33,14 @@ def reasons() -> tuple[tuple[str, str], ...]:
     holds a table by constants that say what is wrong with a message.
     """
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for path in MODULES:
+        calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
         texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
         place = path.relative_to(PACKAGE).as_posix()
         if place.startswith(_DECIDING) and not place.startswith(_OF_CUTS):
-            texts += _passed_on(tree)
+            texts += _passed_on(path)
         if path.parent.name == "landing":
-            texts += _refused_messages(tree)
+            texts += _refused_messages(path)
         for node in texts:
             text = _text(node)
             if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
@@ -60,9 +60,9 @@ def _reason(call: ast.Call) -> ast.expr:
     return given[0] if given else ast.Constant("")
 
 
-def _passed_on(tree: ast.Module) -> Iterator[ast.expr]:
+def _passed_on(path: Path) -> Iterator[ast.expr]:
     """Yield the texts of a module that may become a reason."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Assign) and {getattr(target, "id", "") for target in node.targets} & _NAMED:
             yield from _branches(node.value)
         elif isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id == "str":
@@ -71,9 +71,9 @@ def _passed_on(tree: ast.Module) -> Iterator[ast.expr]:
                     yield from _branches(returned.value)
 
 
-def _refused_messages(tree: ast.Module) -> Iterator[ast.expr]:
+def _refused_messages(path: Path) -> Iterator[ast.expr]:
     """Yield the constants of a module of the landing that begin with the message, or with the snapshot, as subject."""
-    for node in tree.body:
+    for node in parsed(path).body:
         if isinstance(node, ast.Assign) and re.match("it |its |another part |the connector ", _text(node.value)):
             yield node.value
 

@@ -6,20 +6,14 @@ A number that has fallen is lowered here in the same commit: the test fails wher
 from __future__ import annotations
 
 import ast
-import io
 import re
 import subprocess
-import tokenize
 from collections import Counter
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "cdc_assets"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+from cdc_assets_tests.package_code import MODULES, PACKAGE, ROOT, identifiers, nodes, text_of
 
 
 class Feature(NamedTuple):
@@ -96,17 +90,6 @@ FIRST_SUBJECT_BY_RULE = "87b54d24"
 """The last commit before subjects began with their area."""
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
-def identifiers(path: Path) -> frozenset[str]:
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
-    return frozenset(token.string for token in tokens if token.type == tokenize.NAME)
-
-
 @pytest.mark.parametrize("name", FEATURES)
 def test_no_more_files_know_of_a_feature(name: str) -> None:
     feature = FEATURES[name]
@@ -118,21 +101,20 @@ def test_no_more_files_know_of_a_feature(name: str) -> None:
 def test_private_helpers_with_one_call_get_fewer() -> None:
     lines = 0
     for path in MODULES:
-        tree = parsed(path)
         uses = Counter(
             node.attr if isinstance(node, ast.Attribute) else node.id
-            for node in ast.walk(tree)
+            for node in nodes(path)
             if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
         )
         lines += sum(
             (node.end_lineno or node.lineno) - node.lineno + 1
-            for node in ast.walk(tree)
+            for node in nodes(path)
             if isinstance(node, ast.FunctionDef)
             and node.name.startswith("_")
             and not node.name.startswith("__")
             and uses[node.name] == 1
         )
-    total = sum(path.read_text().count("\n") for path in MODULES)
+    total = sum(text_of(path).count("\n") for path in MODULES)
     assert round(100 * lines / total) == SINGLE_CALL_LINES_PERCENT
 
 
@@ -140,7 +122,7 @@ def test_names_that_are_pronouns_get_fewer() -> None:
     names = [
         node.arg if isinstance(node, ast.arg) else node.id
         for path in MODULES
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     ]
     assert sum(name in PRONOUNS for name in names) == PRONOUN_NAMES
@@ -149,10 +131,7 @@ def test_names_that_are_pronouns_get_fewer() -> None:
 def test_docstrings_without_a_subject_get_fewer() -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = [
-        ast.get_docstring(node) or ""
-        for path in MODULES
-        for node in ast.walk(parsed(path))
-        if isinstance(node, documented)
+        ast.get_docstring(node) or "" for path in MODULES for node in nodes(path) if isinstance(node, documented)
     ]
     assert sum(HEADLESS.match(text) is not None for text in docstrings) == HEADLESS_DOCSTRINGS
 

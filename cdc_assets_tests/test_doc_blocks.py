@@ -29,8 +29,8 @@ from cdc_assets.model.findings import RULES
 from cdc_assets.report.metrics import METRICS, PREFIX
 from cdc_assets.settings.config import ChangefeedSettings, settings_of
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.package_code import PACKAGE
 from cdc_assets_tests.test_docs import GENERATED, PAGES, ROOT
-from cdc_assets_tests.test_house import PACKAGE
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "cdc_assets"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+from cdc_assets_tests.package_code import MODULES, PACKAGE, ROOT, nodes, parsed, text_of
+
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 
 ROOMS = {
@@ -136,29 +135,33 @@ def name_of(path: Path) -> str:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def imports(path: Path) -> frozenset[str]:
+    """Return the full name of every module that a file imports, at the top or in a function, but for types alone.
 
-
-def imports(tree: ast.AST, *, for_types: bool = False) -> Iterator[str]:
-    """Yield the full name of every module that is imported, at the top or in a function.
-
-    Of `from a import b` both `a` and `a.b`, as `b` may be a module. With `for_types` those under TYPE_CHECKING too.
+    Of `from a import b` both `a` and `a.b`, as `b` may be a module.
     """
+    return frozenset(_imported(parsed(path)))
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif for_types or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield from imports(node, for_types=for_types)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case) and not _is_for_types(node):
+            yield from _imported(node)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def test_heavy_libraries_stay_in_their_rooms() -> None:
     for path in MODULES:
         inside = path.relative_to(PACKAGE).as_posix()
-        for module in imports(parsed(path)):
+        for module in imports(path):
             library = module.split(".")[0]
             doors = ROOMS.get(library, (inside,))
             at_home = any(inside == door or (door.endswith("/") and inside.startswith(door)) for door in doors)
@@ -168,9 +171,8 @@ def test_heavy_libraries_stay_in_their_rooms() -> None:
 def test_bytes_are_looked_at_where_records_and_columns_are_made_of_them() -> None:
     found = set[str]()
     for path in sorted((PACKAGE / "formats").rglob("*.py")):
-        tree = parsed(path)
-        views = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & VIEWS
-        if views or PARSERS & set(imports(tree)):
+        views = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)} & VIEWS
+        if views or PARSERS & imports(path):
             found.add(path.relative_to(PACKAGE / "formats").with_suffix("").as_posix())
     assert found == set(MADE_OF_BYTES)
 
@@ -184,8 +186,8 @@ def arrows() -> dict[str, set[str]]:
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
     found: dict[str, set[str]] = {}
     for path in MODULES:
-        named = {alias.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import) for alias in node.names}
-        for node in ast.walk(parsed(path)):
+        named = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules = {f"{node.module}.{alias.name}" for alias in node.names}
                 named |= {name if name in files else node.module for name in modules}
@@ -251,12 +253,9 @@ def test_a_plug_is_named_in_its_folder_and_in_the_table_of_plugs_only(room: str)
         inside = path.relative_to(PACKAGE).as_posix()
         if inside.startswith((f"{room}/", *PLUGS[room])):
             continue
-        tree = parsed(path)
-        texts = {
-            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
+        texts = {node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         door = f"cdc_assets.{room.replace('/', '.')}."
-        imported = {name.removeprefix(door).split(".")[0] for name in imports(tree) if name.startswith(door)}
+        imported = {name.removeprefix(door).split(".")[0] for name in imports(path) if name.startswith(door)}
         if (texts & names) or (imported & plugs(room)):
             named.add(inside)
     assert named <= set(NAMED_ELSEWHERE)
@@ -296,13 +295,13 @@ def test_the_command_line_starts_without_any_engine() -> None:
 
 
 def test_the_package_itself_imports_nothing() -> None:
-    assert list(imports(ast.parse((PACKAGE / "__init__.py").read_text()))) == []
+    assert imports(PACKAGE / "__init__.py") == set()
 
 
 def test_class_names_are_unique() -> None:
     homes: dict[str, set[str]] = {}
     for path in MODULES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, set()).add(name_of(path))
     shared = {name for name, files in homes.items() if len(files) > 1}
@@ -363,10 +362,10 @@ def test_the_text_of_the_project_never_holds(what: str) -> None:
     found = []
     for path in tracked():
         try:
-            text = path.read_text(encoding="utf-8")
+            text = text_of(path)
         except UnicodeDecodeError:
             continue
-        lines = enumerate(text.splitlines(), 1)
+        lines = enumerate(text.splitlines(), 1) if pattern.search(text) else ()
         found += [f"{name_of(path)}:{number}: {line.strip()[:100]}" for number, line in lines if pattern.search(line)]
     assert found == []
 
@@ -376,7 +375,7 @@ FOLDERS = [path.parent for path in MODULES if path.name == "__init__.py" and pat
 
 def listed(folder: Path) -> set[str]:
     """Return the modules that a folder's docstring lists, a line each: `name   what it is`."""
-    named = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()), clean=False) or ""
+    named = ast.get_docstring(parsed(folder / "__init__.py"), clean=False) or ""
     return set(re.findall(r"^(?: {4})?([a-z_0-9]+)/?  +\S", named, re.MULTILINE))
 
 
@@ -404,14 +403,13 @@ NO_FUNCTIONS = {"gbk_chinese_ci"}
 
 def test_headers_draw_functions_that_exist() -> None:
     named: dict[Path, set[str]] = {}
-    trees = {path: parsed(path) for path in MODULES}
-    for path, tree in trees.items():
-        defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    for path in MODULES:
+        defined = {node.name for node in nodes(path) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         named.setdefault(path.parent, set()).update(defined, {path.stem})
     wrong = {
         f"{name_of(path)}: {name}"
-        for path, tree in trees.items()
-        for found in DRAWN.finditer(ast.get_docstring(tree, clean=False) or "")
+        for path in MODULES
+        for found in DRAWN.finditer(ast.get_docstring(parsed(path), clean=False) or "")
         if (name := (found[1] or found[2]).split(".")[-1]) not in named[path.parent] | NO_FUNCTIONS
     }
     assert wrong == set()

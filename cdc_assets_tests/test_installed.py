@@ -19,7 +19,7 @@ import pytest
 
 from cdc_assets.jvm.jars import spark_jars
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.test_house import PACKAGE, ROOT
+from cdc_assets_tests.package_code import PACKAGE, ROOT
 
 PROJECT = """\
 from pathlib import Path

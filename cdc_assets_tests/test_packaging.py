@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cdc_assets_tests.test_house import MODULES, ROOT, imports
+from cdc_assets_tests.package_code import MODULES, ROOT
+from cdc_assets_tests.test_house import imports
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,7 +54,7 @@ def locked(name: str) -> list[tuple[Requirement, list[str]]]:
 def third_party() -> set[str]:
     """Return the distributions whose modules the package imports."""
     own_or_standard = set(sys.stdlib_module_names) | {"cdc_assets", "tomllib"}
-    modules = {module for path in MODULES for module in imports(ast.parse(path.read_text()))}
+    modules = {module for path in MODULES for module in imports(path)}
     names = {module.split(".")[0] for module in modules} - own_or_standard
     distributions = packages_distributions()
     # Python 3.10 does not know the modules of a distribution without top_level.txt; they are called alike then.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
 import pytest
 
-import cdc_assets
 from cdc_assets.model.wording import counted, range_text, seconds_text
+from cdc_assets_tests.package_code import MODULES, PACKAGE, identifiers, text_of
 
 NOUNS = (
     "table|record|row|file|run|change|statement|column|version|snapshot|step|field|value|directory|directories|attempt"
@@ -47,23 +46,15 @@ def test_a_duration_is_shown_in_the_unit_that_people_use(seconds: float, text: s
 
 
 def test_no_sentence_has_a_count_beside_a_noun_of_its_own() -> None:
-    root = Path(cdc_assets.__file__).parent
     found = [
-        f"{path.relative_to(root)}:{number}: {line.strip()}"
-        for path in sorted(root.rglob("*.py"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in MODULES
+        for number, line in enumerate(text_of(path).splitlines(), 1)
         if UNINFLECTED.search(line) and not any(many in line for many in MANY)
     ]
     assert found == []
 
 
 def test_nothing_is_named_told() -> None:
-    package = Path(cdc_assets.__file__).parent
-    found = [
-        f"{path}:{getattr(node, 'lineno', 0)}"
-        for root in (package, Path(__file__).parent)
-        for path in sorted(root.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if "told" in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "attr", ""))
-    ]
-    assert found == []
+    files = [*MODULES, *Path(__file__).parent.rglob("*.py")]
+    assert [path for path in files if "told" in identifiers(path)] == []

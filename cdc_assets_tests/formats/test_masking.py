@@ -19,7 +19,7 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.settings.config import settings_of
 from cdc_assets_tests.changefeed import written
-from cdc_assets_tests.test_house import MODULES, PACKAGE, ROOT
+from cdc_assets_tests.package_code import MODULES, PACKAGE, ROOT, nodes
 
 T = TableId("shop", "t")
 SCHEMA = TableSchema((Column("id", "INT"), Column("a", "VARCHAR", precision=40, mask=Mask("constant", "x"))))
@@ -39,7 +39,7 @@ READS_DUMPS = {
 
 def calls(path: Path) -> Iterator[tuple[str, int]]:
     """Yield the methods that a module calls, with how many arguments."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node.func.attr, len(node.args) + len(node.keywords)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -69,7 +69,7 @@ def test_only_what_masks_is_offered_to_those_who_decode() -> None:
         name.name
         for path in MODULES
         if path.is_relative_to(PACKAGE) and not path.is_relative_to(PACKAGE / "formats")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cdc_assets.formats.")
         for name in node.names
     }

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cdc_assets
 from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import INCOMPLETE, RULES, SEEN_IN_ROWS, Finding, Severity
@@ -33,6 +32,7 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.package_code import MODULES, nodes, text_of
 
 MANY = 17
 NAMES = [f"s.t{number:02d}" for number in range(MANY)]
@@ -186,11 +186,11 @@ def test_lossless_columns_are_counted_only(tmp_path: Path) -> None:
 
 def test_every_rule_has_its_place_in_the_order() -> None:
     rules = {INCOMPLETE, *FILE_RULES}
-    for path in Path(cdc_assets.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in MODULES:
+        for node in nodes(path):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                if name in ("Finding", "warning", "_finding") and "findings" in path.read_text():
+                if name in ("Finding", "warning", "_finding") and "findings" in text_of(path):
                     rules.add(str(node.args[0].value))
     assert rules == set(RULES)
     assert len(set(RULES)) == len(RULES)

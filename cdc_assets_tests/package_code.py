@@ -1,0 +1,41 @@
+"""The package's modules as syntax trees: each is parsed and walked once in a process, for all tests of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "cdc_assets"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+_TOKEN = re.compile(
+    r"""(?s:(?i:[rbuf]{0,2})(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"))"""
+    r"""|(?i:[rbuf]{0,2})(?:'(?:\\(?s:.)|[^'\\\n])*'|"(?:\\(?s:.)|[^"\\\n])*")"""
+    r"""|\#.*|\d[\w.]*|([^\W\d]\w*)"""
+)
+"""A text, a comment, a number, or a name, which is the group."""
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module's syntax tree, in the order of `ast.walk`."""
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
+def identifiers(path: Path) -> frozenset[str]:
+    """Return the names in a module's code, keywords among them: not those in texts and comments."""
+    return frozenset(found[1] for found in _TOKEN.finditer(text_of(path)) if found[1])
