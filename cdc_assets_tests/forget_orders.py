@@ -71,10 +71,10 @@ __all__ = ["FORGET_SEAMS", "LakeOrders", "MemoryOrders"]
 
 FORGET_SEAMS = (
     "cdc_assets.lake.forget:LakeForgetting.forget",
-    "cdc_assets.lake.forgetting.remake:_copy_without",
+    "cdc_assets.operations.forget:remove_cut",
+    "cdc_assets.lake.forget:copy_without",
     "cdc_assets.lake.forget:expire",
     "cdc_assets.lake.forget:_sweep",
-    "cdc_assets.lake.forget:LakeForgetting.follow_tags",
     "cdc_assets.lake.forget:LakeForgetting.forget_stages",
     "cdc_assets.lake.forget:LakeForgetting.forget_records",
     "cdc_assets.lake.forget:LakeForgetting.search",
@@ -215,6 +215,7 @@ class LakeOrders:
         self.let_in = set[int]()  # keys whose rows may be there again: what was left out comes with what is read anew
         self.begun: list[tuple[tuple[int, ...], Tso | None, str]] = []
         self.cuts: dict[str, dict[int, str]] = {}
+        self.decided_cuts = 0
         self._create(FIRST)
 
     # --- the source ---
@@ -382,7 +383,7 @@ class LakeOrders:
                 one.aside = {kind for kind in one.aside if (kind, one.at) in waiting}
 
     def cut(self) -> None:
-        name = f"cut{len(self.cuts)}"
+        name, self.decided_cuts = f"cut{self.decided_cuts}", self.decided_cuts + 1
         with suppress(CutRefused, BadSettings):  # records are held, or a killed run has made it
             made = make_cut(self.pipeline(), name)
             if not self.inside:
@@ -390,6 +391,7 @@ class LakeOrders:
                 self.cuts[name] = self._mirror(self.version, made.at)
 
     def uncut(self) -> None:
+        self.cuts = {cut.name: self.cuts[cut.name] for cut in self.lake.cuts() if cut.name in self.cuts}
         if self.cuts:
             name = self.random.choice(sorted(self.cuts))
             del self.cuts[name]
@@ -461,7 +463,10 @@ class LakeOrders:
         given, asked = [list(self.key.values[key][2]) for key in keys], (keys, until, name)
         self.begun.append(asked)
         try:
-            report = forget(self.pipeline(), self.forgetting(), self.table, given, "forget", until=until, name=name)
+            work = self.pipeline(), self.forgetting(), self.table, given, "forget"
+            report = forget(*work, until=until, name=name, remove_cuts=True)
+            if report.kept_cuts:  # made meanwhile
+                report = forget(*work, until=until, name=name, remove_cuts=True)
             assert report.complete
             self.lost |= set(report.lost)
             self.let_in -= set(keys)
@@ -472,9 +477,7 @@ class LakeOrders:
         for one in self.changes:
             if one.key in keys and one.at <= (self.applied if until is None or not self.lands else until):
                 one.gone, one.aside, one.emptied = True, set(), True
-        for rows in self.cuts.values():
-            for key in keys:
-                rows.pop(key, None)
+        self.cuts = {cut: rows for cut, rows in self.cuts.items() if cut in {one.name for one in self.lake.cuts()}}
         if until is not None:
             self.until[name] = {*keys, *self.until.get(name, (set(), 0))[0]}, until
         if not self.inside:
@@ -620,11 +623,11 @@ class MemoryOrders(LakeOrders):
         *(
             f"cdc_assets_tests.memory_lake:MemoryLake.{name}"
             for name in ("run", "stage_all", "quarantine", "commit", "replay", "keep_decision", "remove_decision",
-                         "make_cut")
+                         "make_cut", "remove_cut")
         ),
         *(
             f"cdc_assets_tests.memory_lake:MemoryForgetting.{name}"
-            for name in ("forget", "search", "forget_stages", "forget_records", "follow_tags", "hold_back")
+            for name in ("forget", "search", "forget_stages", "forget_records", "hold_back")
         ),
         *(seam for seam in SEAMS if seam.startswith("cdc_assets.ledger")),
     )  # fmt: skip

@@ -827,7 +827,7 @@ def _with_values(rows: pa.Table, equal: Mapping[str, object]) -> pa.Table:
 
 @dataclass(frozen=True)
 class MemoryForgetting:
-    """Forgets rows of a lake in memory: their tags and past states have them no more, either."""
+    """Forgets rows of a lake in memory: past states have them no more, either, unless a tag keeps them."""
 
     lake: MemoryLake
 
@@ -852,7 +852,6 @@ class MemoryForgetting:
             raise TableMoved(f"{life} is at {table.progress}, not at {at}")
         table.rows = _without(table.rows, wanted)
         table.past = [(past[0], _without(past[1], wanted), *past[2:]) for past in table.past]
-        table.tags = {name: (*tag[:2], _without(tag[2], wanted)) for name, tag in table.tags.items()}
         table.forgot = mark
         if not kept_out:
             table.forgotten = table.progress.tso
@@ -861,8 +860,12 @@ class MemoryForgetting:
         return RemovedRows(life, before.num_rows - table.rows.num_rows, len(keys))
 
     def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
-        rows = self.lake.tables[life].rows
-        return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, wanted) != rows else ())
+        rows, tags = self.lake.tables[life].rows, self.lake.tables[life].tags
+        kept = tuple(sorted(name for name, (*_, past) in tags.items() if _without(past, wanted) != past))
+        return SearchedFiles(str(life), 1, rows.nbytes, ("rows",) if _without(rows, wanted) != rows else (), kept)
+
+    def untag(self, life: Life, tag: str) -> None:
+        self.lake.untag(life, tag)
 
     def forget_stages(self, targets: Targets, has: HasKeys) -> int:
         gone = [place for place, window in self.lake.staged.items() if _has_keys(place, window, targets)]
@@ -888,9 +891,6 @@ class MemoryForgetting:
     def search_records(self, has: HasKeys) -> SearchedFiles:
         left = [file for (_, file, _), row in self.lake.kept.items() if has(row.life, row.content)]
         return SearchedFiles("quarantine", 1, 0, tuple(left))
-
-    def follow_tags(self) -> Sequence[str]:
-        return ()
 
 
 Targets = Mapping[Life, WantedKeys]

@@ -30,7 +30,7 @@ FEATURES = {
     "forgetting": Feature(
         r"forg[eo]t|[Kk]ept_?[Oo]ut|keep_out|keeping_out|KeyDigest",
         r"forg[eo]t|keep_out|key_digest|key_bytes",
-        42,
+        40,
     ),
     "masks": Feature(
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
@@ -77,7 +77,7 @@ SINGLE_CALL_LINES_PERCENT = 20
 PRONOUNS = frozenset({"found", "one", "mine", "said", "asked", "told"})
 """Words that name nothing: parameters and variables have the noun of what they hold."""
 
-PRONOUN_NAMES = 1676
+PRONOUN_NAMES = 1674
 """Parameters and variables of the package that are called by one of these words."""
 
 HEADLESS = re.compile(r"(Do so|Return the same|Yield (rows )?so|The same)\b")

@@ -59,6 +59,11 @@ if TYPE_CHECKING:
 @dry_run_option
 @yes_option
 @click.option(
+    "--remove-cuts",
+    is_flag=True,
+    help="Remove the cuts that have rows of the keys. Without it they keep them, and the report names them.",
+)
+@click.option(
     "--record",
     "records",
     multiple=True,
@@ -80,15 +85,15 @@ def forget(
     abandon: bool,
     dry_run: bool,
     yes: bool,
+    remove_cuts: bool,
     records: tuple[str, ...],
     **given: Any,
 ) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
 
     KEY are its values in the order of the key, as MySQL prints them; x'…' for binary ones,
-    TIMESTAMP in UTC. Files, snapshots and cuts
-    that have it are made anew or removed, of history tables, too. Refused while input that has it is not applied,
-    unless it is kept out by --until.
+    TIMESTAMP in UTC. Files that have it are replaced, and snapshots expire, of history tables, too; cuts stay unless
+    you let them go (--remove-cuts). Refused while input that has it is not applied, unless it is kept out by --until.
     """
     from cdc_assets.lake.forget import LakeForgetting
     from cdc_assets.operations.forget import abandon as end_abandoned
@@ -112,7 +117,8 @@ def forget(
     if abandon:
         confirm(f"Forget that runs on {table} were broken off, though rows of their keys may be left?", yes)
     elif undo is None and not dry_run:
-        confirm(f"Take the rows of {counted(len(keys), 'key')} out of {table}, its history, cuts and files?", yes)
+        cuts = ", and remove the cuts that have them" if remove_cuts else ""
+        confirm(f"Take the rows of {counted(len(keys), 'key')} out of {table}, its history and files{cuts}?", yes)
     me = run_name()
     with opened("A row is of", given, is_there=True) as pipeline:
         if undo is not None:
@@ -135,7 +141,10 @@ def forget(
         if dry_run:
             return _show_found(find_rows(pipeline, LakeForgetting(pipeline.lake), table, keys, through), as_json)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
-        report = run(pipeline, LakeForgetting(pipeline.lake), table, keys, me, say, through, decision, records)
+        lake = LakeForgetting(pipeline.lake)
+        report = run(
+            pipeline, lake, table, keys, me, say, through, decision, records, remove_cuts=remove_cuts
+        )  # fmt: skip
     if as_json:
         show_json(forget_json(report))
     else:
@@ -146,11 +155,11 @@ def forget(
 
 def _show_found(found: Mapping[Life, SearchedFiles], as_json: bool) -> int:
     """Print in how many files of each table rows of the keys are."""
-    heads = ("table", "files with rows", "files", "bytes read")
-    rows = [(str(life), len(one.having), one.files, one.bytes) for life, one in found.items()]
+    heads = ("table", "files with rows", "files", "bytes", "cuts with rows")
+    rows = [(str(life), len(one.having), one.files, one.bytes, ", ".join(one.tags)) for life, one in found.items()]
     if as_json:
-        show_json([dict(zip(("table", "having", "files", "bytes"), row, strict=True)) for row in rows])
+        show_json([dict(zip(("table", "having", "files", "bytes", "cuts"), row, strict=True)) for row in rows])
     else:
         show_grid(heads, rows)
-        click.echo("Nothing was changed. Quarantine, stages, cuts and landed messages are searched by the run itself.")
+        click.echo("Nothing was changed. Quarantine, stages and landed messages are searched by the run itself.")
     return DONE

@@ -26,7 +26,7 @@ from cdc_assets.operations.forget import abandon as end_abandoned
 from cdc_assets.operations.keep_out import let_in, parse_until
 from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.report.forgetting import NO_ROWS, NOT_SEARCHED, UNKNOWN
+from cdc_assets.report.forgetting import KEPT, NO_ROWS, NOT_SEARCHED, UNKNOWN
 
 
 class ForgetConfig(dg.Config):
@@ -53,6 +53,11 @@ class ForgetConfig(dg.Config):
         description="End runs that were killed with keys that nobody has any more: rows of them may be left.",
     )
 
+    remove_cuts: bool = Field(
+        default=False,
+        description="Remove the cuts, and other tags, that have rows of the keys. Without it these keep them, and the "
+        "report names them.",
+    )
     confirmed: bool = Field(
         default=False, description="Set to true: what is taken out here cannot be brought back. Not asked for undo."
     )
@@ -133,7 +138,10 @@ def _forgotten(
 ) -> ForgetReport:
     until = parse_until(pipeline, config.until) if config.until else None
     lake, say = _lake_of(pipeline), context.log.info
-    return forget(pipeline, lake, config.table, keys, context.run_id, say, until, config.decision, config.records)
+    return forget(
+        pipeline, lake, config.table, keys, context.run_id, say, until, config.decision, config.records,
+        remove_cuts=config.remove_cuts,
+    )  # fmt: skip
 
 
 def _changed(
@@ -175,7 +183,8 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         **({"unknown": [f"{place} {UNKNOWN} (records)" for place in report.unknown]} if report.unknown else {}),
         "messages_emptied": report.messages,
         "keys_moved": len(report.moved),
-        "cuts_made_anew": list(report.cuts),
+        "cuts_removed": list(report.cuts),
+        **({"cuts_kept": [f"{name} {KEPT} (remove_cuts)" for name in report.kept_cuts]} if report.kept_cuts else {}),
         "tables_with_lost_messages": list(report.lost),
         **({"removed": _grid(removed)} if removed else {}),
         "searched": _grid(searched),

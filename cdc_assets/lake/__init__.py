@@ -35,7 +35,7 @@ recent_states        the same of states that runs have just written, without Spa
 chores               what is due for a table's files (no JVM)
 cuts                 the cuts of a changefeed: their list and their tags
 forget               rows of keys taken out of all snapshots and files of a table
-forgetting/          what that is made of
+forget_search        which snapshots, files and stages have them
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 spark/               Spark sessions and the JVM gateway

@@ -41,7 +41,6 @@ _COLUMNS = pa.schema(
         ("applied_ts", pa.int64()),
         ("left_out", pa.string()),
         ("lacks", pa.string()),
-        ("forgotten_at", pa.timestamp("us", "UTC")),
     ]
 )
 
@@ -98,33 +97,11 @@ class LakeCuts:
                     raise
         wanted = {one.life for one in cut.tables if one.snapshot_id is not None}
         still = {one.name: one for one in self.state.decisions.read().cuts}.get(cut.name)
-        tagged = self.tagged(cut.name)
-        if (still is not None and still.withdrawn) or not wanted <= tagged.keys():
+        if (still is not None and still.withdrawn) or not wanted <= self.tagged(cut.name).keys():
             self._unlist(cut.name)
             return None
-        if any(tagged[one.life][0] != one.snapshot_id for one in cut.taken):
-            self.follow_tags()  # who forgets rows may have listed them before the cut was there
         self.state.decisions.remove(request)
         return next((one for one in self.read() if one.name == cut.name), None)
-
-    def follow_tags(self) -> tuple[str, ...]:
-        """List the snapshots that tags have now, where these were made anew without some rows; return such cuts."""
-        remade = []
-        for cut in self.read():
-            tagged = self.tagged(cut.name)
-            other = {one.life: tagged[one.life][0] for one in cut.taken if one.life in tagged}
-            tables = tuple(
-                replace(one, snapshot_id=other[one.life], forgotten=iso_now())
-                if other.get(one.life, one.snapshot_id) != one.snapshot_id
-                else one
-                for one in cut.tables
-            )
-            if tables != cut.tables:
-                look = self.table.look()
-                file = self.table.write(cut.name, [_rows(replace(cut, tables=tables))])
-                self.table.replace([file], look.files[cut.name] if look is not None else (), {}, lambda _: True)
-                remade.append(cut.name)
-        return tuple(remade)
 
     def remove(self, bench: Workbench, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags. Repeated after a crash, it does the rest."""
@@ -174,7 +151,6 @@ def _rows(cut: Cut) -> pa.Table:
             "applied_ts": one.applied_ts,
             "left_out": one.why_not,
             "lacks": one.lacks,
-            "forgotten_at": parse_iso_time(one.forgotten) if one.forgotten else None,
         }
         for one in cut.tables
     ]
@@ -193,7 +169,6 @@ def _parse(rows: pa.Table) -> Cut:
             row["applied_ts"],
             row["left_out"] or "",
             row["lacks"] or "",
-            iso_time(row["forgotten_at"]) if row["forgotten_at"] is not None else "",
         )
         for row in found
         if row["identity"] is not None

@@ -1,14 +1,12 @@
-"""Rows of given keys taken out of a table for good: out of every snapshot, and out of every file that has them.
+"""Rows of given keys taken out of a table for good: out of every snapshot that nobody keeps, and out of the files.
 
-    look      which data files of any snapshot have rows of the keys, hidden ones too, and which snapshots show them
-    replace   main and every tag that has them are made anew from the same files but those, and these without the rows
-    expire    all other snapshots that have them, so that Iceberg removes what only they refer to
-    sweep     files that no snapshot refers to and that have them
-    prove     every file that is left is read
+    rewrite   the data files of main that have rows of the keys, hidden ones too, are replaced by copies without them
+    expire    all snapshots that have such rows, but for those with a tag: a person lets cuts go before (`operations`)
+    sweep     files that no snapshot refers to and that have such rows
+    search    every snapshot and data file that is left is asked for rows of the keys
 
-A deletion vector only hides a row, so data files are written anew (`forgetting.remake`). All of `replace` is one
-transaction, guarded like a step's: readers see the old state or the new one, of tags and of main. The new snapshots
-carry the labels of those whose place they take, so no progress is lost with what expires.
+A deletion vector only hides a row, so data files are replaced. The rewrite is one transaction, guarded like a step's:
+readers see the old state or the new one. Its snapshot carries the label, so no progress is lost with what expires.
 
 Killed at any line, the table has its old state or its new one, and what is left to expire or to sweep is found again by
 looking: a repeated run does the rest. FORGOTTEN, a property of the table, changes with every run. Whoever else writes
@@ -25,22 +23,26 @@ to a table brings no row back:
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.table.refs import SnapshotRefType
+import numpy as np
 
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import POSITION
-from cdc_assets.lake.commit import expire
-from cdc_assets.lake.cuts import LakeCuts
-from cdc_assets.lake.forgetting.remake import Remaking
-from cdc_assets.lake.forgetting.searched_table import SearchedTable
-from cdc_assets.lake.forgetting.stages import KeysOfStages, stages
-from cdc_assets.lake.lake_table import FORGOTTEN, FORGOTTEN_THROUGH
+from cdc_assets.lake.commit import data_file, expire, guard, set_properties
+from cdc_assets.lake.commit_stage import STAGED
+from cdc_assets.lake.failures import answering
+from cdc_assets.lake.forget_search import SearchedTable, stage_has_keys, stages
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import FORGOTTEN, FORGOTTEN_THROUGH, REPLAY
 from cdc_assets.lake.quarantine import Quarantine
+from cdc_assets.lake.row_groups import copy_without
+from cdc_assets.lake.staging.stage import age_of, discard
 from cdc_assets.lake.staging.storage import storage
+from cdc_assets.lake.staging.tasks import DataFileWritten
 from cdc_assets.lake.table_files import referenced_files
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, hold_back
@@ -48,12 +50,14 @@ from cdc_assets.lake.workbench import Work
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life, Progress
 from cdc_assets.model.quarantine import HasKeys, QuarantinedRow
-from cdc_assets.model.tickets import Ticket
+from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 
 if TYPE_CHECKING:
     from cdc_assets.decoding.keyed_rows import WantedKeys
 
 __all__ = ["LakeForgetting"]
+
+_ATTEMPTS = 4
 
 
 class LakeForgetting:
@@ -92,8 +96,10 @@ class LakeForgetting:
                 reasons[life] = f"a replay of records of {life} is not finished: run it again"
         return reasons
 
+    # --- tables ---
+
     def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
-        """Take the rows of keys out of a table, of all its snapshots and of its tags; repeated, it does what is left.
+        """Take the rows of keys out of a table and all of its snapshots without a tag; repeated, it does what is left.
 
         `mark` is that of this run. Of keys that are not `kept_out` the table says through which position it had rows.
         Raises TableMoved where the table is not applied as far as `at`, or another writer commits meanwhile, and
@@ -101,40 +107,127 @@ class LakeForgetting:
         """
         bench = self.lake.workbench
         with bench.on(life) as work, _undisturbed(life):
-            _refuse_unfit(work, at)
+            if work.label.progress != at:
+                tso = work.label.progress.tso
+                raise TableMoved(f"{life} is applied to {tso}, and was at {at.tso}.", table=str(life))
+            if work.target.table.properties().get("gc.enabled") == "false":
+                raise TableHeld(
+                    f"{life}: its property gc.enabled is false, so no file of it may be removed. Set it to true, and "
+                    "try again.",
+                    table=str(life),
+                )
             io, identifier = bench.state.io(work.lake_table), work.lake_table.identifier
-            searched = SearchedTable.open(work.lake_table.metadata_location, io, wanted)
-            stale = searched.stale  # whatever is read of the table is read before the transaction begins
-            tagged, moved, there = _stale_tags(searched, life), _moved(searched), searched.keys_there
+            searched = SearchedTable(work.lake_table.metadata_location, io, wanted)
+            branches = [name for name, is_tag in searched.refs.items() if not is_tag]
+            if branches:
+                raise TableHeld(
+                    f"{life}: its branch {branches[0]} has rows that are to be forgotten, and is not rewritten. Remove "
+                    "the branch, and forget the rows again.",
+                    table=str(life),
+                )
+            moved, keys = searched.moved(), len(searched.keys_there())  # before the transaction begins
             properties = {FORGOTTEN: mark}
             if not kept_out:
                 properties[FORGOTTEN_THROUGH] = str(max(at.tso, work.lake_table.forgotten_through))
-            remaking = Remaking(bench.state, work, searched, properties)
-            made = remaking.commit(tagged)
-            table, expired = work.session.load(identifier), [*stale, *remaking.passing]
+            written, passing = self._rewrite(work, searched, properties)
+            kept = {work.lake_table.tags[name] for name in searched.refs}
+            expired = [*(searched.places.keys() - kept), *passing]
+            table = work.session.load(identifier)
             expire(table, expired)
             metadata_location = bench.table_after_commit(table.operations(), identifier).metadata_location
-            swept = _sweep(SearchedTable.open(metadata_location, io, wanted), metadata_location)
+            orphans = _sweep(SearchedTable(metadata_location, io, wanted), metadata_location)
         return RemovedRows(
             life,
-            rows=sum(map(len, searched.rows.values())),
-            keys=len(there),
-            files_rewritten=remaking.files,
-            bytes_rewritten=remaking.bytes,
+            rows=sum(map(len, searched.holding.values())),
+            keys=keys,
+            files_rewritten=len(written),
+            bytes_rewritten=sum(file.file_bytes for file in written),
             snapshots_expired=len(expired),
-            tags={name: made[snapshot_id] for snapshot_id, names in tagged.items() for name in names},
-            orphans=swept,
+            orphans=orphans,
             moved=moved,
         )
 
+    def _rewrite(
+        self, work: Work, searched: SearchedTable, properties: Mapping[str, str]
+    ) -> tuple[list[DataFileWritten], list[int]]:
+        """Replace the data files of main that have rows of the keys, in one transaction with the table's properties.
+
+        Manifests keep the bounds of a removed file's columns, so those that mention one are written anew, too. Returns
+        the files that were written, and the snapshots that were needed on the way only. Raises TableMoved where another
+        writer commits meanwhile.
+        """
+        java, metadata = work.session.iceberg.java, self.lake.state.file(work.lake_table.metadata_location)
+        transaction = work.session.iceberg.transaction(work.target.table)
+        guard(work.target, transaction)
+        snapshots = sorted(metadata.snapshots.values(), key=lambda snapshot: snapshot.made_ms)
+        marks = {name: one.summary[name] for one in snapshots for name in (STAGED, REPLAY) if name in one.summary}
+
+        def commit(change: Any) -> int:
+            """Commit a change of main with its label, and the marks by which a killed run knows its own commit."""
+            for name, value in {**marks, **work.label.properties()}.items():
+                change.set(name, value)
+            change.commit()
+            return int(transaction.table().currentSnapshot().snapshotId())
+
+        written, passing, main = list[DataFileWritten](), list[int](), metadata.snapshot
+        if main is not None and main.snapshot_id in searched.places:
+            files = searched.files_of(main.snapshot_id)
+            holding = sorted(files.keys() & searched.holding.keys())
+            hidden = searched.hidden(main.snapshot_id, holding) if holding else {}
+            change = transaction.newOverwrite()
+            for path in holding:
+                file, partition = files[path], searched.partition_of(files[path])
+                spec = work.target.table.specs().get(file.spec_id)
+                former = java("org.apache.iceberg.DataFiles").builder(spec).withPath(path).withFormat("parquet")
+                former = former.withRecordCount(file.record_count).withFileSizeInBytes(file.file_size_in_bytes)
+                change.deleteFile((former.withPartitionPath(partition) if partition else former).build())
+                location = f"{path.rsplit('/', 1)[0]}/cdc-{int(time.time())}-{uuid.uuid4().hex}.parquet"
+                gone = np.union1d(searched.holding[path], hidden.get(path, np.empty(0, np.int64)))
+                with answering():
+                    size = copy_without(searched.io, path, location, gone)
+                if size:
+                    written.append(DataFileWritten(location, size, partition))
+                    change.addFile(data_file(work.target, transaction.table(), written[-1], spec))
+            if holding:
+                passing.append(commit(change))
+            manifests = transaction.table().currentSnapshot().dataManifests(transaction.table().io())
+            stale, equal = None, java("java.util.function.Predicate").isEqual
+            for manifest in (manifests.get(number) for number in range(manifests.size())):
+                if manifest.hasDeletedFiles():
+                    stale = equal(manifest) if stale is None else getattr(stale, "or")(equal(manifest))
+            if stale is not None:
+                together = java("com.google.common.base.Functions").constant("")
+                commit(transaction.rewriteManifests().clusterBy(together).rewriteIf(stale))
+            else:
+                passing.clear()
+        elif main is not None and searched.places and Label.parse(main.summary) is None:
+            commit(transaction.newFastAppend())  # the newest label may be one that expires
+        set_properties(transaction, properties)
+        transaction.commitTransaction()
+        return written, passing
+
     def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
-        """Read every file of a table, whether anything refers to it or not, and tell which have rows of the keys."""
-        lake_table = self.lake.state.find(life)
-        searched = SearchedTable.open(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
+        """Ask every snapshot that a table has, and files to which none refers, for rows of the keys."""
+        for attempt in range(_ATTEMPTS):
+            lake_table = self.lake.state.find(life)
+            try:
+                searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
+                having = {path for paths in searched.places.values() for path in paths}
+                used = referenced_files(searched.table, searched.io)
+                break
+            except FileNotFoundError:  # upkeep has removed it, with the snapshots that had it
+                if attempt == _ATTEMPTS - 1:
+                    raise
         files = list(searched.files())
-        data = {file.info.path for file in files if file.location.endswith(".parquet")}
-        having = tuple(file.location for file in files if searched.is_left_in(file, data))
-        return SearchedFiles(str(life), len(files), sum(file.info.size for file in files), having)
+        having |= {file.location for file in files if file.info.path not in used and searched.is_in(file)}
+        size = sum(file.info.size for file in files)
+        return SearchedFiles(str(life), len(files), size, tuple(sorted(having)), tuple(sorted(searched.refs)))
+
+    def untag(self, life: Life, tag: str) -> None:
+        """Remove a tag of a table."""
+        self.lake.workbench.untag(life, tag)
+
+    # --- stages and records ---
 
     def quarantined(self) -> tuple[QuarantinedRow, ...]:
         """Return the open records of the quarantine, with their bytes and keys."""
@@ -143,22 +236,22 @@ class LakeForgetting:
     def forget_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> int:
         """Remove the stages that have rows of the keys, and old ones that cannot be read; return how many.
 
-        Whoever is at work on one was planned before, and is refused by its table. What cannot be read and is young may
-        be a stage that is written just now.
+        The run at work on one was planned before, and is refused by its table. What cannot be read and is young may be
+        a stage that is written just now.
         """
-        keys, removed = KeysOfStages(targets, has), 0
-        for stage in stages(self.lake, targets):
-            if stage.having(keys, unread=stage.is_old):
-                stage.remove()
+        removed = 0
+        for path, (io, files) in stages(self.lake, targets).items():
+            is_old = age_of(path) > STALE_SECONDS
+            if any(stage_has_keys(file, targets, has, unread=is_old) for file in files):
+                discard(io, path)
                 removed += 1
         return removed
 
     def search_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> SearchedFiles:
         """Read what windows that are not committed have staged, and tell which have rows of the keys, or may have."""
-        keys, searched = KeysOfStages(targets, has), list(stages(self.lake, targets))
-        having = tuple(location for stage in searched for location in stage.having(keys, unread=True))
-        sizes = [file.info.size for stage in searched for file in stage.files]
-        return SearchedFiles("stages", len(sizes), sum(sizes), having)
+        files = [file for _, some in stages(self.lake, targets).values() for file in some]
+        having = tuple(file.location for file in files if stage_has_keys(file, targets, has, unread=True))
+        return SearchedFiles("stages", len(files), sum(file.info.size for file in files), having)
 
     def forget_records(self, has: HasKeys, may_have: HasKeys) -> tuple[str, ...]:
         """Remove the records of the quarantine that have what is to be forgotten; return where they stand.
@@ -172,22 +265,6 @@ class LakeForgetting:
         """Read every file of the quarantine, and tell which have such records."""
         return SearchedFiles("quarantine", *Quarantine(self.lake.state).search(has))
 
-    def follow_tags(self) -> tuple[str, ...]:
-        """List in cuts the snapshots that their tags have now; return the cuts that changed."""
-        return LakeCuts(self.lake.state).follow_tags()
-
-
-def _refuse_unfit(work: Work, at: Progress) -> None:
-    life = work.lake_table.life
-    if work.label.progress != at:
-        raise TableMoved(f"{life} is applied to {work.label.progress.tso}, and was at {at.tso}.", table=str(life))
-    if work.target.table.properties().get("gc.enabled") == "false":
-        raise TableHeld(
-            f"{life}: its property gc.enabled is false, so no file of it may be removed. Set it to true, and try "
-            "again.",
-            table=str(life),
-        )
-
 
 @contextmanager
 def _undisturbed(life: Life) -> Iterator[None]:
@@ -196,29 +273,6 @@ def _undisturbed(life: Life) -> Iterator[None]:
         yield
     except FileNotFoundError as gone:
         raise TableMoved(f"{life}: a file was removed meanwhile ({gone}). Look again.", table=str(life)) from gone
-
-
-def _stale_tags(searched: SearchedTable, life: Life) -> dict[int, list[str]]:
-    """Return the tags of snapshots that have to be made anew, by these. Raises TableHeld for a branch that has rows."""
-    tagged: dict[int, list[str]] = {}
-    for name, ref in searched.table.metadata.refs.items():
-        if name == "main" or ref.snapshot_id not in searched.stale:
-            continue
-        if ref.snapshot_ref_type != SnapshotRefType.TAG:
-            raise TableHeld(
-                f"{life}: its branch {name} has rows that are to be forgotten, and is not made anew. Remove the "
-                "branch, and forget the rows again.",
-                table=str(life),
-            )
-        tagged.setdefault(ref.snapshot_id, []).append(name)
-    return tagged
-
-
-def _moved(searched: SearchedTable) -> tuple[tuple[str, ...], ...]:
-    """Return keys that rows had before one of the keys or after it, as a log tells."""
-    logged = searched.holding if POSITION in searched.table.schema().column_names else ()
-    files = ((storage(searched.io, path), searched.rows[path]) for path in logged)
-    return tuple(sorted({key for file, rows in files for key in searched.keys.moved(*file, rows)}))
 
 
 def _sweep(searched: SearchedTable, metadata_location: str) -> int:
@@ -231,7 +285,7 @@ def _sweep(searched: SearchedTable, metadata_location: str) -> int:
     written = system.get_file_info(newest).mtime
     for file in searched.files():
         is_old = file.info.path not in used and file.info.mtime < written
-        if is_old and (file.location.endswith(".metadata.json") or searched.is_left_in(file)):
+        if is_old and (file.location.endswith(".metadata.json") or searched.is_in(file)):
             with suppress(FileNotFoundError):
                 file.system.delete_file(file.info.path)
             removed += 1

@@ -3,6 +3,7 @@
 RowFiles      row groups -> a file of its own, in no snapshot yet
 RowGroups     a file, a number -> that row group
 read_rows     a file -> all of its rows
+copy_without  a file, the numbers of some rows -> a copy without these
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -99,3 +102,28 @@ def read_rows(io: Mapping[str, str], location: str, columns: Sequence[str] | Non
     system, path = storage(io, location)
     with system.open_input_file(path) as source:
         return pq.ParquetFile(source).read(columns)
+
+
+def copy_without(io: Mapping[str, str], path: str, location: str, gone: npt.NDArray[np.int64]) -> int:
+    """Copy a Parquet file row group by row group without some rows, and return its bytes; 0, and no file, for none."""
+    (system, old), (_, new) = storage(io, path), storage(io, location)
+    with system.open_input_file(old) as source:
+        file = pq.ParquetFile(source)
+        if len(gone) >= file.metadata.num_rows:
+            return 0
+        columns = [file.schema.column(number) for number in range(file.metadata.num_columns)]
+        whole = any(one.logical_type.type == "DECIMAL" and one.physical_type.startswith("INT") for one in columns)
+        codec = file.metadata.row_group(0).column(0).compression.lower().replace("uncompressed", "none")
+        make_directory(system, new.rsplit("/", 1)[0])
+        with system.open_output_stream(new) as sink:
+            with pq.ParquetWriter(sink, file.schema_arrow, compression=codec, store_decimal_as_integer=whole) as writer:
+                start = 0
+                for group in range(file.num_row_groups):
+                    rows = file.read_row_group(group)
+                    kept = np.ones(rows.num_rows, np.bool_)
+                    kept[gone[(gone >= start) & (gone < start + rows.num_rows)] - start] = False
+                    start += rows.num_rows
+                    rows = rows if kept.all() else rows.filter(pa.array(kept))
+                    if rows.num_rows:
+                        writer.write_table(rows, row_group_size=rows.num_rows)
+            return int(sink.tell())

@@ -52,8 +52,7 @@ class CutTable:
     """A table of a cut: what it was called in the source then, and its snapshot, which is labelled `applied_ts`.
 
     One that is absent has no snapshot; `why_not` says why, if a person wants that. `lacks` says why the table is not
-    exactly its source, "" if it is: that one is absent, or, where a person lets it go on so, present. `forgotten` is
-    when it was made anew without rows that were to be forgotten (ISO text in UTC), "" if it never was.
+    exactly its source, "" if it is: that one is absent, or, where a person lets it go on so, present.
     """
 
     life: Life
@@ -62,7 +61,6 @@ class CutTable:
     applied_ts: Tso | None
     why_not: str = ""
     lacks: str = ""
-    forgotten: str = ""
 
 
 @dataclass(frozen=True, slots=True)

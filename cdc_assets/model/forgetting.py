@@ -122,8 +122,8 @@ class RemovedRows:
     """What was done to one table. `rows` counts copies: a row stands in as many data files as it had states. `keys`
     counts those of which there were rows.
 
-    `tags` are those that were made anew, with their new snapshots; `orphans` counts files that nothing referred to.
-    `moved` are keys that rows had before one of these, or after it, as far as a log tells.
+    `orphans` counts files that nothing referred to. `moved` are keys that rows had before one of these, or after it, as
+    far as a log tells.
     """
 
     life: Life
@@ -132,19 +132,22 @@ class RemovedRows:
     files_rewritten: int = 0
     bytes_rewritten: int = 0
     snapshots_expired: int = 0
-    tags: Mapping[str, int] = field(default_factory=dict)
     orphans: int = 0
     moved: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedFiles:
-    """What was read in one place, to prove that nothing is left there. `having` are files that have rows even so."""
+    """What was read in one place, to prove that nothing is left there.
+
+    `having` are files that have rows even so, `tags` those of its tags whose snapshots have them.
+    """
 
     place: str
     files: int
     bytes: int
     having: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,7 @@ class ForgetReport:
     """What was done to forget some keys of a table, in a form that can be filed: it has none of them but for `moved`.
 
     `moved` are the keys, as texts, under which rows were before they had one of these, or afterwards; they are not
-    forgotten. `cuts` are those that were made anew, `records` those of the quarantine that were removed, `unknown`
+    forgotten. `cuts` are those that were removed, `records` those of the quarantine that were removed, `unknown`
     such, and messages, that stay because no key of them could be decoded, and that may have one of these. `stages`
     counts windows that were staged with the rows, not committed, and were removed, `scratch` directories that killed
     runs had left on this machine, of any table. `messages` counts those of the
@@ -186,7 +189,12 @@ class ForgetReport:
     @property
     def complete(self) -> bool:
         """Return whether nothing of the rows was found in what is left."""
-        return not any(place.having for place in self.searched)
+        return not any(place.having or place.tags for place in self.searched)
+
+    @property
+    def kept_cuts(self) -> tuple[str, ...]:
+        """The cuts, and other tags, that keep rows of the keys."""
+        return tuple(sorted({tag for place in self.searched for tag in place.tags}))
 
     @property
     def copies(self) -> int:
@@ -196,4 +204,6 @@ class ForgetReport:
     @property
     def found_nothing(self) -> bool:
         """Return whether nothing of the rows was there, so that the keys may be others than those that were meant."""
-        return self.complete and not (self.copies or self.records or self.stages or self.messages or self.continued)
+        return self.complete and not (
+            self.copies or self.records or self.stages or self.messages or self.cuts or self.continued
+        )

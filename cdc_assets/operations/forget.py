@@ -2,8 +2,9 @@
 
     find      the tables: the mirror, its history tables, dropped tables that had the name
     refuse    input that has the keys and is not applied yet, holds, a rebuild that is not finished
-    remove    rows, in every snapshot and file (`lake.forget`), stages and records; cuts list the snapshots made anew
-    prove     everything that is left is read
+    remove    cuts that have the rows, with a person's consent; rows, their snapshots and files (`lake.forget`), stages
+              and records
+    prove     everything that is left is asked for the rows
 
 All of that has a ticket, which stays where a run is killed or finds something left: `status` says so then, until the
 same keys are forgotten again. While a run lives, rebuilds and what else replaces a table are refused, as it is while
@@ -35,12 +36,12 @@ from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Progress
 from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
-from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.cuts import remove_cut
 from cdc_assets.operations.forget_landed import (
     LandedRows,
     SoughtKeys,
@@ -86,14 +87,17 @@ class ForgettingLake(Tickets, Protocol):
         """Return why old snapshots of tables are still needed, a sentence each."""
 
     def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
-        """Take the rows of keys out of a table and all of its snapshots; repeated, it does what is left.
+        """Take the rows of keys out of a table and all of its snapshots without a tag; repeated, it does what is left.
 
         Of keys that are not `kept_out` the table says through which position it had rows. Raises TableMoved where it is
         not applied as far as `at`, or another writer commits meanwhile.
         """
 
     def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
-        """Read all that a table has, and tell where rows of the keys are."""
+        """Ask all that a table has for rows of the keys, and tell where they are."""
+
+    def untag(self, life: Life, tag: str) -> None:
+        """Remove a tag of a table."""
 
     def quarantined(self) -> Sequence[QuarantinedRow]:
         """Return the open records of the quarantine, with their bytes and keys."""
@@ -113,9 +117,6 @@ class ForgettingLake(Tickets, Protocol):
     def search_records(self, has: HasKeys) -> SearchedFiles:
         """Read all that the quarantine has, and tell where such records are."""
 
-    def follow_tags(self) -> Sequence[str]:
-        """List in cuts the snapshots that their tags have now; return the cuts that changed."""
-
 
 def forget(
     pipeline: Pipeline,
@@ -127,6 +128,8 @@ def forget(
     until: Tso | None = None,
     name: str = "",
     records: Collection[str] = (),
+    *,
+    remove_cuts: bool = False,
 ) -> ForgetReport:
     """Take the rows of these keys out of the lake, prove that they are gone, and return the report.
 
@@ -135,10 +138,11 @@ def forget(
     where others write meanwhile it says what is left. With `until` they are kept out of all that is planned from now on
     at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
     `records` are places of records and messages that cannot be decoded and may have the keys: these go with them.
+    Cuts, and other tags, that have the rows are removed as a whole with `remove_cuts`; else these keep them.
     """
     keys, now = list({tuple(key): key for key in keys}.values()), time.time()
     looking = Ticket(uuid.uuid4().hex[:12], "", run, now, now)
-    work = _ForgetRun(pipeline, lake, looking, say)
+    work = _ForgetRun(pipeline, lake, looking, say, remove_cuts)
     lake.touch(looking)
     try:
         with kept_alive(lake, looking):
@@ -159,7 +163,11 @@ def forget(
         same = [other for other in begun if _is_asked(other, meant)]
         continued = tuple(other.since for other in same if other.token != ticket.token)
         with kept_alive(lake, ticket):
-            report = replace(_remove(work, _kept_out(pipeline, rows)), continued=continued)
+            if rows.kept_out is not None:
+                # A table that a run creates meanwhile is there from here on, or is refused rows planned before.
+                pipeline.lake.keep_decision(rows.kept_out)
+                rows = rows.as_of(pipeline.planner.plan(whole=True)[1])
+            report = replace(_remove(work, rows), continued=continued)
     except BaseException:
         with suppress(Exception):  # else it becomes stale, as that of a run that was killed
             lake.touch(replace(ticket, stopped=True))
@@ -230,30 +238,48 @@ def _is_asked(ticket: Ticket, meant: MeantTable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _ForgetRun:
-    """A run that forgets rows: its ticket, and where it says what it does."""
+    """A run that forgets rows: its ticket, where it says what it does, and whether it removes cuts that have them."""
 
     pipeline: Pipeline
     lake: ForgettingLake
     ticket: Ticket
     say: Callable[[str], object]
+    remove_cuts: bool = False
+
+    def without_cuts(self, life: Life, wanted: WantedKeys) -> frozenset[str]:
+        """Remove the cuts and tags whose snapshots of a table have rows of the keys, and return their names."""
+        tagged = bool(self.remove_cuts and self.pipeline.lake.applied()[life].tags)
+        names = self.lake.search(life, wanted).tags if tagged else ()
+        cuts = {cut.name for cut in self.pipeline.lake.cuts()} if names else set()
+        cuts |= {request.name for request in self.pipeline.lake.decisions().cuts} if names else set()
+        for name in names:
+            if name in cuts:
+                remove_cut(self.pipeline, name)
+            else:
+                self.lake.untag(life, name)
+        return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
 class _SoughtRows:
     """Where rows of keys may stand: in tables of the lake, each with the keys as it has them, and in the landing.
 
-    `applied` is how far the tables are, `names` are all that they had, `sources` are the tables of the source.
-    `kept_out` is the decision by which they do not come again.
+    `applied` is how far the tables are, `sources` are the tables of the source, `kept_out` is the decision by which
+    they do not come again.
     """
 
     meant: MeantTable
     targets: Mapping[Life, WantedKeys]
     applied: Mapping[Life, AppliedState]
-    names: Collection[TableId]
     sources: Mapping[Life, TableHistory]
     landed: LandedRows
     sought: SoughtKeys
     kept_out: ForgottenKeys | None
+
+    def as_of(self, planned: Plan) -> _SoughtRows:
+        """Return where the rows may stand by another plan."""
+        targets = targets_of(planned, self.meant)
+        return replace(self, targets=targets, applied=planned.applied, sources=planned.sources)
 
     def are_in(self, life: Life, record: RecordContent) -> bool:
         """Return whether a record of a table has a key by its decoded rows, or was named by its place."""
@@ -300,26 +326,7 @@ def _find(
         if landed.lost:  # rows that others need stand beside them
             _refuse(work, planned, targets)
         kept_out = decide(pipeline, planned, meant, until, name)
-    names = _names(planned, targets)
-    return _SoughtRows(meant, targets, planned.applied, names, planned.sources, landed, sought, kept_out)
-
-
-def _names(planned: Plan, targets: Collection[Life]) -> set[TableId]:
-    return {name for life in targets for name, _, _ in planned.sources[life.source].names}
-
-
-def _kept_out(pipeline: Pipeline, rows: _SoughtRows) -> _SoughtRows:
-    """Keep the keys out if that was decided, and return where their rows may stand then.
-
-    A table that a run creates meanwhile is there now, or is refused the rows that were planned before.
-    """
-    if rows.kept_out is None:
-        return rows
-    pipeline.lake.keep_decision(rows.kept_out)
-    planned = pipeline.planner.plan(whole=True)[1]
-    targets = targets_of(planned, rows.meant)
-    names = _names(planned, targets)
-    return replace(rows, targets=targets, names=names, applied=planned.applied, sources=planned.sources)
+    return _SoughtRows(meant, targets, planned.applied, planned.sources, landed, sought, kept_out)
 
 
 def _refuse(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool = True) -> None:
@@ -388,23 +395,27 @@ def _unapplied(pipeline: Pipeline, step: ApplyRows, table: TableHistory, keys: p
 def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
     """Take the rows out wherever they stand, and read what is left."""
     pipeline, lake, kept_out = work.pipeline, work.lake, rows.kept_out
-    mark, removed, count = uuid.uuid4().hex, list[RemovedRows](), rows.meant.keys.num_rows
+    mark, removed, count, cuts = uuid.uuid4().hex, list[RemovedRows](), rows.meant.keys.num_rows, set[str]()
     if kept_out is not None:
         work.say(f"{counted(count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
     for life, wanted in rows.targets.items():
         work.say(f"{life}: looking for {counted(wanted.keys.num_rows, 'key')}")
-        rows, gone = _taken_out(work, rows, life, mark)
+        rows, gone = _taken_out(work, rows, life, mark, cuts)
         removed.append(gone)
-    cuts = tuple(lake.follow_tags())
     stages, may_have = lake.forget_stages(rows.targets, rows.may_be_in), rows.sought.values.may_be_in
     records, scratch = tuple(lake.forget_records(rows.are_in, rows.may_be_in)), remove_left()
     if pipeline.landing is not None:
         forget_landed(pipeline.landing, rows.landed, may_have)
     lives = {*rows.targets, *(life.source for life in rows.targets)}
-    pipeline.ledger.forget_values(pipeline.settings.name, lives, rows.names, mark)
+    names = {name for life in rows.targets for name, _, _ in rows.sources[life.source].names}
+    pipeline.ledger.forget_values(pipeline.settings.name, lives, names, mark)
     aside = (one for one in lake.quarantined() if rows.may_be_in(one.life, one.content))
     unknown = {*(one.content.place for one in aside), *rows.landed.unsearched}
-    work.say("reading what is left")
+    work.say("asking what is left")
+    searched = [lake.search(life, wanted) for life, wanted in rows.targets.items()]
+    searched += [lake.search_stages(rows.targets, rows.may_be_in), lake.search_records(rows.may_be_in)]
+    if pipeline.landing is not None:
+        searched.append(looking_again(partial(search_landed, pipeline, pipeline.landing, rows.sought)))
     report = ForgetReport(
         changefeed=pipeline.settings.name,
         table=rows.meant.name,
@@ -412,7 +423,7 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         run=work.ticket.run,
         begun=iso_time(datetime.fromtimestamp(work.ticket.begun, timezone.utc)),
         removed=tuple(removed),
-        searched=tuple(_searched(work, rows)),
+        searched=tuple(searched),
         ended=iso_now(),
         records=records,
         unknown=tuple(sorted(unknown)),
@@ -420,28 +431,22 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         scratch=scratch,
         messages=len(rows.landed.places),
         lost=tuple(sorted(map(str, rows.landed.lost))),
-        cuts=cuts,
+        cuts=tuple(sorted(cuts)),
         moved=tuple(sorted({key for table in removed for key in table.moved})),
         feed=_feed(pipeline, kept_out),
         kept_out="" if kept_out is None else kept_out.name,
         until="" if kept_out is None else kept_out.until_text,
     )
-    _journal(pipeline, rows.meant.life, report)
+    text = f"{counted(report.keys, 'key')}, {counted(report.copies, 'copy', 'copies')} of their rows"
+    text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
+    pipeline.journal.note(rows.meant.life, report.table, "forget", text, report.run)
     return report
 
 
-def _searched(work: _ForgetRun, rows: _SoughtRows) -> Iterator[SearchedFiles]:
-    """Read everything that is left, and yield what was read in each place."""
-    for life, wanted in rows.targets.items():
-        yield work.lake.search(life, wanted)
-    yield work.lake.search_stages(rows.targets, rows.may_be_in)
-    yield work.lake.search_records(rows.may_be_in)
-    if work.pipeline.landing is not None:
-        yield looking_again(partial(search_landed, work.pipeline, work.pipeline.landing, rows.sought))
-
-
-def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tuple[_SoughtRows, RemovedRows]:
-    """Take the rows out of one table, and return with that where they may stand now.
+def _taken_out(
+    work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str, cuts: set[str]
+) -> tuple[_SoughtRows, RemovedRows]:
+    """Take the rows out of one table, and return with that where they may stand now; `cuts` gets those that go.
 
     Looks again where another writer was first: a run that lives on is so all day, and the windows of all tables that
     have the keys wait from then on.
@@ -459,6 +464,7 @@ def _taken_out(work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str) -> tu
                     table=str(life),
                 )
             try:
+                cuts |= work.without_cuts(life, rows.targets[life])
                 removed = lake.forget(life, rows.targets[life], progress, mark, kept_out=rows.kept_out is not None)
             except TableMoved:
                 if attempt == _ATTEMPTS - 1:
@@ -513,9 +519,3 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
         return f"{there}. Until then a rebuild brings them back, and so does a kind of history that is switched on."
     landed = "" if pipeline.landing is None else " Messages that come later are landed with them, until they expire."
     return f"{there}. What is read of them is left out {kept_out.until_text}, as {kept_out.name} says.{landed}"
-
-
-def _journal(pipeline: Pipeline, life: Life, report: ForgetReport) -> None:
-    text = f"{counted(report.keys, 'key')}, {counted(report.copies, 'copy', 'copies')} of their rows"
-    text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
-    pipeline.journal.note(life, report.table, "forget", text, report.run)

@@ -18,6 +18,7 @@ UNKNOWN = (
     "may have one of the keys, as none of its own could be decoded. It stays until it is replayed, or you let it go "
     "with the keys by its place"
 )
+KEPT = "keeps rows of the keys until it expires or is removed"
 NO_ROWS = (
     "of these keys were there. Where some were expected: a key is given as MySQL prints it, a TIMESTAMP in UTC, and "
     "binary values as x'…'"
@@ -37,7 +38,7 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         expired = counted(removed.snapshots_expired, "snapshot")
         orphans = counted(removed.orphans, "file that nothing referred to", "files that nothing referred to")
         yield f"  removed   {removed.life}: {copies}; {rewritten}; {expired} expired; {orphans} removed"
-    yield from (f"  made anew the cut {name}" for name in report.cuts)
+    yield from (f"  removed   the cut {name}" for name in report.cuts)
     yield from (f"  removed   the record {place} of the quarantine" for place in report.records)
     if report.stages:
         yield f"  removed   {counted(report.stages, 'window')} that had been staged with the rows and not committed"
@@ -50,7 +51,10 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  with that  other rows of {table} are gone from the landing: a rebuild needs a dump from then or later"
     for place in report.searched:
         size = f"{counted(place.files, 'file')}, {place.bytes:,} bytes"
-        yield f"  searched  {place.place}: {size}: {_found(place.having)}"
+        having = f"found in {', '.join(place.having)}" if place.having else "nothing found"
+        yield f"  searched  {place.place}: {size}: {having}"
+    for name in report.kept_cuts:
+        yield f"  kept      the cut {name} {KEPT}: --remove-cuts"
     for record in report.unknown:
         yield f"  unknown   {record} {UNKNOWN}: --record '{record}'"
     for key in report.moved:
@@ -62,10 +66,6 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
     yield f"  not searched  {NOT_SEARCHED}"
     yield f"  not ours  {report.feed}"
     yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
-
-
-def _found(having: tuple[str, ...]) -> str:
-    return f"found in {', '.join(having)}" if having else "nothing found"
 
 
 def forget_json(report: ForgetReport) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +16,9 @@ from cdc_assets.lake import Lake
 from cdc_assets.lake.cuts import LakeCuts
 from cdc_assets.lake.lake_table import snapshot_below
 from cdc_assets.lake.maintenance import LakeMaintenance
-from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest, CutTable
-from cdc_assets.model.progress import Life
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import TagTable
 from cdc_assets.model.tso import Tso
@@ -31,7 +29,6 @@ from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.opening import ledger_url
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
@@ -101,20 +98,6 @@ def shop(open_lake: Callable[..., Lake], tmp_path: Path) -> Iterator[Shop]:
     shop = Shop(tmp_path, open_lake())
     yield shop
     shop.ledger.close()
-
-
-def test_a_cut_that_is_made_while_rows_are_forgotten_lists_the_snapshot_that_its_tag_has_by_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "feed")) as state:
-        cuts, orders = LakeCuts(state), Life(ORDERS, FIRST)
-        request = CutRequest("monday", FIRST + 10)
-        state.decisions.keep(request)
-        monkeypatch.setattr(cuts, "tagged", lambda _: {orders: (2, FIRST + 9)})
-        made = cuts.make(request, [CutTable(orders, ORDERS, 1, FIRST + 9)])
-        assert made is not None
-        assert [(one.snapshot_id, bool(one.forgotten)) for one in made.tables] == [(2, True)]
-        assert (cuts.read(), state.decisions.read().cuts) == ((made,), ())
 
 
 @pytest.mark.parametrize("keep", [2, pytest.param(30, marks=pytest.mark.soak)])

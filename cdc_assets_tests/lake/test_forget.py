@@ -1,42 +1,50 @@
-"""Rows forgotten on Iceberg: no byte of them is left in any file, and all others are what they were, in cuts too."""
+"""Rows forgotten on Iceberg: no byte of them is left in any file, and all others are what they were.
+
+Then what keeps a run that forgets rows from losing what others write, and from leaving a file that it does not see; and
+forgetting beside everything else that is done to a lake, in orders by a seed.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyiceberg.conversions import to_bytes
-from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, NestedField, StringType
 
-from cdc_assets.errors import TableMoved
+from cdc_assets.decoding.keyed_rows import WantedKeys
+from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake import Lake
+from cdc_assets.lake import forget as lake_forget
 from cdc_assets.lake.forget import LakeForgetting
-from cdc_assets.lake.forgetting.rows import KeyRows
-from cdc_assets.lake.forgetting.searched_table import SearchedTable
+from cdc_assets.lake.forget_search import SearchedTable
 from cdc_assets.lake.quarantine import Quarantine
+from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tickets import STALE_SECONDS
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.cuts import make_cut, remove_cut
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.status import unfinished_forgets
 from cdc_assets_tests.canaries import leaks
-from cdc_assets_tests.forget_orders import FORGET_SEAMS
+from cdc_assets_tests.forget_orders import FORGET_SEAMS, LakeOrders, LakeTopicOrders
 from cdc_assets_tests.kills import Killed, Trap, trapped
+from cdc_assets_tests.lake.table_source import SCHEMA, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
 
@@ -94,9 +102,9 @@ class Shop(LittleFeed):
         assert self.pipeline().apply("run").complete
         self.at += 10
 
-    def forget(self, *keys: int, until: Tso | None = None) -> ForgetReport:
-        given = [[str(key)] for key in keys]
-        return forget(self.pipeline(), LakeForgetting(self.lake), "shop.t", given, "run", until=until)
+    def forget(self, *keys: int, until: Tso | None = None, remove_cuts: bool = True) -> ForgetReport:
+        given, lake = [[str(key)] for key in keys], LakeForgetting(self.lake)
+        return forget(self.pipeline(), lake, "shop.t", given, "run", until=until, remove_cuts=remove_cuts)
 
     def left(self, *keys: int) -> list[str]:
         return leaks(Path(str(self.lake.settings.local_directory)), set().union(*(self.tokens[key] for key in keys)))
@@ -159,8 +167,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
 ) -> None:
     filled(shop)
     assert shop.left(3, 7, 9)
-    before = {tag: shop.contents(tag) for tag in (None, "first", "second")}
-    expected = {tag: without(rows, 3, 7, 9) for tag, rows in before.items()}
+    expected = without(shop.contents(), 3, 7, 9)
     progress = {life: state.progress for life, state in shop.lake.applied().items()}
     others = {str(life): shop.files(life) - shop.files(life, 3, 7, 9) for life in progress}
     killed = set[str]()
@@ -172,19 +179,15 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
             break
         killed.add(trap.killed)
         assert "the same command again: it finishes that" in unfinished_forgets(shop.lake.state)[f"shop.t@{FIRST}"]
-        for tag, rows in expected.items():
-            assert {kind: without({kind: some}, 3, 7, 9)[kind] for kind, some in shop.contents(tag).items()} == rows
+        assert without(shop.contents(), 3, 7, 9) == expected
     assert len(killed) >= len(FEW)
     assert shop.left(3, 7, 9) == []
-    assert {tag: shop.contents(tag) for tag in before} == expected
+    assert shop.contents() == expected
     assert {str(life): shop.files(life) & others[str(life)] for life in progress} == others
     assert {life: state.progress for life, state in shop.lake.applied().items()} == progress
     assert (report.complete, unfinished_forgets(shop.lake.state)) == (True, {})
-    assert [cut.name for cut in shop.lake.cuts() if all(one.forgotten for one in cut.taken)] == ["first", "second"]
-    listed = {(cut.name, one.life): one.snapshot_id for cut in shop.lake.cuts() for one in cut.taken}
-    assert listed == {
-        (tag, life): snapshot for life, one in shop.lake.state.tables().items() for tag, snapshot in one.tags.items()
-    }
+    assert [one.tags for one in shop.lake.state.tables().values()] == [{}] * 3
+    assert shop.lake.cuts() == ()
     assert [entry.action for entry in shop.ledger.journal("default")][-1] == "forget"
     again = shop.forget(3, 7, 9)
     assert (again.complete, sum(one.files_rewritten + one.snapshots_expired for one in again.removed)) == (True, 0)
@@ -206,17 +209,37 @@ def test_dropped_tables_of_the_name_forget_the_row_too(shop: Shop) -> None:
     assert TableId("shop", "t") in shop.lake.names()
 
 
-def test_bounds_and_values_of_a_type_that_a_key_had_hide_no_row() -> None:
-    schema = TableSchema((Column("id", "VARCHAR", is_pk=True),), ("id",))
-    columns, kinds = Schema(NestedField(1, "id", StringType())), {1: (IntegerType(), StringType())}
-    rows = KeyRows(pa.table({"id": ["1"]}), schema, columns, kinds)
-    file: Any = SimpleNamespace(lower_bounds={1: to_bytes(IntegerType(), 1)}, upper_bounds={})
-    file.upper_bounds = file.lower_bounds
-    assert (rows.may_be_in(file), rows.is_shown(file)) == (True, True)
+def test_cuts_that_have_a_row_keep_it_until_a_person_lets_them_go_and_others_stay(shop: Shop) -> None:
+    shop.window("I", 1)
+    make_cut(shop.pipeline(), "without")
+    shop.window("I", 2)
+    make_cut(shop.pipeline(), "with")
+    rows = {cut: shop.contents(cut) for cut in ("without", "with")}
+    report = shop.forget(2, remove_cuts=False)
+    assert (report.complete, report.kept_cuts, report.cuts) == (False, ("with",), ())
+    assert {cut: shop.contents(cut) for cut in rows} == rows
+    assert [row["id"] for row in shop.contents()[""]] == [1]
+    assert list(unfinished_forgets(shop.lake.state)) == [f"shop.t@{FIRST}"]
+    report = shop.forget(2)
+    assert (report.complete, report.cuts, shop.left(2)) == (True, ("with",), [])
+    assert ([cut.name for cut in shop.lake.cuts()], shop.contents("without")) == (["without"], rows["without"])
+    assert unfinished_forgets(shop.lake.state) == {}
+
+
+def test_a_row_goes_with_a_cut_that_is_removed_after_it_was_forgotten(shop: Shop) -> None:
+    shop.window("I", 1, 2)
+    make_cut(shop.pipeline(), "with")
+    assert not shop.forget(2, remove_cuts=False).complete
+    remove_cut(shop.pipeline(), "with")
+    assert (shop.forget(2, remove_cuts=False).complete, shop.left(2)) == (True, [])
+
+
+def test_values_of_a_type_that_a_key_had_hide_no_row() -> None:
+    rows = WantedKeys(pa.table({"id": ["1"]}), TableSchema((Column("id", "VARCHAR", is_pk=True),), ("id",)))
     old = pa.table({"id": pa.array([2, 1], pa.int32())})
     assert (rows.numbers(old).tolist(), rows.among(old), rows.among(old.slice(0, 1))) == ([1], {0}, set())
     moments = pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)], pa.timestamp("us"))
-    rows = KeyRows(pa.table({"id": ["2026-01-02 00:00:00", "no moment"]}), schema, columns, kinds)
+    rows = WantedKeys(pa.table({"id": ["2026-01-02 00:00:00", "no moment"]}), rows.schema)
     old = pa.table({"id": moments})
     assert (rows.numbers(old).tolist(), rows.among(old), rows.among(old.slice(0, 1))) == ([1], {0}, set())
 
@@ -358,3 +381,218 @@ def test_files_that_others_remove_meanwhile_have_no_row(shop: Shop, monkeypatch:
     assert shop.forget(1).complete
     assert len(removed) == 9
     assert shop.left(1) == []
+
+
+# --- beside other writers ---------------------------------------------------------------------------------------------
+
+
+class Orders(Source):
+    """A table whose row 1 was written, and changed since."""
+
+    def __init__(self, lake: Lake, *, with_rows: bool = True) -> None:
+        super().__init__(lake)
+        if with_rows:
+            self.apply(200, [("I", 110, 1, "a"), ("I", 111, 2, "b")])
+            self.apply(300, [("U", 210, 1, "c")])
+
+    def wanted(self, *keys: int) -> WantedKeys:
+        return WantedKeys(pa.table({"id": pa.array(keys, pa.int64())}), SCHEMA)
+
+    def forget(self, *keys: int) -> RemovedRows:
+        progress = self.lake.applied()[self.life].progress
+        return LakeForgetting(self.lake).forget(self.life, self.wanted(*keys), progress, "a run", kept_out=False)
+
+    def search(self, *keys: int) -> SearchedFiles:
+        return LakeForgetting(self.lake).search(self.life, self.wanted(*keys))
+
+    def loaded(self, change: Callable[[Any], object]) -> None:
+        """Change the table by Iceberg's API, as another writer does."""
+        with self.lake.workbench.sessions.step() as session:
+            change(session.load(self.lake.state.find(self.life).identifier))
+
+
+def tag(name: str, table: Any) -> None:
+    table.manageSnapshots().createTag(name, table.currentSnapshot().snapshotId()).commit()
+
+
+def branch(name: str, table: Any) -> None:
+    table.manageSnapshots().createBranch(name, table.currentSnapshot().snapshotId()).commit()
+
+
+def let(name: str, value: str, table: Any) -> None:
+    table.updateProperties().set(name, value).commit()
+
+
+@pytest.mark.parametrize(
+    ("what", "place"),
+    [
+        ("a tag", "guard"),
+        ("a window", "copy_without"),
+        pytest.param("a window", "guard", marks=pytest.mark.soak),
+        pytest.param("a tag", "copy_without", marks=pytest.mark.soak),
+        pytest.param("a property", "copy_without", marks=pytest.mark.soak),
+    ],
+)
+def test_what_another_writer_commits_meanwhile_is_not_lost_and_nothing_is_forgotten_before_it_is_seen(
+    what: str, place: str, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, other = Orders(open_lake()), Source(open_lake(), create=False)
+    original, writes = getattr(lake_forget, place), list[str]()
+
+    def overtaken(*given: Any) -> Any:
+        if not writes:
+            writes.append(what)
+            if what == "a window":
+                other.apply(400, [("I", 310, 3, "d")])
+            else:
+                orders.loaded(partial(tag, "kept") if what == "a tag" else partial(let, "owner", "somebody"))
+        return original(*given)
+
+    monkeypatch.setattr(lake_forget, place, overtaken)
+    with pytest.raises(TableMoved):
+        orders.forget(1)
+    orders.lake = open_lake()
+    assert (writes, orders.lake.state.find(orders.life).forgotten) == ([what], "")
+    orders.forget(1)
+    assert orders.rows() == [(2, "b"), *([(3, "d")] if what == "a window" else [])]
+    left = orders.search(1)
+    assert (left.tags, bool(left.having)) == (("kept",), True) if what == "a tag" else ((), False)
+    found = orders.lake.state.find(orders.life)
+    assert (found.forgotten, list(found.tags)) == ("a run", ["kept"] if what == "a tag" else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (partial(branch, "audit"), "its branch audit has rows"),
+        (partial(let, "gc.enabled", "false"), "gc.enabled is false"),
+    ],
+)
+def test_a_table_of_which_not_every_file_can_be_removed_is_left_as_it_is(
+    change: Callable[[Any], object], why: str, open_lake: Callable[..., Lake]
+) -> None:
+    orders = Orders(open_lake())
+    orders.loaded(change)
+    before = orders.lake.state.find(orders.life).metadata_location
+    with pytest.raises(TableHeld, match=why):
+        orders.forget(1)
+    assert orders.lake.state.find(orders.life).metadata_location == before
+
+
+def test_a_tag_keeps_the_rows_of_its_snapshot_until_it_is_removed(open_lake: Callable[..., Lake]) -> None:
+    orders = Orders(open_lake())
+    orders.loaded(partial(tag, "one"))
+    orders.lake.applied()
+    orders.apply(400, [("I", 310, 3, "d")])
+    removed, left = orders.forget(1), orders.search(1)
+    assert (removed.rows > 0, left.tags, orders.rows()) == (True, ("one",), [(2, "b"), (3, "d")])
+    found = orders.lake.state.find(orders.life)
+    table = orders.lake.state.catalog.load_table(found.identifier)
+    kept = table.scan(snapshot_id=found.tags["one"]).to_arrow().column("id")
+    assert sorted(kept.to_pylist()) == [1, 2]
+    orders.loaded(lambda table: table.manageSnapshots().removeTag("one").commit())
+    orders.lake.applied()
+    orders.forget(1)
+    assert (orders.search(1).having, orders.rows()) == ((), [(2, "b"), (3, "d")])
+
+
+def test_a_table_without_a_snapshot_says_that_its_rows_were_forgotten(open_lake: Callable[..., Lake]) -> None:
+    orders = Orders(open_lake(), with_rows=False)
+    removed = orders.forget(1)
+    assert (removed.rows, removed.files_rewritten, removed.snapshots_expired) == (0, 0, 0)
+    assert orders.lake.state.find(orders.life).forgotten == "a run"
+    orders.apply(200, [("I", 110, 1, "a")])
+    assert orders.rows() == [(1, "a")]
+
+
+def test_progress_is_kept_that_only_a_snapshot_with_the_rows_says(open_lake: Callable[..., Lake]) -> None:
+    orders = Orders(open_lake())
+    before, java = orders.lake.applied()[orders.life], orders.lake.workbench.sessions.iceberg.java
+    every = java("org.apache.iceberg.expressions.Expressions").alwaysTrue()
+    together = java("com.google.common.base.Functions").constant("")
+    orders.loaded(lambda table: table.newDelete().deleteFromRowFilter(every).commit())
+    orders.loaded(lambda table: table.rewriteManifests().clusterBy(together).commit())
+    orders.lake.applied()
+    removed = orders.forget(1)
+    assert removed.snapshots_expired > 0
+    assert orders.lake.state.find(orders.life).label.progress == before.progress
+    assert orders.search(1).having == ()
+
+
+def test_files_that_nothing_refers_to_are_found_in_every_directory_and_removed_unless_they_are_just_written(
+    open_lake: Callable[..., Lake], tmp_path: Path
+) -> None:
+    orders, directories = Orders(open_lake()), [tmp_path / "data", tmp_path / "metadata"]
+    metadata_file = Path(orders.lake.state.find(orders.life).metadata_location.removeprefix("file:"))
+    for directory in directories:
+        orders.loaded(partial(let, f"write.{directory.name}.path", str(directory)))
+        orders.lake.applied()
+    orders.apply(400, [("I", 310, 3, "d")])
+    files = {path: [row.get("id") for row in pq.read_table(path).to_pylist()] for path in tmp_path.rglob("*.parquet")}
+    (with_key, *_), (without_key,) = ([path for path, ids in files.items() if ids == [key]] for key in (1, 3))
+    hour, copies = 3600, list[Path]()
+    for directory in (*directories, metadata_file.parent):
+        for name, path, seconds in (
+            ("of-a-killed-run.parquet", with_key, -hour),
+            ("of-a-killed-run.metadata.json", metadata_file, -hour),
+            ("of-another-key.parquet", without_key, -hour),
+            ("of-a-living-run.parquet", with_key, hour),
+            ("of-a-living-run.metadata.json", metadata_file, hour),
+        ):
+            copies.append(directory / name)
+            shutil.copy(path, copies[-1])
+            os.utime(copies[-1], (time.time() + seconds,) * 2)
+    assert orders.forget(1).orphans >= 6
+    left = ["of-a-living-run.metadata.json", "of-a-living-run.parquet", "of-another-key.parquet"]
+    assert sorted(path.name for path in copies if path.exists()) == sorted(3 * left)
+    assert [Path(location).name for location in orders.search(1).having] == 3 * ["of-a-living-run.parquet"]
+
+
+def test_stages_with_the_rows_are_removed_and_of_those_that_cannot_be_read_only_old_ones(
+    open_lake: Callable[..., Lake], tmp_path: Path
+) -> None:
+    orders, now = Orders(open_lake()), int(time.time())
+    for hi, key in ((400, 1), (500, 3)):
+        step, files = orders.window(hi, [("I", hi - 10, key, "d")])
+        orders.lake.stage(step, files)
+    directory = tmp_path / "lake" / STAGE
+    staged = list(directory.iterdir())
+    for name in (f"{now}-young", f"{now - STALE_SECONDS - 60}-old", "notes"):
+        (directory / name).mkdir()
+        (directory / name / "part.parquet").write_bytes(b"PAR1 of a killed run")
+    forgetting, targets = LakeForgetting(orders.lake), {orders.life: orders.wanted(1)}
+    assert forgetting.forget_stages(targets, lambda _, raw: False) == 2
+    assert len([path for path in staged if path.exists()]) == len(staged) - 1 == 1
+    searched = forgetting.search_stages(targets, lambda _, raw: False)
+    assert sorted(Path(one).parent.name for one in searched.having) == [f"{now}-young", "notes"]
+    assert searched.files >= 3
+
+
+# --- in any order -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_in_any_order_nothing_is_left_of_forgotten_keys_nor_comes_back_and_all_else_is_there(
+    seed: int, open_lake: Callable[..., Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    run_orders(LakeOrders(seed, tmp_path, open_lake))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_neither_is_anything_of_a_topic_nor_of_its_landing(
+    seed: int, open_lake: Callable[..., Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    with closing(LakeTopicOrders(seed, tmp_path, open_lake)) as orders:
+        run_orders(orders)
+
+
+def run_orders(orders: LakeOrders) -> None:
+    orders.put()
+    orders.apply()
+    for _ in range(10):
+        orders.step()
+    orders.check()

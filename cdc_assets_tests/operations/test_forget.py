@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
 import shutil
 import tempfile
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from threading import Event, current_thread, main_thread
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pyarrow.compute as pc
 import pytest
 
 from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused, TableMoved
+from cdc_assets.formats import MessageOptions
 from cdc_assets.io.scratch import SCRATCH, scratch
+from cdc_assets.io.sealing import seal
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows
 from cdc_assets.model.landed import EventKind
+from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.comparison import value_text
+from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.forget import abandon, find_rows, forget
+from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
 from cdc_assets.operations.keys import keys_of, parse_keys
 from cdc_assets.operations.opening import open_state
 from cdc_assets.operations.rebuild import rebuild
@@ -43,6 +48,7 @@ from cdc_assets.pipeline.planner import Planner
 from cdc_assets.report.forgetting import forget_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.canaries import leaks
+from cdc_assets_tests.forget_orders import MemoryOrders, TopicOrders
 from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
@@ -98,6 +104,35 @@ def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     assert found() == [False] * 3
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
     assert "a rebuild brings them back, and so does a kind of history that is switched on" in report.feed
+
+
+def test_cuts_and_tags_that_have_the_row_keep_it_until_a_person_lets_them_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 2, 2, "two"))
+    make_cut(shop.pipeline(), "without")
+    shop.apply(FIRST + 19, ("I", FIRST + 11, 1, "one"))
+    make_cut(shop.pipeline(), "with")
+    ((life, table),) = shop.lake.tables.items()
+    table.tags["audit"] = table.tags["with"]
+    report = shop.forget("1")
+    assert (shop.rows(), report.complete, report.kept_cuts, report.cuts) == (
+        [(2, "two")], False, ("audit", "with"), ()
+    )  # fmt: skip
+    assert [line for line in forget_lines(report) if "the cut with keeps rows" in line and "--remove-cuts" in line]
+    assert [ticket.stopped for ticket in shop.lake.tickets.values()] == [True]
+    found = find_rows(shop.pipeline(), MemoryForgetting(shop.lake), "shop.t", [["1"]])
+    assert [files.tags for files in found.values()] == [("audit", "with")]
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryForgetting, "forget", killed)
+        with pytest.raises(Killed):
+            shop.forget("1", remove_cuts=True)
+    assert (list(table.tags), len(shop.lake.tickets)) == (["without"], 2)
+    report = shop.forget("1")
+    assert (report.complete, report.found_nothing, len(report.continued)) == (True, False, 2)
+    assert ([cut.name for cut in shop.lake.cuts()], shop.lake.tickets) == (["without"], {})
+    assert shop.lake.applied()[life].tags == {"without"}
 
 
 def test_a_report_counts_each_key_once_and_says_of_how_many_there_were_rows(tmp_path: Path) -> None:
@@ -254,7 +289,7 @@ def test_a_ddl_that_is_not_applied_is_named(tmp_path: Path) -> None:
     assert shop.lake.tickets == {}
 
 
-@pytest.mark.parametrize("place", ["forget", "follow_tags", "forget_records", "search", "search_records"])
+@pytest.mark.parametrize("place", ["forget", "forget_records", "search", "search_records"])
 def test_a_run_that_was_killed_is_told_until_the_same_keys_are_forgotten(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,7 +563,7 @@ def test_a_message_that_cannot_be_read_and_may_have_the_row_is_named_and_not_los
     topic = next(iter(topics("canal-json")))
     feed = TopicFeed(settings_of(topic), topic=topic)
     last = topic.lines[-1]
-    bad = {**last, "offset": last["offset"] + 1, "value_b64": b64encode(b'{"id": 4711, cut off').decode()}
+    bad = {**last, "offset": last["offset"] + 1, "value_b64": base64.b64encode(b'{"id": 4711, cut off').decode()}
     feed.send(lines=[*topic.lines, bad])
     feed.apply()
     (event,) = feed.landing.landed().open_bad
@@ -686,3 +721,80 @@ def test_status_tells_what_is_left_of_a_killed_run_of_a_table_that_was_renamed_o
     shown = {row.table: row.unfinished for row in lake_status(settings) if row.unfinished}
     assert list(shown) == ["shop.u0"]
     assert "3 keys of shop.t: a run that forgets their rows" in shown["shop.u0"]
+
+
+# --- in any order -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orders_of", [MemoryOrders, TopicOrders])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 60))])
+def test_in_any_order_nothing_is_left_nor_comes_back_and_a_rebuild_gives_the_same(
+    seed: int, orders_of: type[MemoryOrders], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVACY_KEY", "one key")
+    lake = cast("Any", MemoryLake())
+    orders = orders_of(seed, tmp_path, lambda: lake)
+    orders.put()
+    orders.apply()
+    for _ in range(10):
+        orders.step()
+    orders.check()
+    orders.ledger.close()
+
+
+# --- records that cannot be decoded -----------------------------------------------------------------------------------
+
+
+UTF8 = {"collation": "utf8mb4_general_ci"}
+BIN = {"collation": "utf8mb4_bin"}
+LONG = "1234567890123456789012345678901234567.5"
+LONG_BYTES = base64.b64encode(int(LONG.replace(".", "")).to_bytes(16, "big"))
+"""A number with more digits than results of Python's decimals have, and its digits as connectors send them."""
+
+
+def sought(column: Column, text: str, protocol: str = "canal-json", key: SealKey | None = None) -> KeyBytes:
+    schema = TableSchema((column,), (column.name,))
+    wire = MessageOptions(protocol=protocol, timezone="Asia/Tokyo")
+    return key_bytes(keys_of(schema, [[text]], "shop.t"), [[text]], schema, wire, key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "text", "raw", "others"),
+    [
+        ("INT", {}, "7", b'{"id":"7"}', b'{"id":"77","v":"x7"}'),
+        ("INT", {"zerofill": True}, "7", b"0007,x", b"0070,x"),
+        ("VARCHAR", UTF8, "Ren\u00e9", b"1,RENE,2", b"1,RENEE,2"),
+        ("VARCHAR", BIN, "Ren\u00e9", b'{"k":"Ren\\u00e9"}', b'{"k":"Rene"}'),
+        ("VARCHAR", BIN, "\U0001f600 x", b'{"k":"\\ud83d\\ude00 x"}', b'{"k":"\\ud83d\\ude01 x"}'),
+        ("VARCHAR", BIN, 'say "no"', b'1,"say ""no""",2', b'1,"say no",2'),
+        ("VARCHAR", BIN, "a/b", b'{"k":"a\\/b"}', b'{"k":"a b"}'),
+        ("VARBINARY", {"collation": "binary"}, "x'00ff41'", base64.b64encode(b"\0\xffA"), b"AP9C"),
+        ("VARBINARY", {"collation": "binary"}, "x'00ff41'", b"00FF41", b"00ff42"),
+        ("TIMESTAMP", {}, "2026-01-01 20:00:00", b"2026-01-02 05:00:00,x", b"2026-01-01 05:00:00,x"),
+        ("TIMESTAMP", {}, "2026-01-01 20:00:00", b'{"k":"2026-01-01T20:00:00Z"}', b'{"k":"2026-01-01T20:00:01Z"}'),
+        ("DATETIME", {"scale": 6}, "2026-01-01 20:00:00.5", b"2026-01-01 20:00:00.500000", b"2026-01-01 20:00:00,5"),
+        ("DATETIME", {}, "2026-01-01 20:00:00", b'{"k":1767297600000}', b'{"k":1767297601000}'),
+        ("DATE", {}, "2026-01-01", b'{"k":20454}', b'{"k":20455}'),
+        ("DECIMAL", {"precision": 10, "scale": 2}, "1.5", b"1.50,x", b"11.5,x"),
+        ("DECIMAL", {"precision": 10, "scale": 2}, "1.5", b'{"k":"AJY="}', b'{"k":"AJc="}'),
+        ("DECIMAL", {"precision": 38, "scale": 1}, LONG, f"{LONG}0".encode(), b"1.50,1234567890123456789012345678"),
+        ("DECIMAL", {"precision": 38, "scale": 1}, LONG, LONG_BYTES, b'{"k":"AJc="}'),
+        ("DATETIME", {"scale": 6}, "2026-01-01 20:00:00", b'{"k":1767297600000000100}', b'{"k":1767297600000001000}'),
+        ("DATETIME", {}, "1969-12-31 23:59:59", b'{"k":-1000000000}', b'{"k":-1000001000}'),
+        ("ENUM", {"elems": ("a", "b"), **BIN}, "b", b'{"k":"2"}', b'{"k":"1"}'),
+    ],
+)  # fmt: skip
+def test_a_value_is_found_as_feeds_write_it(
+    kind: str, more: dict[str, Any], text: str, raw: bytes, others: bytes
+) -> None:
+    values = sought(Column("k", kind, is_pk=True, nullable=False, **more), text)
+    assert (values.are_in(raw), values.are_in(others)) == (True, False)
+
+
+def test_what_cannot_be_searched_may_have_it() -> None:
+    column, key = Column("k", "INT", is_pk=True), SealKey(b"k" * 32)
+    assert not sought(column, "7").may_be_in(b'{"k":8}')
+    assert sought(column, "7", "avro").may_be_in(b"\0\0\0\0\1\x10")
+    assert not sought(column, "7", key=key).may_be_in(seal(b"8", key))
+    assert sought(column, "7").may_be_in(seal(b"8", key))
+    assert not sought(column, "7").are_in(seal(b"7", key))
