@@ -74,6 +74,38 @@ _MANY = 500
 """How many names go into one condition."""
 
 
+_OF_CHANGEFEED = ("changefeed",)
+_OF_PATH = ("changefeed", "path")
+_OF_LIFE = ("changefeed", "life")
+
+
+@cache
+def _select(
+    table: sa.Table, names: tuple[str, ...], by: tuple[str, ...] = _OF_CHANGEFEED, order: tuple[str, ...] = ()
+) -> sa.Select[Any]:
+    """Return the query for these columns of the rows that have the parameters' values in the columns `by`.
+
+    To build a statement costs more than to carry it out: each is built once.
+    """
+    query = sa.select(*(table.c[name] for name in names)).where(*_has(table, by))
+    return query.order_by(*(table.c[name] for name in order))
+
+
+@cache
+def _delete(table: sa.Table, by: tuple[str, ...]) -> sa.Delete:
+    """Return the statement that deletes the rows that have the parameters' values in the columns `by`."""
+    return sa.delete(table).where(*_has(table, by))
+
+
+@cache
+def _insert(table: sa.Table) -> sa.Insert:
+    return sa.insert(table)
+
+
+def _has(table: sa.Table, by: tuple[str, ...]) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name] == sa.bindparam(name) for name in by]
+
+
 class SettledRecord:
     """What is settled, by changefeed."""
 
@@ -82,9 +114,9 @@ class SettledRecord:
 
     def read(self, changefeed: str) -> tuple[SettledFiles, ...]:
         """Return what is settled, by directory."""
-        query = sa.select(*(_SETTLED.c[name] for name in _KEPT)).where(_SETTLED.c.changefeed == changefeed)
+        query = _select(_SETTLED, _KEPT, order=("directory",))
         with self._database.read() as connection:
-            return tuple(SettledFiles(*row) for row in connection.execute(query.order_by(_SETTLED.c.directory)))
+            return tuple(SettledFiles(*row) for row in connection.execute(query, {"changefeed": changefeed}))
 
     def keep(self, changefeed: str, settled: Mapping[SettledFiles, Iterable[str]]) -> None:
         """Keep what is settled from now on, in place of what was in the same directories, with the paths new to it."""
@@ -129,6 +161,10 @@ def remove_entries(connection: sa.Connection, changefeed: str, paths: Sequence[s
     """Remove the entries of these files wherever they are; return how many there were."""
     count = 0
     for table in (FILES, _SETTLED_FILES):
+        if len(paths) == 1:
+            key = {"changefeed": changefeed, "path": paths[0]}
+            count += connection.execute(_delete(table, _OF_PATH), key).rowcount
+            continue
         for at in range(0, len(paths), _MANY):
             some = table.c.path.in_(paths[at : at + _MANY])
             count += connection.execute(sa.delete(table).where(table.c.changefeed == changefeed, some)).rowcount
@@ -151,9 +187,9 @@ def settled_rows(
     connection: sa.Connection, changefeed: str, names: Sequence[str], without: Iterable[SettledFiles]
 ) -> list[sa.Row[Any]]:
     """Return columns of the settled files that are in other directories than these."""
-    known = sa.select(_SETTLED.c.directory).where(_SETTLED.c.changefeed == changefeed)
+    known = connection.execute(_select(_SETTLED, ("directory",)), {"changefeed": changefeed})
     left_out = {settled.directory for settled in without}
-    wanted = [row[0] for row in connection.execute(known) if row[0] not in left_out]
+    wanted = [row[0] for row in known if row[0] not in left_out]
     found = list[sa.Row[Any]]()
     columns = [_SETTLED_FILES.c[name] for name in names]
     for at in range(0, len(wanted), _MANY):
@@ -183,6 +219,8 @@ _COMPARISONS = _table("comparisons", {"table": TEXT}, {"comparison": TEXT, "comp
 _EQUAL_RANGES = _table("equal_ranges", {"life": TEXT, "number": INT}, {"equal_range": TEXT})
 _FORGOTTEN = _table("forgotten", {"life": TEXT}, {"run": TEXT})
 """The run that took rows out of a table last: who read them before that records no values of them any more."""
+
+_TABLES_IN_ORDER = METADATA.sorted_tables
 
 
 class _Database:
@@ -235,8 +273,8 @@ class _Database:
 def _make_tables(engine: sa.Engine) -> None:
     """Make the tables that are missing, all at once: SQLite would write its file anew for each."""
     with engine.begin() as connection:
-        known = sa.inspect(connection)
-        missing = [table for table in METADATA.sorted_tables if not known.has_table(table.name)]
+        known = sa.inspect(connection).get_table_names()
+        missing = [table for table in _TABLES_IN_ORDER if table.name not in known]
         if missing and engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins nothing for a CREATE TABLE
         for table in missing:
@@ -318,11 +356,12 @@ class Ledger:
         if not known:
             return
         older = [path for path, stats in known.items() if stats.max_commit_ts is None or stats.max_commit_ts <= since]
-        with self._database.read() as connection:
-            for at in range(0, len(older), _MANY):
-                others = sa.select(FILES.c.path).where(FILES.c.changefeed == changefeed, FILES.c.life != str(life))
-                for (path,) in connection.execute(others.where(FILES.c.path.in_(older[at : at + _MANY]))):
-                    del known[path]
+        if older:
+            with self._database.read() as connection:
+                for at in range(0, len(older), _MANY):
+                    others = sa.select(FILES.c.path).where(FILES.c.changefeed == changefeed, FILES.c.life != str(life))
+                    for (path,) in connection.execute(others.where(FILES.c.path.in_(older[at : at + _MANY]))):
+                        del known[path]
         rows = [
             {
                 **{name: getattr(stats, name) for name in _OF_STATS},
@@ -335,15 +374,14 @@ class Ledger:
             }
             for stats in known.values()
         ]
-        paths = [{"of": changefeed, "at": path} for path in known]
-        mine = sa.and_(_FIDELITY.c.changefeed == sa.bindparam("of"), _FIDELITY.c.path == sa.bindparam("at"))
+        paths = [{"changefeed": changefeed, "path": path} for path in known]
         with self._database.write() as connection:
             if forgotten is not None and _forgotten_by(connection, changefeed, table) not in ("", forgotten):
                 rows = [{**row, "key_ranges": "[]"} for row in rows]
             if rows:
                 remove_entries(connection, changefeed, list(known))
-                connection.execute(sa.delete(_FIDELITY).where(mine), paths)
-                connection.execute(sa.insert(FILES), rows)
+                connection.execute(_delete(_FIDELITY, _OF_PATH), paths)
+                connection.execute(_insert(FILES), rows)
             for stats in known.values():
                 _insert_notes(connection, changefeed, life, stats)
             if account is not None:
@@ -351,11 +389,11 @@ class Ledger:
 
     def accounts(self, changefeed: str) -> dict[str, tuple[WindowMetrics, ...]]:
         """Return by table, oldest first, the windows that did not add up and the newest one."""
-        mine = _WINDOWS.c.changefeed == changefeed
+        query = _select(_WINDOWS, ("life", "account"), order=("hi",))
         found: dict[str, tuple[WindowMetrics, ...]] = {}
         with self._database.read() as connection:
-            for row in connection.execute(sa.select(_WINDOWS).where(mine).order_by(_WINDOWS.c.hi)):
-                found[row.life] = (*found.get(row.life, ()), parse_metrics(row.account))
+            for life, account in connection.execute(query, {"changefeed": changefeed}):
+                found[life] = (*found.get(life, ()), parse_metrics(account))
         return found
 
     def remove_accounts(self, changefeed: str, life: Life) -> None:
@@ -366,23 +404,23 @@ class Ledger:
 
     def file_stats(self, changefeed: str, without: Sequence[SettledFiles] = ()) -> dict[str, FileStats]:
         """Return the statistics of every file that was read, by path; those settled in `without` are left out."""
-        query = _stats_of(changefeed).where(FILES.c.rows != UNREAD)
         with self._database.read() as connection:
-            rows = [*connection.execute(query).all(), *settled_rows(connection, changefeed, _OF_STATS, without)]
+            rows = connection.execute(_STATS_OF_READ, {"changefeed": changefeed}).all()
+            rows = [*rows, *settled_rows(connection, changefeed, _OF_STATS, without)]
             return {row[0]: FileStats(*row) for row in rows}
 
     def files(self, changefeed: str, without: Sequence[SettledFiles] = ()) -> tuple[FileEntry, ...]:
         """Return every file that was read, and those that vanished unread, by path; without some that are settled."""
         with self._database.read() as connection:
-            rows = connection.execute(_entries_of(changefeed)).all()
+            rows = connection.execute(_select(FILES, _OF_ENTRY), {"changefeed": changefeed}).all()
             rows = [*rows, *settled_rows(connection, changefeed, _OF_ENTRY, without)]
         return tuple(sorted((FileEntry(*row) for row in rows), key=lambda entry: entry.path))
 
     def unread(self, changefeed: str) -> tuple[FileEntry, ...]:
         """Return the files that vanished unread, by path."""
-        query = _entries_of(changefeed).where(FILES.c.rows == UNREAD).order_by(FILES.c.path)
         with self._database.read() as connection:
-            return tuple(FileEntry(*row) for row in connection.execute(query))
+            rows = connection.execute(_ENTRIES_OF_UNREAD, {"changefeed": changefeed})
+            return tuple(FileEntry(*row) for row in rows)
 
     def record_unread(self, changefeed: str, life: Life, path: str, run: str) -> None:
         """Record a file that was listed and vanished: its contents are not known."""
@@ -395,9 +433,10 @@ class Ledger:
 
     def schema_files(self, changefeed: str) -> dict[tuple[str, int, str], bytes]:
         """Return the contents of schema files that were read before, by (path, size, etag)."""
-        query = sa.select(_SCHEMA_FILES).where(_SCHEMA_FILES.c.changefeed == changefeed)
+        query = _select(_SCHEMA_FILES, ("path", "size", "etag", "contents"))
         with self._database.read() as connection:
-            return {(row.path, row.size, row.etag): row.contents for row in connection.execute(query)}
+            rows = connection.execute(query, {"changefeed": changefeed})
+            return {(path, size, etag): contents for path, size, etag, contents in rows}
 
     def record_schema_files(self, changefeed: str, contents: Mapping[tuple[str, int, str], bytes]) -> None:
         """Record the contents of schema files, so that the next process need not read them again."""
@@ -405,8 +444,9 @@ class Ledger:
             {"changefeed": changefeed, "path": path, "size": size, "etag": etag, "contents": data}
             for (path, size, etag), data in contents.items()
         ]
-        with self._database.write() as connection:
-            replace_rows(connection, _SCHEMA_FILES, rows)
+        if rows:
+            with self._database.write() as connection:
+                replace_rows(connection, _SCHEMA_FILES, rows)
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return the statistics of the files that were read for one table, with the ranges of their keys."""
@@ -433,14 +473,13 @@ class Ledger:
             for life, columns in tables.items()
             for position, row in enumerate(columns)
         ]
-        mine = sa.and_(_COLUMNS.c.changefeed == sa.bindparam("of"), _COLUMNS.c.life == sa.bindparam("whose"))
+        if not tables:
+            return
         with self._database.write() as connection:
-            if tables:
-                connection.execute(
-                    sa.delete(_COLUMNS).where(mine), [{"of": changefeed, "whose": str(t)} for t in tables]
-                )
+            lives = [{"changefeed": changefeed, "life": str(life)} for life in tables]
+            connection.execute(_delete(_COLUMNS, _OF_LIFE), lives)
             if rows:
-                connection.execute(sa.insert(_COLUMNS), rows)
+                connection.execute(_insert(_COLUMNS), rows)
 
     def fidelity(self, changefeed: str, life: Life | str) -> tuple[ColumnFidelity, ...]:
         """Return the fidelity report of a table: what the lake keeps of each column, with the counts so far."""
@@ -481,21 +520,19 @@ class Ledger:
             for position, finding in enumerate(findings)
         ]
         with self._database.write() as connection:
-            connection.execute(sa.delete(_FINDINGS).where(_FINDINGS.c.changefeed == changefeed))
+            connection.execute(_delete(_FINDINGS, _OF_CHANGEFEED), {"changefeed": changefeed})
             if rows:
-                connection.execute(sa.insert(_FINDINGS), rows)
+                connection.execute(_insert(_FINDINGS), rows)
             for life in _forgotten_since(connection, changefeed, forgotten):
                 _remove_details(connection, changefeed, [life, *names.get(life, ())])
 
     def findings(self, changefeed: str) -> tuple[Finding, ...]:
         """Return what was found of a changefeed by its newest run, and by earlier ones in rows, in their order."""
-        one = _FINDINGS.c
-        query = sa.select(one.rule, one.severity, one.table, one.sentence, one.detail)
-        query = query.where(one.changefeed == changefeed).order_by(one.position)
+        query = _select(_FINDINGS, ("rule", "severity", "table", "sentence", "detail"), order=("position",))
         with self._database.read() as connection:
             return tuple(
                 Finding(rule, Severity(severity), table, sentence, detail)
-                for rule, severity, table, sentence, detail in connection.execute(query)
+                for rule, severity, table, sentence, detail in connection.execute(query, {"changefeed": changefeed})
             )
 
     def remove_findings(self, changefeed: str, table: TableId) -> None:
@@ -534,10 +571,10 @@ class Ledger:
 
     def comparisons(self, changefeed: str) -> dict[TableId, TableComparison]:
         """Return the newest comparison of each table."""
-        query = sa.select(_COMPARISONS.c.comparison).where(_COMPARISONS.c.changefeed == changefeed)
+        query = _select(_COMPARISONS, ("comparison",))
         with self._database.read() as connection:
-            found = [parse_comparison(row.comparison) for row in connection.execute(query)]
-        return {table.table: table for table in found}
+            comparisons = [parse_comparison(text) for (text,) in connection.execute(query, {"changefeed": changefeed})]
+        return {comparison.table: comparison for comparison in comparisons}
 
     def remove_comparison(self, changefeed: str, table: TableId) -> None:
         """Remove the newest comparison of a table, which has values of rows that differed."""
@@ -593,9 +630,9 @@ class Ledger:
 
     def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
         """Return which DDL have a row in the journal: (life, TSO)."""
-        query = sa.select(_JOURNAL.c.life, _JOURNAL.c.tso).where(_JOURNAL.c.changefeed == changefeed)
+        query = _select(_JOURNAL, ("life", "tso"))
         with self._database.read() as connection:
-            return {(row.life, row.tso) for row in connection.execute(query)}
+            return {(life, tso) for life, tso in connection.execute(query, {"changefeed": changefeed})}
 
     def journal(self, changefeed: str, tso: Tso | None = None) -> tuple[JournalEntry, ...]:
         """Return every DDL carried out, or those of one version, oldest first."""
@@ -623,9 +660,9 @@ class Ledger:
         taken out since, the reason is not kept.
         """
         now = time.time()
-        mine = sa.select(_TABLES.c.life, _TABLES.c.points).where(_TABLES.c.changefeed == changefeed)
+        query = _select(_TABLES, ("life", "points"))
         with self._database.read() as connection:
-            points = {life: json.loads(text) for life, text in connection.execute(mine)}
+            points = {life: json.loads(text) for life, text in connection.execute(query, {"changefeed": changefeed})}
         rows = [
             {
                 "changefeed": changefeed,
@@ -673,9 +710,8 @@ class Ledger:
         """Return the last known state of every table, by changefeed."""
         found: dict[str, list[TableState]] = {}
         with self._database.read() as connection:
-            for row in connection.execute(
-                sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
-            ):
+            columns = tuple(column.name for column in _TABLES.c)
+            for row in connection.execute(_select(_TABLES, columns, by=(), order=("schema", "table", "life"))):
                 ways = tuple(json.loads(row.ways))
                 points = tuple((end, through) for end, through in json.loads(row.points))
                 decoded = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
@@ -685,15 +721,13 @@ class Ledger:
 
 
 def _forgotten_by(connection: sa.Connection, changefeed: str, life: Life) -> str:
-    one = _FORGOTTEN.c
-    query = sa.select(one.run).where(one.changefeed == changefeed, one.life == str(life))
-    return connection.execute(query).scalar() or ""
+    query = _select(_FORGOTTEN, ("run",), _OF_LIFE)
+    return connection.execute(query, {"changefeed": changefeed, "life": str(life)}).scalar() or ""
 
 
 def _forgotten_runs(connection: sa.Connection, changefeed: str) -> dict[str, str]:
-    one = _FORGOTTEN.c
-    query = sa.select(one.life, one.run).where(one.changefeed == changefeed)
-    return {row.life: row.run for row in connection.execute(query)}
+    query = _select(_FORGOTTEN, ("life", "run"))
+    return {row.life: row.run for row in connection.execute(query, {"changefeed": changefeed})}
 
 
 def _forgotten_since(connection: sa.Connection, changefeed: str, before: Mapping[str, str]) -> list[str]:
@@ -711,6 +745,8 @@ def _remove_details(connection: sa.Connection, changefeed: str, tables: Collecti
 
 def _remove_reasons(connection: sa.Connection, changefeed: str, lives: Collection[str]) -> None:
     """Remove the reasons for which tables are held."""
+    if not lives:
+        return
     reason = "the reason is not kept, as it may have values of forgotten rows: the next run says it again"
     held = sa.and_(_TABLES.c.changefeed == changefeed, _TABLES.c.life.in_(lives), _TABLES.c.reason != "")
     connection.execute(sa.update(_TABLES).where(held).values(reason=reason, ways="[]"))
@@ -751,22 +787,19 @@ def _parse_key_ranges(text: str) -> tuple[KeyRange, ...]:
     return tuple(KeyRange(*one) for one in json.loads(text))
 
 
-def _stats_of(changefeed: str) -> sa.Select[Any]:
-    """Select the fields of FileStats in their order: there may be a hundred thousand rows."""
-    return sa.select(*(FILES.c[name] for name in _OF_STATS)).where(FILES.c.changefeed == changefeed)
-
-
-def _entries_of(changefeed: str) -> sa.Select[Any]:
-    """Select the fields of FileEntry in their order."""
-    return sa.select(*(FILES.c[name] for name in _OF_ENTRY)).where(FILES.c.changefeed == changefeed)
+_STATS_OF_READ = _select(FILES, _OF_STATS).where(FILES.c.rows != UNREAD)
+"""The fields of FileStats in their order: there may be a hundred thousand rows."""
+_ENTRIES_OF_UNREAD = _select(FILES, _OF_ENTRY, order=("path",)).where(FILES.c.rows == UNREAD)
+_DELETE_OLDER_ACCOUNTS = _delete(_WINDOWS, _OF_LIFE).where(
+    sa.or_(_WINDOWS.c.adds_up, _WINDOWS.c.hi == sa.bindparam("hi"))
+)
 
 
 def _insert_account(connection: sa.Connection, changefeed: str, account: WindowMetrics) -> None:
-    one = _WINDOWS.c
-    same = sa.and_(one.changefeed == changefeed, one.life == account.life)
-    connection.execute(sa.delete(_WINDOWS).where(same, sa.or_(one.adds_up, one.hi == account.hi)))
-    key = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_metrics(account)}
-    connection.execute(sa.insert(_WINDOWS).values(**key, adds_up=not account.mismatch))
+    key = {"changefeed": changefeed, "life": account.life, "hi": account.hi}
+    connection.execute(_DELETE_OLDER_ACCOUNTS, key)
+    values = {"account": format_metrics(account), "adds_up": not account.mismatch}
+    connection.execute(_insert(_WINDOWS), {**key, **values})
 
 
 def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:
@@ -811,4 +844,4 @@ def _insert_notes(connection: sa.Connection, changefeed: str, life: Life, stats:
         for (column, rule), count in stats.notes.items()
     ]
     if rows:
-        connection.execute(sa.insert(_FIDELITY), rows)
+        connection.execute(_insert(_FIDELITY), rows)
