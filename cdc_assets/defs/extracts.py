@@ -26,7 +26,7 @@ from pydantic import Field
 
 from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import changes_key, lake_key
-from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.model.schema import TableId
@@ -162,7 +162,7 @@ def extract_sensor(
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         nonlocal whole_hours
         try:
-            with source.pipeline(s3.process_config_and_initialize()) as pipeline:
+            with source.pipeline(read_credentials(s3)) as pipeline:
                 fence = pipeline.source.fence()
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.checks import Freshness, evaluation, freshness_of
-from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.ledger import TableState
 from cdc_assets.model.tso import Tso
@@ -40,7 +40,7 @@ def freshness_sensor(source: ConfiguredFeed, s3: S3Resource) -> dg.SensorDefinit
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            found = _now(source, s3.process_config_and_initialize())
+            found = _now(source, read_credentials(s3))
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         reported: dict[str, bool] = json.loads(context.cursor or "{}")

@@ -41,6 +41,17 @@ class S3Credentials(S3Resource):
         return self
 
 
+def read_credentials(s3: S3Resource) -> S3Resource:
+    """Return the resource with its configuration processed: values of the environment in place of their names.
+
+    `process_config_and_initialize` would leave an instance of Dagster open until the garbage collector finds it, and
+    that would then close whichever instance the process has open.
+    """
+    with s3.process_config_and_initialize_cm() as resource:
+        credentials: S3Resource = resource
+    return credentials
+
+
 def spark_resource() -> LazyPySparkResource:
     """Spark for a run: nothing starts before the first step that needs it, and one session serves all of a run.
 

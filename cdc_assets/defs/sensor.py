@@ -29,7 +29,7 @@ from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.lost_runs import fail_lost_runs
 from cdc_assets.defs.names import feed_key
-from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
 from cdc_assets.defs.watching import FeedNow, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.progress import Life, State
@@ -86,21 +86,21 @@ class SensorCursor:
     stalled: bool = False
     standing: str = ""
     """Why tables wait: a failed run, a hold."""
-    asked: tuple[Attempt, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
 
     @classmethod
     def parse(cls, text: str | None) -> "SensorCursor":
         """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             fields = json.loads(text or "{}")
-            asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("asked", ())]
-            return cls(**fields, asked=tuple(asked))
+            asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("attempts", ())]
+            return cls(**fields, attempts=tuple(asked))
         except (TypeError, ValueError, AttributeError):
             return cls()
 
     def format(self) -> str:
         """Return the cursor's text, a few bytes for each waiting table."""
-        asked = [(one.at, one.attempt, "".join(one.marks)) for one in self.asked]
+        asked = [(one.at, one.attempt, "".join(one.marks)) for one in self.attempts]
         return json.dumps(
             {
                 "checkpoint": self.checkpoint,
@@ -108,7 +108,7 @@ class SensorCursor:
                 "logged_at": self.logged_at,
                 "stalled": self.stalled,
                 "standing": self.standing,
-                "asked": asked,
+                "attempts": asked,
             }
         )
 
@@ -132,10 +132,6 @@ def checkpoint_sensor(
     running = source.changefeed.sensor_running
     watch = Watch(source)
 
-    def credentials() -> S3Resource:
-        found: S3Resource = s3.process_config_and_initialize()
-        return found
-
     @dg.sensor(
         name=name,
         job=job,
@@ -145,7 +141,7 @@ def checkpoint_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            seen = watch.look(credentials)
+            seen = watch.look(lambda: read_credentials(s3))
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         tick = _Tick(source, context, job.name, SensorCursor.parse(context.cursor), seen, int(clock()))
@@ -158,7 +154,7 @@ def checkpoint_sensor(
             return tick.busy(
                 f"{counted(underway.caught_up_by, 'run')} of all tables in progress, including what is new"
             )
-        return tick.reconciled(credentials(), underway, partitions) if seen.checkpoint else tick.begun()
+        return tick.reconciled(read_credentials(s3), underway, partitions) if seen.checkpoint else tick.begun()
 
     return sensor
 
@@ -272,7 +268,7 @@ class _Tick:
         if batch is None:
             return self.skipped(self.at_checkpoint(""))
         asked = (Attempt(self.now, batch.attempt, (self._landing_mark,)),)
-        cursor = replace(self.cursor, asked=asked).format()
+        cursor = replace(self.cursor, attempts=asked).format()
         self.context.log.info(self._with_lag(self.at_checkpoint("a run is requested that lands this")))
         return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
 
@@ -281,7 +277,7 @@ class _Tick:
         mark = self._landing_mark
         if not self.seen.has_news or mark in self._paused():
             return None
-        attempts = [one.attempt for one in self.cursor.asked if mark in one.marks]
+        attempts = [one.attempt for one in self.cursor.attempts if mark in one.marks]
         return RunBatch((), max(attempts, default=0) + 1, everything=True)
 
     @property
@@ -302,7 +298,7 @@ class _Tick:
             dues = due(plan, repr(self.source.changefeed.quarantine), reported)
             if not dues and not underway.runs:
                 pipeline.record_status("sensor", (listing, plan))
-        tick = replace(self, cursor=replace(self.cursor, asked=self._in_vain(plan, dues)))
+        tick = replace(self, cursor=replace(self.cursor, attempts=self._in_vain(plan, dues)))
         return tick._requesting(listing, plan, dues, underway, partitions)
 
     def _requesting(
@@ -322,7 +318,7 @@ class _Tick:
         lands = [self._landing_mark] if made and landing is not None else []
         asked = [Attempt(self.now, one.attempt, (*(due.mark for due in one.dues), *lands)) for one in made]
         waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.has_news else dues
-        asked = [*open_attempts(self.cursor.asked, waits, [mark for one in asked for mark in one.marks]), *asked]
+        asked = [*open_attempts(self.cursor.attempts, waits, [mark for one in asked for mark in one.marks]), *asked]
         cursor = SensorCursor(
             self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(asked)
         )
@@ -354,7 +350,7 @@ class _Tick:
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[RunBatch], int]:
         """The runs to request now, and when to check the same checkpoint again."""
         settings, paused = self.source.changefeed, self._paused()
-        attempts = {mark: one.attempt for one in self.cursor.asked for mark in one.marks}
+        attempts = {mark: one.attempt for one in self.cursor.attempts for mark in one.marks}
         busy = underway.lives(plan) | self._just_run(plan)
         ready = [one for one in dues if one.mark not in paused and not busy.intersection(one.lives)]
         made = batches(
@@ -374,12 +370,12 @@ class _Tick:
     def _paused(self) -> dict[str, int]:
         """The marks that wait after a run in vain, with the second at which they may be requested again."""
         settings = self.source.changefeed
-        return backoff(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
+        return backoff(self.cursor.attempts, self.now, settings.retry_seconds, settings.retry_max_seconds)
 
     def _in_vain(self, plan: Plan, dues: Sequence[Due]) -> tuple[Attempt, ...]:
         """Return the requests without the tables that their run left undone because it gave way to another run."""
         if not self._paused():
-            return self.cursor.asked
+            return self.cursor.attempts
         gave_way = self.instance.get_run_records(
             dg.RunsFilter(
                 job_name=self.job_name,
@@ -389,7 +385,7 @@ class _Tick:
             limit=MAX_GIVEN_WAY,
         )
         kept = []
-        for one in self.cursor.asked:
+        for one in self.cursor.attempts:
             since = [record.dagster_run for record in gave_way if record.create_timestamp.timestamp() >= one.at]
             left = _Underway.taken_by(since, self.job_name).lives(plan) if since else set()
             again = {due.mark for due in dues if left.intersection(due.lives)}

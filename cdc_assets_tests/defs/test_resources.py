@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
-from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
+import dagster as dg
+import pytest
+from dagster._core.storage.defs_state.base import DefsStateStorage
+
+from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, read_credentials
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 
@@ -32,3 +37,15 @@ def test_an_endpoint_in_the_uri_leaves_the_resources_region() -> None:
 
 def test_the_resource_is_for_s3_only(tmp_path: Path) -> None:
     assert storage(f"file://{tmp_path}?protocol=csv", S3Credentials(aws_access_key_id="k")) == {}
+
+
+def test_credentials_are_read_without_an_instance_of_dagster_that_is_closed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OWN_KEY", "k")
+    with dg.instance_for_test():
+        credentials = read_credentials(S3Credentials(aws_access_key_id=dg.EnvVar("OWN_KEY")))
+    assert credentials.aws_access_key_id == "k"
+    del credentials
+    gc.collect()
+    assert DefsStateStorage.get() is None
