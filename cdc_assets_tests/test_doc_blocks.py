@@ -69,7 +69,7 @@ def command_lines() -> Iterator[Any]:
 def test_the_languages_of_blocks_are_those_that_are_checked() -> None:
     spoken = {language for page in PAGES for _, language, _ in BLOCK.findall(page.read_text(encoding="utf-8"))}
     generated = {"properties"}
-    assert spoken <= {OUTPUT, "sh", "bash", "yaml", "json", "toml", "python", "sql", "dockerfile", *generated}
+    assert spoken <= {OUTPUT, "sh", "bash", "yaml", "json", "toml", "python", "sql", *generated}
 
 
 @pytest.mark.parametrize("line", [*command_lines()])

@@ -264,28 +264,6 @@ def test_the_settings_of_the_page_apply_a_changefeed(stores: Stores, tmp_path: P
     state.close()
 
 
-def test_the_manifest_runs_a_driver_that_executors_find() -> None:
-    documents = list(yaml.safe_load_all((PAGE.parents[1] / "deploy" / "kubernetes.yaml").read_text()))
-    kinds = {document["kind"]: document for document in documents}
-    defaults = dict(line.split() for line in kinds["ConfigMap"]["data"]["spark-defaults.conf"].splitlines())
-    service, pod = kinds["Service"], kinds["Job"]["spec"]["template"]
-    (driver,) = pod["spec"]["containers"]
-    named = {one["name"]: one["value"] for one in driver["env"]}
-    assert defaults["spark.driver.host"] == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
-    ports = {str(one["port"]) for one in service["spec"]["ports"]}
-    assert {defaults["spark.driver.port"], defaults["spark.blockManager.port"]} == ports
-    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
-    assert defaults["spark.kubernetes.container.image"] == driver["image"]
-    assert named["CDC_ASSETS_SPARK_MASTER"].startswith("k8s://")
-    mounted = {mount["mountPath"] for mount in driver["volumeMounts"]}
-    assert {named["SPARK_CONF_DIR"], str(Path(driver["command"][-1]).parent)} == mounted
-    settings = yaml.safe_load(kinds["ConfigMap"]["data"][Path(driver["command"][-1]).name])
-    assert {document["metadata"]["namespace"] for document in documents} == {defaults["spark.kubernetes.namespace"]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LEDGER", kinds["Secret"]["stringData"]["LEDGER"])
-        assert settings_of(settings, Path("/")).needed_lake().ledger == kinds["Secret"]["stringData"]["LEDGER"]
-
-
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
