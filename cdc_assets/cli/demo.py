@@ -115,7 +115,7 @@ class Demo:
 
 
 class TopicDemo(Demo):
-    """The same with messages of topics, which come into an archive."""
+    """A demo whose feed is an archive of Kafka topics in place of TiCDC's files."""
 
     recorded = "demo_topic.tar.xz"
     feed = _IN_TOPICS

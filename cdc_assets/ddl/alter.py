@@ -227,8 +227,8 @@ def _pieces(parts: Sequence[Token]) -> list[tuple[Token, ...]]:
         if Cursor(piece).sees(_PARTITION_VERBS, "PARTITION"):
             rest = split_parts[place:]
             joined: list[Token] = []
-            for one in rest:
-                joined += [Token("sign", ",", ","), *one] if joined else one
+            for part in rest:
+                joined += [Token("sign", ",", ","), *part] if joined else part
             pieces.append(tuple(joined))
             break
         pieces.append(piece)
@@ -238,9 +238,9 @@ def _pieces(parts: Sequence[Token]) -> list[tuple[Token, ...]]:
 def _specs(piece: tuple[Token, ...]) -> list[Spec]:
     at = Cursor(piece)
     try:
-        found = _partition_spec(at) or _column_spec(at) or _index_spec(at)
-        if found is not None:
-            return found
+        clause_specs = _partition_spec(at) or _column_spec(at) or _index_spec(at)
+        if clause_specs is not None:
+            return clause_specs
         return _option_spec(Cursor(piece))
     except Unreadable:
         return [StrangeSpec(render(piece))]
@@ -258,7 +258,7 @@ def _column_spec(at: Cursor) -> list[Spec] | None:
             return None
         missing = at.accept("IF", "NOT", "EXISTS")
         if at.sees("("):
-            return [_added(one, missing) for one in split(at.group())]
+            return [_added(piece, missing) for piece in split(at.group())]
         return [AddColumnSpec(column(at.rest()), missing)]
     if at.accept("MODIFY"):
         at.accept("COLUMN")
@@ -286,8 +286,8 @@ def _column_spec(at: Cursor) -> list[Spec] | None:
 
 def _added(piece: tuple[Token, ...], missing: bool) -> Spec:
     if is_index(Cursor(piece)):
-        found = index(piece)
-        return AddIndexSpec(found) if found is not None else NeutralSpec()
+        table_index = index(piece)
+        return AddIndexSpec(table_index) if table_index is not None else NeutralSpec()
     return AddColumnSpec(column(piece), missing)
 
 
@@ -308,8 +308,8 @@ def _dropped_column(at: Cursor) -> list[Spec] | None:
 
 def _index_spec(at: Cursor) -> list[Spec] | None:
     if at.accept("ADD"):
-        found = index(at.rest())
-        return [AddIndexSpec(found) if found is not None else NeutralSpec()]
+        table_index = index(at.rest())
+        return [AddIndexSpec(table_index) if table_index is not None else NeutralSpec()]
     if at.accept("DROP", "PRIMARY", "KEY"):
         return [DropIndexSpec("PRIMARY")]
     if at.accept("DROP", "FOREIGN|CHECK|CONSTRAINT"):
@@ -392,9 +392,9 @@ def _table_options(at: Cursor, convert: bool) -> list[Spec]:
     """Table options may stand in a row without commas: `COMMENT = 'x' COLLATE = y`."""
     commented = at.sees("COMMENT")
     given = options(at)
-    found: list[Spec] = []
+    option_specs: list[Spec] = []
     if given.charset or given.collation:
-        found.append(CharsetSpec(given.collation or CHARSET_COLLATIONS.get(given.charset, ""), convert))
+        option_specs.append(CharsetSpec(given.collation or CHARSET_COLLATIONS.get(given.charset, ""), convert))
     if given.comment or commented:
-        found.append(TableCommentSpec(given.comment))
-    return found + ([PartitionBySpec(partitioning(at.rest()))] if at else [])
+        option_specs.append(TableCommentSpec(given.comment))
+    return option_specs + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

@@ -66,8 +66,8 @@ def altered(
     if not isinstance(kind, Alter | Rename | Exchange):
         return before
     try:
-        found = specs(sql)
-        places = _played(before, found, _charset(before, found, database_collation))
+        clauses = specs(sql)
+        places = _played(before, clauses, _charset(before, clauses, database_collation))
         columns = tuple(place.column for place in places)
         file_after = replace(file, columns=columns)
         text = read_text(before, file_after, kind)
@@ -98,7 +98,7 @@ def listed(
         raise held(file, f"Its effect on the columns is unknown: {problem}") from problem
     old, shown = ({column.name.lower(): column for column in some} for some in (before.columns, file.columns))
     made = of_server(after.columns, file.server)
-    columns = (_as_shown(one, old.get(one.name.lower()), shown.get(one.name.lower())) for one in made)
+    columns = (_as_shown(column, old.get(column.name.lower()), shown.get(column.name.lower())) for column in made)
     return defaults_by_text(replace(file, columns=tuple(columns), by_text=False))
 
 
@@ -109,18 +109,18 @@ def _as_shown(by_text: Column, old: Column | None, shown: Column | None) -> Colu
     return old if widths[2] == widths[1] != widths[0] else by_text
 
 
-def _charset(before: TableSchema, found: tuple[Spec, ...], database_collation: str | None) -> str:
-    collations = [spec.collation for spec in found if isinstance(spec, CharsetSpec) and spec.collation]
+def _charset(before: TableSchema, clauses: tuple[Spec, ...], database_collation: str | None) -> str:
+    collations = [spec.collation for spec in clauses if isinstance(spec, CharsetSpec) and spec.collation]
     collation = collations[-1] if collations else before.collation or database_collation or DEFAULT_COLLATION
     return charset_of(collation)
 
 
-def _played(before: TableSchema, found: tuple[Spec, ...], charset: str) -> list[_Place]:
+def _played(before: TableSchema, clauses: tuple[Spec, ...], charset: str) -> list[_Place]:
     places = [_Place(column, column) for column in before.columns]
-    for spec in found:
+    for spec in clauses:
         if isinstance(spec, DropColumnSpec):
             _drop(places, spec)
-    for spec in found:
+    for spec in clauses:
         match spec:
             case AddColumnSpec():
                 _add(places, spec, charset)
@@ -135,7 +135,7 @@ def _played(before: TableSchema, found: tuple[Spec, ...], charset: str) -> list[
                 raise Unfollowed(f'the clause "{text}" is not known')
             case _:
                 pass
-    _key(places, found)
+    _key(places, clauses)
     names = [place.column.name.lower() for place in places]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not names:
@@ -222,12 +222,12 @@ def _convert(places: list[_Place], collation: str) -> None:
 # --- the primary key --------------------------------------------------------------------------------------------------
 
 
-def _key(places: list[_Place], found: tuple[Spec, ...]) -> None:
+def _key(places: list[_Place], clauses: tuple[Spec, ...]) -> None:
     """The columns of a new primary key are NOT NULL; those of a dropped one stay so."""
-    if any(isinstance(spec, DropIndexSpec) and spec.name.upper() == "PRIMARY" for spec in found):
+    if any(isinstance(spec, DropIndexSpec) and spec.name.upper() == "PRIMARY" for spec in clauses):
         for place in places:
             place.column = replace(place.column, is_pk=place.origin is None and place.column.is_pk)
-    for spec in found:
+    for spec in clauses:
         if isinstance(spec, AddIndexSpec):
             for place in [places[_now(places, name)] for name in spec.index.columns]:
                 if spec.index.primary:

@@ -19,7 +19,7 @@ def cascades(sql: str) -> tuple[tuple[str, str], ...]:
     ("order_id", "ON DELETE CASCADE"); a key of several columns is there for each of them.
     """
     try:
-        return tuple(found for piece in _definitions(Cursor(tokens(sql))) for found in _of(Cursor(piece)))
+        return tuple(cascade for piece in _definitions(Cursor(tokens(sql))) for cascade in _of(Cursor(piece)))
     except Unreadable:
         return ()
 

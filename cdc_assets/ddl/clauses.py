@@ -101,61 +101,61 @@ def column(parts: Sequence[Token]) -> ColumnText:
     members = tuple(part.text.rstrip(" ") for part in inside if part.kind == "string")
     elems = members if kind in ("ENUM", "SET") else None
     numbers = tuple(int(part.text) for part in inside if part.kind == "number" and part.text.isdecimal())
-    found = ColumnText(name, kind, numbers, elems=elems)
+    definition = ColumnText(name, kind, numbers, elems=elems)
     if kind == "SERIAL":
-        found = replace(found, nullable=False, numbered=True, unique=True)
+        definition = replace(definition, nullable=False, numbered=True, unique=True)
     while at:
         if at.sees("PARTITION", "BY") or at.sees("REMOVE", "PARTITIONING"):
             raise Unreadable("a partition clause after a column is not known")
-        found = _option(at, found)
-    return found
+        definition = _option(at, definition)
+    return definition
 
 
 _FLAGS: Mapping[str, Callable[[ColumnText], ColumnText]] = {
-    "AUTO_INCREMENT": lambda found: replace(found, numbered=True),
-    "AUTO_RANDOM": lambda found: replace(found, numbered=True),
-    "BINARY": lambda found: replace(found, binary=True),
-    "BYTE": lambda found: replace(found, charset="binary"),
-    "UNSIGNED": lambda found: replace(found, unsigned=True),
-    "ZEROFILL": lambda found: replace(found, unsigned=True, zerofill=True),
+    "AUTO_INCREMENT": lambda definition: replace(definition, numbered=True),
+    "AUTO_RANDOM": lambda definition: replace(definition, numbered=True),
+    "BINARY": lambda definition: replace(definition, binary=True),
+    "BYTE": lambda definition: replace(definition, charset="binary"),
+    "UNSIGNED": lambda definition: replace(definition, unsigned=True),
+    "ZEROFILL": lambda definition: replace(definition, unsigned=True, zerofill=True),
 }
 
 
-def _option(at: Cursor, found: ColumnText) -> ColumnText:
+def _option(at: Cursor, definition: ColumnText) -> ColumnText:
     if at.accept("CHARACTER|CHAR", "SET") or at.accept("CHARSET"):
-        return replace(found, charset=at.string().lower())
+        return replace(definition, charset=at.string().lower())
     if at.accept("COLLATE"):
-        return replace(found, collation=at.string().lower())
+        return replace(definition, collation=at.string().lower())
     if at.accept("NOT", "NULL"):
-        return replace(found, nullable=False)
+        return replace(definition, nullable=False)
     if at.accept("SERIAL", "DEFAULT", "VALUE"):
-        return replace(found, nullable=False, numbered=True, unique=True)
+        return replace(definition, nullable=False, numbered=True, unique=True)
     if at.accept("DEFAULT"):
-        return replace(found, default=default(at))
+        return replace(definition, default=default(at))
     for words in (("GENERATED", "ALWAYS", "AS", "ROW"), ("AS", "ROW")):  # of a table WITH SYSTEM VERSIONING, stored
         if at.accept(*words, "END"):
-            return replace(found, nullable=False, expression=ROW_END)
+            return replace(definition, nullable=False, expression=ROW_END)
         if at.accept(*words, "START"):
-            return replace(found, nullable=False)
+            return replace(definition, nullable=False)
     if at.accept("AS") or at.accept("GENERATED", "ALWAYS", "AS"):
         text = render(at.group())
         stored = at.accept("STORED|PERSISTENT")
-        return replace(found, generated="STORED" if stored else "VIRTUAL", expression=text)
+        return replace(definition, generated="STORED" if stored else "VIRTUAL", expression=text)
     if at.accept("PRIMARY", "KEY") or at.accept("PRIMARY") or at.accept("KEY"):
-        return replace(found, primary=True, nullable=False)
+        return replace(definition, primary=True, nullable=False)
     if at.accept("UNIQUE"):
         at.accept("KEY|INDEX")
-        return replace(found, unique=True)
+        return replace(definition, unique=True)
     if at.next.kind == "word" and at.next.text in _FLAGS:
-        return _FLAGS[at.take().text](found)
+        return _FLAGS[at.take().text](definition)
     if at.accept("COMMENT"):
-        return replace(found, comment=at.string())
+        return replace(definition, comment=at.string())
     if at.accept("FIRST"):
-        return replace(found, place="")
+        return replace(definition, place="")
     if at.accept("AFTER"):
-        return replace(found, place=at.column())
+        return replace(definition, place=at.column())
     _pass_option(at)
-    return found
+    return definition
 
 
 def _pass_option(at: Cursor) -> None:
@@ -179,8 +179,8 @@ def default(at: Cursor) -> Default:
         inside = at.group()
         try:
             inner = Cursor(inside)
-            found = default(inner)
-            return found if not inner and found.kind != "now" else Default("expression", render(inside))
+            inner_default = default(inner)
+            return inner_default if not inner and inner_default.kind != "now" else Default("expression", render(inside))
         except Unreadable:
             return Default("expression", render(inside))
     sign = "-" if at.accept("-") else ""
@@ -311,9 +311,9 @@ def table(at: Cursor) -> TableBody:
             periods[name], _ = index_body(period)
             continue
         if is_index(Cursor(piece)):
-            found = index(piece)
-            if found is not None:
-                indexes.append(found)
+            table_index = index(piece)
+            if table_index is not None:
+                indexes.append(table_index)
         else:
             columns.append(column(piece))
     _refuse_query(at)
@@ -342,8 +342,8 @@ def _refuse_query(at: Cursor) -> None:
 
 def inline_indexes(text: ColumnText) -> list[Index]:
     """The indexes that a column definition makes."""
-    found = [Index("PRIMARY", (text.name,), True, True)] if text.primary else []
-    return found + ([Index("", (text.name,), True)] if text.unique else [])
+    indexes = [Index("PRIMARY", (text.name,), True, True)] if text.primary else []
+    return indexes + ([Index("", (text.name,), True)] if text.unique else [])
 
 
 def named(indexes: Sequence[Index]) -> tuple[Index, ...]:
@@ -408,7 +408,7 @@ def partition_definitions(inside: Sequence[Token], kind: str) -> tuple[TablePart
 
 def _partition(at: Cursor, kind: str) -> TablePartition:
     at.expect("PARTITION")
-    found = TablePartition(at.name())
+    partition = TablePartition(at.name())
     if at.accept("VALUES", "LESS", "THAN"):
         bounds: tuple[str | None, ...]
         if at.accept("MAXVALUE"):
@@ -416,18 +416,18 @@ def _partition(at: Cursor, kind: str) -> TablePartition:
         else:
             pieces = split(at.group())
             bounds = tuple(None if len(p) == 1 and p[0].is_word("MAXVALUE") else render(p) for p in pieces)
-        found = replace(found, less_than=bounds)
+        partition = replace(partition, less_than=bounds)
     elif at.accept("VALUES", "IN"):
-        found = replace(found, values=tuple(_list_value(piece) for piece in split(at.group())))
+        partition = replace(partition, values=tuple(_list_value(piece) for piece in split(at.group())))
     elif at.accept("DEFAULT"):
-        found = replace(found, values=(("DEFAULT",),))
+        partition = replace(partition, values=(("DEFAULT",),))
     while at:
         if at.sees("SUBPARTITION") or at.sees("("):
             raise Unreadable("subpartitions are not supported")
         at.take()
-    if kind.startswith("RANGE") and not found.less_than or kind.startswith("LIST") and not found.values:
-        raise Unreadable(f"partition {found.name} has no values")
-    return found
+    if kind.startswith("RANGE") and not partition.less_than or kind.startswith("LIST") and not partition.values:
+        raise Unreadable(f"partition {partition.name} has no values")
+    return partition
 
 
 def _list_value(piece: Sequence[Token]) -> tuple[str, ...]:
@@ -435,5 +435,5 @@ def _list_value(piece: Sequence[Token]) -> tuple[str, ...]:
     if at.sees("(") and len(piece) > 2:
         inside = at.group()
         if not at:
-            return tuple(render(one) for one in split(inside))
+            return tuple(render(part) for part in split(inside))
     return ("DEFAULT",) if at.accept("DEFAULT") and not at else (render(piece),)

@@ -95,7 +95,7 @@ def _capacious(name: str, size: int | None, text: ColumnText, charset: str) -> C
     """TEXT(n) and BLOB(n) are the smallest type of their kind that holds n characters."""
     if size is not None and name in ("TEXT", "BLOB"):
         needed = size * (_CHARACTER_BYTES.get(charset, 4) if name == "TEXT" else 1)
-        name = next((one for one, most in _CAPACITY.items() if one.endswith(name) and most >= needed), f"LONG{name}")
+        name = next((kind for kind, most in _CAPACITY.items() if kind.endswith(name) and most >= needed), f"LONG{name}")
     return Column(text.name, name, False, _CAPACITY[name])
 
 

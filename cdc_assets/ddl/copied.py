@@ -25,11 +25,13 @@ def same_definition(table: TableSchema, copy: TableSchema) -> bool:
     def declared(column: Column) -> tuple[object, ...]:
         return column.type, column.unsigned, column.precision, column.scale or 0, column.elems, column.virtual
 
-    mine, theirs = ({one.name.lower(): one for one in schema.columns if not one.kept} for schema in (table, copy))
+    table_columns, theirs = (
+        {column.name.lower(): column for column in schema.columns if not column.kept} for schema in (table, copy)
+    )
     return (
-        list(mine) == list(theirs)
-        and all(declared(mine[name]) == declared(one) for name, one in theirs.items())
-        and all(one.nullable >= mine[name].nullable for name, one in theirs.items())
+        list(table_columns) == list(theirs)
+        and all(declared(table_columns[name]) == declared(one) for name, one in theirs.items())
+        and all(one.nullable >= table_columns[name].nullable for name, one in theirs.items())
         and table.key == copy.key
         and not _new_unique(table, copy, {})
         and table.partitioning == copy.partitioning
@@ -42,7 +44,7 @@ def copy_doubt(before: TableSchema, after: TableSchema, changes: Sequence[Schema
     `changes` lead from one schema to the other, `sql` is the text of the ALTER.
     """
     try:
-        found, words = specs(sql), {token.text.upper() for token in tokens(sql) if token.kind == "word"}
+        clauses, words = specs(sql), {token.text.upper() for token in tokens(sql) if token.kind == "word"}
     except Unreadable as problem:
         return f"its ALTER cannot be read ({problem})"
     renamed = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
@@ -56,7 +58,7 @@ def copy_doubt(before: TableSchema, after: TableSchema, changes: Sequence[Schema
         return f"its unique index over {', '.join(unique)} leaves out rows that the table may have"
     if before.partitioning != after.partitioning or any(isinstance(change, DeleteRows) for change in changes):
         return "its partitions are others, and may have left out rows"
-    if any(isinstance(spec, AddIndexSpec) and spec.index.unique and spec.index.partial for spec in found):
+    if any(isinstance(spec, AddIndexSpec) and spec.index.unique and spec.index.partial for spec in clauses):
         return "its unique index over beginnings of values leaves out rows that the table may have"
     if words & {*_CONSTRAINTS}:
         return "its constraint may have left out rows"
@@ -75,13 +77,13 @@ def copy_doubt(before: TableSchema, after: TableSchema, changes: Sequence[Schema
                 )
                 if narrows(change.old, change.new) or not alike or change.approximate:
                     return f'its column "{change.new.name}" has another type, in which not every value fits'
-    dropped = {spec.name.lower() for spec in found if isinstance(spec, DropColumnSpec)}
-    taken = {spec.text.name.lower() for spec in found if isinstance(spec, AddColumnSpec)} & dropped
+    dropped = {spec.name.lower() for spec in clauses if isinstance(spec, DropColumnSpec)}
+    taken = {spec.text.name.lower() for spec in clauses if isinstance(spec, AddColumnSpec)} & dropped
     if taken:
         return f'its column "{min(taken)}" is dropped and added anew, and has the values of before'
-    if any(isinstance(spec, ChangeColumnSpec) and spec.text is None for spec in found):
+    if any(isinstance(spec, ChangeColumnSpec) and spec.text is None for spec in clauses):
         return "it has RENAME COLUMN, of which not every tool knows that the values are the same"
-    if any(isinstance(spec, CharsetSpec) for spec in found) or "COLLATE" in words or {"CHARACTER", "CHARSET"} & words:
+    if any(isinstance(spec, CharsetSpec) for spec in clauses) or "COLLATE" in words or {"CHARACTER", "CHARSET"} & words:
         unique_columns = {name for index in after.indexes if index.unique or index.primary for name in index.columns}
         if any(new[name].collation for name in {*unique_columns, *after.key} if name in new):
             return "texts of its unique indexes may be equal by its collation that were not before"
@@ -98,7 +100,8 @@ def _new_unique(before: TableSchema, after: TableSchema, renamed: dict[str, str]
     for index in after.indexes:
         columns = frozenset(name.lower() for name in index.columns)
         if (index.unique or index.primary) and not any(
-            columns == one if partial else one <= columns and not index.partial for one, partial in known
+            columns == unique_columns if partial else unique_columns <= columns and not index.partial
+            for unique_columns, partial in known
         ):
             return index.columns
     return ()

@@ -224,10 +224,10 @@ def _members(default: Default, column: Column) -> str:
             raise Unreadable(f'the default of "{column.name}" is {text}, which is not the number of a known member')
         if column.type == "ENUM":
             return elems[number - 1]
-        return ",".join(one for place, one in enumerate(elems) if number >> place & 1)
+        return ",".join(member for place, member in enumerate(elems) if number >> place & 1)
     if column.type == "ENUM":
         return text if text in elems else next((member for member in elems if member.lower() == text.lower()), text)
-    chosen = {one.lower() for one in text.split(",")}
+    chosen = {member.lower() for member in text.split(",")}
     known = [member for member in elems if member.lower() in chosen]
     return ",".join(known) if len(known) == len(chosen) else text
 

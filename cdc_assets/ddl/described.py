@@ -44,17 +44,17 @@ def described_tables(
     With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL, as in YQL. With `folds_names` a name
     without quotes is in small letters, as in PostgreSQL (`downcase_identifier` in its `scansup.c`).
     """
-    found = _TableTexts(read, schema, nulls_in_key)
+    table_texts = _TableTexts(read, schema, nulls_in_key)
     if _has_statements(text):
-        _each_statement(text, where, found.take, folds_names=folds_names)
+        _each_statement(text, where, table_texts.take, folds_names=folds_names)
     else:
-        found.take_lines(text)
-    if not found.tables:
+        table_texts.take_lines(text)
+    if not table_texts.tables:
         raise BadSettings(
             f"{where}: no table is described in it. Give CREATE TABLE statements, a semicolon after each, or a line "
             "`schema.table:` with lines `column: type` below it."
         )
-    return found.tables
+    return table_texts.tables
 
 
 def changefeed_options(text: str, where: str) -> Mapping[str, Mapping[str, str]]:
@@ -62,7 +62,7 @@ def changefeed_options(text: str, where: str) -> Mapping[str, Mapping[str, str]]
 
     Names and values are in capital letters: `{"MODE": "UPDATES", "INITIAL_SCAN": "TRUE"}`.
     """
-    found = dict[str, dict[str, str]]()
+    options_by_topic = dict[str, dict[str, str]]()
 
     def take(at: Cursor) -> None:
         altered = at.accept("ALTER", "TABLE")
@@ -71,11 +71,11 @@ def changefeed_options(text: str, where: str) -> Mapping[str, Mapping[str, str]]
         path = "/".join(_names(at))
         for piece in map(Cursor, split(at.rest() if altered else at.group() if at.sees("(") else ())):
             if piece.accept("DROP", "CHANGEFEED"):
-                found.pop(f"{path}/{piece.name()}", None)
+                options_by_topic.pop(f"{path}/{piece.name()}", None)
             elif piece.accept("ADD", "CHANGEFEED") or piece.accept("CHANGEFEED"):
                 topic = f"{path}/{piece.name()}".strip("/")
                 piece.expect("WITH")
-                options = found.setdefault(topic, {})
+                options = options_by_topic.setdefault(topic, {})
                 for option in map(Cursor, split(piece.group())):
                     name = option.name().upper()
                     if option.accept("=") and name in ("MODE", "INITIAL_SCAN"):
@@ -83,7 +83,7 @@ def changefeed_options(text: str, where: str) -> Mapping[str, Mapping[str, str]]
 
     if _has_statements(text):
         _each_statement(text, where, take)
-    return found
+    return options_by_topic
 
 
 def _has_statements(text: str) -> bool:
@@ -167,7 +167,7 @@ class _TableTexts:
             if piece.accept("CONSTRAINT"):
                 piece.name()
             if piece.accept("PRIMARY", "KEY"):
-                key = [Cursor(one).name() for one in split(piece.group())]
+                key = [Cursor(part).name() for part in split(piece.group())]
             elif not _accept_no_column(piece):
                 column = self._column(piece)
                 never_null = not self.nulls_in_key
@@ -181,7 +181,7 @@ class _TableTexts:
                     else:
                         piece.take()
                 columns.append(replace(column, nullable=not never_null))
-        named = tuple(one if one.name in key else replace(one, nullable=True) for one in columns)
+        named = tuple(column if column.name in key else replace(column, nullable=True) for column in columns)
         index = (Index("PRIMARY", tuple(key), unique=True, primary=True),) if key else ()
         return TableSchema(named, tuple(key), index)
 
@@ -205,10 +205,10 @@ def _accept_create_table(at: Cursor) -> bool:
 
 def _accept_no_column(at: Cursor) -> bool:
     """Step over what is no column, if that comes next."""
-    found = at.accept(_NO_COLUMN)
-    if found:
+    match = at.accept(_NO_COLUMN)
+    if match:
         at.rest()
-    return found
+    return match
 
 
 def _names(at: Cursor) -> list[str]:

@@ -189,7 +189,7 @@ def _replaced(
     untouched: set[str],
 ) -> list[str]:
     """Columns of the same name whose id is another, without a text that says why."""
-    found = []
+    names = []
     for name in untouched & set(listed):
         old, new = origin[name], listed[name]
         if old is None or old.hidden or old.id is None or new.id is None or old.id == new.id:
@@ -201,15 +201,15 @@ def _replaced(
                 "dropped and added anew",
                 column=new.name,
             )
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _hidden(file: SchemaFile, text: Text, gone: Sequence[Column], extra: Sequence[Column]) -> dict[str, Column]:
     """Pair removed and new columns without a text, by id; hold if a rename remains possible."""
     by_id = {column.id: column for column in gone if column.id is not None}
     pairs = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
-    left = [column for column in gone if id(column) not in {id(one) for one in pairs.values()}]
+    left = [column for column in gone if id(column) not in {id(old_column) for old_column in pairs.values()}]
     new = [column for column in extra if column.name.lower() not in pairs]
     if new and not text.read:
         raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}")
@@ -231,16 +231,16 @@ def _names(columns: Sequence[Column]) -> str:
 
 
 def _renames(after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
-    found: list[SchemaChange] = []
+    changes: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
         if old is not None and old.name != column.name:
-            found.append(RenameColumn(old.name, column.name))
-    return found
+            changes.append(RenameColumn(old.name, column.name))
+    return changes
 
 
 def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs, timezone: str) -> list[SchemaChange]:
-    found: list[SchemaChange] = []
+    changes: list[SchemaChange] = []
     members = {column.name: column.default for column in file.columns}
     for column in after.stored:
         name = column.name.lower()
@@ -258,12 +258,12 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs, timezo
             ) from problem
         hidden = "" if given else _HIDDEN
         unstated = _NO_MEMBER if hidden and members[column.name] is None else ""
-        found.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden, unstated) if part)))
-    return found
+        changes.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden, unstated) if part)))
+    return changes
 
 
 def _retypes(file: SchemaFile, after: TableSchema, pairs: Pairs, timezone: str) -> list[SchemaChange]:
-    found: list[SchemaChange] = []
+    changes: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
         if old is None or old == column:
@@ -273,8 +273,8 @@ def _retypes(file: SchemaFile, after: TableSchema, pairs: Pairs, timezone: str) 
         except ValueError as problem:
             raise held(file, f'Column "{column.name}": {problem}', column=column.name) from problem
         if changed is not None:
-            found.append(changed)
-    return found
+            changes.append(changed)
+    return changes
 
 
 def _moves(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
@@ -287,12 +287,12 @@ def _moves(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[Schema
 
 
 def _set_defaults(after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
-    found: list[SchemaChange] = []
+    changes: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
         if old is not None and old.default != column.default:
-            found.append(SetDefault(column.name, column.default))
-    return found
+            changes.append(SetDefault(column.name, column.default))
+    return changes
 
 
 def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text) -> list[SchemaChange]:
@@ -300,7 +300,7 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
         return [DeleteRows(None)]
     if file.type in (20, 23) and not any(isinstance(spec, PartitionRowsSpec | StrangeSpec) for spec in text.specs):
         raise held(file, "The text cannot be read, so the partitions whose rows are deleted are not known")
-    found: list[SchemaChange] = []
+    changes: list[SchemaChange] = []
     for spec in text.specs:
         if isinstance(spec, StrangeSpec):
             raise held(
@@ -310,14 +310,14 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
         if not isinstance(spec, PartitionRowsSpec):
             continue
         if not spec.names:
-            found.append(DeleteRows(None))
+            changes.append(DeleteRows(None))
             continue
         try:
             rows = partition_predicate(before.partitioning, spec.names, before, by_server=file.by_server)
-            found.append(DeleteRows(rows, tuple(spec.names)))
+            changes.append(DeleteRows(rows, tuple(spec.names)))
         except TableHeld as problem:
             raise held(file, problem.message) from problem
-    return found
+    return changes
 
 
 def _rekeys(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
@@ -360,42 +360,40 @@ def read_text(before: TableSchema, file: SchemaFile, kind: Statement) -> Text:
     if not isinstance(kind, Alter | Rename | Exchange):
         return Text()
     try:
-        found = Text(specs=specs(file.query))
+        text = Text(specs=specs(file.query))
     except Unreadable:
         return Text(read=False)
     old = {column.name.lower() for column in before.columns}
     new = {column.name.lower() for column in file.columns}
-    leaving = {spec.name.lower() for spec in found.specs if isinstance(spec, DropColumnSpec)}
-    leaving |= {
-        s.old.lower() for s in found.specs if isinstance(s, ChangeColumnSpec) and s.old.lower() != s.new.lower()
-    }
+    leaving = {spec.name.lower() for spec in text.specs if isinstance(spec, DropColumnSpec)}
+    leaving |= {s.old.lower() for s in text.specs if isinstance(s, ChangeColumnSpec) and s.old.lower() != s.new.lower()}
     taken: set[str] = set()
-    for spec in found.specs:
+    for spec in text.specs:
         if isinstance(spec, AddColumnSpec):
             name = spec.text.name.lower()
             if name not in old or name in leaving:
-                found.added[name] = spec.text
+                text.added[name] = spec.text
             else:
                 taken.add(name)
         elif isinstance(spec, DropColumnSpec) and spec.name.lower() in old:
-            found.dropped.add(spec.name.lower())
+            text.dropped.add(spec.name.lower())
         elif isinstance(spec, ChangeColumnSpec):
-            _changed(found, spec, old)
+            _changed(text, spec, old)
             if spec.new.lower() != spec.old.lower():
                 taken |= {spec.new.lower()} & (old - leaving)
         elif isinstance(spec, AlterDefaultSpec):
-            found.defaults[spec.name.lower()] = spec.default
-    _contradictions(file, found, new)
+            text.defaults[spec.name.lower()] = spec.default
+    _contradictions(file, text, new)
     if taken:
         refuse_taken_names(before, file, taken)
-    return found
+    return text
 
 
-def _changed(found: Text, spec: ChangeColumnSpec, old: set[str]) -> None:
+def _changed(text: Text, spec: ChangeColumnSpec, old: set[str]) -> None:
     if spec.old.lower() in old:
-        found.renamed[spec.old.lower()] = spec.new.lower()
+        text.renamed[spec.old.lower()] = spec.new.lower()
     if spec.text is not None:
-        found.defined[spec.new.lower()] = spec.text
+        text.defined[spec.new.lower()] = spec.text
 
 
 def _contradictions(file: SchemaFile, text: Text, new: set[str]) -> None:
@@ -437,13 +435,13 @@ def schema_after(
         definition = text.defined.get(name) or text.added.get(name)
         old = pairs.origin[name]
         if definition:
-            found = facts(column, definition, table_collation, timezone)
+            new_column = facts(column, definition, table_collation, timezone)
         else:
-            found = _carried(column, old, table_collation, states_defaults)
+            new_column = _carried(column, old, table_collation, states_defaults)
         if name in text.defaults:
-            found = replace(found, default=column.default, computed=computed_default(text.defaults[name]))
-            found = replace(found, default=known_default(found, text.defaults[name], timezone))
-        columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
+            new_column = replace(new_column, default=column.default, computed=computed_default(text.defaults[name]))
+            new_column = replace(new_column, default=known_default(new_column, text.defaults[name], timezone))
+        columns.append(replace(new_column, collation=convert) if convert and is_text(new_column) else new_column)
     moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
     indexes = primary_first(_indexes(before, text, moved), tuple(columns))
     parts = before.partitioning
@@ -453,7 +451,9 @@ def schema_after(
         parts = Partitioning(
             UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)
         )
-    comment = next((one.comment for one in reversed(text.specs) if isinstance(one, TableCommentSpec)), before.comment)
+    comment = next(
+        (spec.comment for spec in reversed(text.specs) if isinstance(spec, TableCommentSpec)), before.comment
+    )
     same_primary = [index for index in before.indexes if index.primary] == [index for index in indexes if index.primary]
     clustered = before.clustered if same_primary else None
     schema = TableSchema(tuple(columns), (), indexes, parts, collation, comment, clustered)
@@ -500,15 +500,15 @@ def _carried(column: Column, old: Column | None, table_collation: str | None, st
 
 
 def _indexes(before: TableSchema, text: Text, moved: Mapping[str, str]) -> tuple[Index, ...]:
-    found = list(before.indexes)
+    indexes = list(before.indexes)
     for spec in text.specs:
         if isinstance(spec, DropIndexSpec):
             primary = spec.name.upper() == "PRIMARY"
-            found = [i for i in found if not (i.primary if primary else i.name.lower() == spec.name.lower())]
+            indexes = [i for i in indexes if not (i.primary if primary else i.name.lower() == spec.name.lower())]
         elif isinstance(spec, RenameIndexSpec):
-            found = [replace(i, name=spec.new) if i.name.lower() == spec.old.lower() else i for i in found]
-    kept = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in found]
-    kept = [index for index, was in zip(kept, found, strict=True) if index.columns or not was.columns]
+            indexes = [replace(i, name=spec.new) if i.name.lower() == spec.old.lower() else i for i in indexes]
+    kept = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in indexes]
+    kept = [index for index, was in zip(kept, indexes, strict=True) if index.columns or not was.columns]
     for spec in text.specs:
         if isinstance(spec, AddIndexSpec):
             kept = [i for i in kept if not (spec.index.name and i.name.lower() == spec.index.name.lower())]

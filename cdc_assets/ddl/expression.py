@@ -140,36 +140,36 @@ def _moment(text: str) -> datetime:
 def expression(text: str, schema: TableSchema) -> Predicate:
     """Read an integer expression over columns; raises Unreadable for any other."""
     at = Cursor(tokens(text))
-    found = _sum(at, schema)
+    predicate = _sum(at, schema)
     if at:
         raise Unreadable(f'"{at.next.raw}" in {text} is not known')
-    if found.type not in ("int", "unsigned"):
+    if predicate.type not in ("int", "unsigned"):
         raise Unreadable(f"{text} is not an integer")
-    return found
+    return predicate
 
 
 def constant(text: str) -> int:
     """Return the value of a constant integer expression; raises Unreadable."""
-    found = expression(text, TableSchema(()))
-    if found.op != "literal":
+    predicate = expression(text, TableSchema(()))
+    if predicate.op != "literal":
         raise Unreadable(f"{text} is not constant")
-    return int(found.value)
+    return int(predicate.value)
 
 
 def _sum(at: Cursor, schema: TableSchema) -> Predicate:
-    found = _product(at, schema)
+    total = _product(at, schema)
     while at.sees("+|-"):
         op = at.take().text
-        found = _arithmetic(op, found, _product(at, schema))
-    return found
+        total = _arithmetic(op, total, _product(at, schema))
+    return total
 
 
 def _product(at: Cursor, schema: TableSchema) -> Predicate:
-    found = _unary(at, schema)
+    product = _unary(at, schema)
     while at.sees("*|DIV|%|MOD"):
         op = at.take().text.lower()
-        found = _arithmetic({"%": "mod"}.get(op, op), found, _unary(at, schema))
-    return found
+        product = _arithmetic({"%": "mod"}.get(op, op), product, _unary(at, schema))
+    return product
 
 
 def _unary(at: Cursor, schema: TableSchema) -> Predicate:
@@ -178,10 +178,10 @@ def _unary(at: Cursor, schema: TableSchema) -> Predicate:
     at.accept("+")
     if at.sees("("):
         inner = Cursor(at.group())
-        found = _sum(inner, schema)
+        operand = _sum(inner, schema)
         if inner:
             raise Unreadable(f'"{inner.next.raw}" is not known')
-        return found
+        return operand
     token = at.next
     if token.kind == "number" and token.text.isdecimal():
         return literal("int", at.take().text)

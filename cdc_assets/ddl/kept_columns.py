@@ -114,7 +114,7 @@ def lasting(
             taken.add(places[column.name].lower())
     live = tuple(_placed(column, places[column.name]) for column in after.columns)
     schema = replace(after, columns=(*live, *kept.values()), key=tuple(places[name] for name in after.key))
-    again = {one.column.name for one in continued if isinstance(one, ContinueColumn)}
+    again = {change.column.name for change in continued if isinstance(change, ContinueColumn)}
     left = [*continued, *_in_lake(changes, names, places, again)]
     if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
         left = _in_order(left, tuple(column.name for column in schema.stored))
@@ -133,8 +133,10 @@ def beside_mirror(
     kept = {column.name for column in mirror.columns if column.kept}
     given_up = kept & {change.name for change in changes if isinstance(change, DropColumn)}
     renamed = {change.new for change in changes if isinstance(change, RenameColumn) and change.old in kept}
-    again = [one for one in after.live if one.name in renamed or one.name in kept - given_up]
-    source: list[SchemaChange] = [DropColumn(one.name) for one in after.columns if one.kept and one.name not in kept]
+    again = [column for column in after.live if column.name in renamed or column.name in kept - given_up]
+    source: list[SchemaChange] = [
+        DropColumn(column.name) for column in after.columns if column.kept and column.name not in kept
+    ]
     source += [AddColumn(column) for column in again]
     for change in changes:
         match change:
@@ -142,9 +144,9 @@ def beside_mirror(
                 pass
             case _:
                 source.append(change)
-    found, left = lasting(grown, bare(after), source, at)
+    schema, left = lasting(grown, bare(after), source, at)
     going_on = {column.name for column in again}
-    return found, tuple(c for c in left if not (isinstance(c, ContinueColumn) and c.column.source_name in going_on))
+    return schema, tuple(c for c in left if not (isinstance(c, ContinueColumn) and c.column.source_name in going_on))
 
 
 def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
@@ -162,7 +164,9 @@ def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
 
 def _free(name: str, taken: Collection[str]) -> str:
     """Return a name that no other column of the lake has: `name`, `name__2`, `name__3`, …"""
-    return next(one for one in chain([name], (f"{name}__{n}" for n in count(2))) if one.lower() not in taken)
+    return next(
+        candidate for candidate in chain([name], (f"{name}__{n}" for n in count(2))) if candidate.lower() not in taken
+    )
 
 
 def _placed(column: Column, name: str) -> Column:
@@ -203,15 +207,15 @@ def placed(predicate: Predicate, schema: TableSchema) -> Predicate:
 
 
 def _renamed(predicate: Predicate, places: Mapping[str, str]) -> Predicate:
-    args = tuple(_renamed(one, places) for one in predicate.args)
+    args = tuple(_renamed(arg, places) for arg in predicate.args)
     value = places.get(predicate.value, predicate.value) if predicate.op == "column" else predicate.value
     return replace(predicate, args=args, value=value)
 
 
 def _in_order(changes: Sequence[SchemaChange], order: tuple[str, ...]) -> list[SchemaChange]:
-    """The same changes with one order of all columns, before what concerns values and rows."""
+    """Return `changes` with one MoveColumns to `order`, placed before changes of defaults, rows and keys."""
     rest = [change for change in changes if not isinstance(change, MoveColumns)]
-    place = next((n for n, one in enumerate(rest) if isinstance(one, (SetDefault, DeleteRows, Rekey))), len(rest))
+    place = next((n for n, change in enumerate(rest) if isinstance(change, (SetDefault, DeleteRows, Rekey))), len(rest))
     return [*rest[:place], MoveColumns(order), *rest[place:]]
 
 
@@ -242,16 +246,16 @@ def column_lives(
     }
     renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
     live = {column.name: column.source_name for column in after.live}
-    found: list[ColumnLife] = []
+    new_lives: list[ColumnLife] = []
     for life in lives:
         name = renames.get(life.column, life.column)
         ends = life.until is None and name not in live
         source = live[name] if life.until is None and name in live else life.source
         past = (*life.types, types[name]) if name in types else life.types
         called = life.names if source == life.source else (*life.names, (at, life.source))
-        found.append(ColumnLife(name, source, life.since, at if ends else life.until, past, called))
-    there = {life.column for life in found if life.until is None}
-    return (*found, *(ColumnLife(name, source, at) for name, source in live.items() if name not in there))
+        new_lives.append(ColumnLife(name, source, life.since, at if ends else life.until, past, called))
+    there = {life.column for life in new_lives if life.until is None}
+    return (*new_lives, *(ColumnLife(name, source, at) for name, source in live.items() if name not in there))
 
 
 def _converts(old: Column, new: Column) -> bool:

@@ -69,12 +69,12 @@ def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, 
 
     A file without DDL is `columns changed without ddl`, and what changed.
     """
-    found = statement(file)
-    if isinstance(found, SchemaSnapshot):
+    ddl_statement = statement(file)
+    if isinstance(ddl_statement, SchemaSnapshot):
         hidden = tuple(dict.fromkeys(_of_changes(changes)))
         return ("columns changed without ddl", *hidden) if hidden else ()
-    if not isinstance(found, Alter):
-        return _STATEMENTS.get(type(found), ())
+    if not isinstance(ddl_statement, Alter):
+        return _STATEMENTS.get(type(ddl_statement), ())
     try:
         parts = [spec for spec in specs(file.query) if not isinstance(spec, NeutralSpec | TableCommentSpec)]
     except Unreadable:

@@ -32,8 +32,8 @@ def refuse_unknown_columns(file: SchemaFile, changed: Iterable[str], origin: Map
 
 def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
     """Return whether the table has the file's columns: a repeated DDL."""
-    mine, theirs = (sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns))
-    return mine == theirs
+    table_columns, theirs = (sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns))
+    return table_columns == theirs
 
 
 NEXT_TIME = "With output-column-id = true in the changefeed the files say it from then on"

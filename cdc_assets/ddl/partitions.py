@@ -108,18 +108,18 @@ def _range_columns(partitioning: Partitioning, place: int, schema: TableSchema) 
 
 def _tuple_below(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
     """Compare column by column: equal in all before, below in this one. Everything is below MAXVALUE."""
-    found: list[Predicate] = []
+    conditions: list[Predicate] = []
     equal: list[Predicate] = []
     for name, bound in zip(partitioning.expressions, partitioning.partitions[place].less_than, strict=True):
         value = field(name, schema)
         if bound is None:
-            found.append(_all(equal))
+            conditions.append(_all(equal))
             break
         limit = value_of(bound, value)
         below = either(is_null(value), compare("<", value, limit))
-        found.append(_all([*equal, below]))
+        conditions.append(_all([*equal, below]))
         equal.append(compare("=", value, limit))
-    return either(*found)
+    return either(*conditions)
 
 
 def _list(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
@@ -181,50 +181,52 @@ _RULES: Mapping[str, Callable[[Partitioning, int, TableSchema], Predicate]] = {
 
 def repartition(before: Partitioning | None, specs: Sequence[Spec], moved: Mapping[str, str]) -> Partitioning | None:
     """Return the partitioning after the specs; `moved` gives each column's new name by its old one in lower case."""
-    found = before
+    partitioning = before
     for spec in specs:
         if isinstance(spec, PartitionBySpec):
-            found = spec.partitioning
-        elif found is not None and found.kind != UNKNOWN_PARTITIONS:
+            partitioning = spec.partitioning
+        elif partitioning is not None and partitioning.kind != UNKNOWN_PARTITIONS:
             try:
-                found = _changed(found, spec)
+                partitioning = _changed(partitioning, spec)
             except Unreadable as problem:
-                found = Partitioning(UNKNOWN_PARTITIONS, (str(problem),))
-    if found is None or found.kind == UNKNOWN_PARTITIONS:
-        return found
-    if found.lists_columns:
-        return replace(found, expressions=tuple(moved.get(name.lower(), name) for name in found.expressions))
-    return replace(found, expressions=tuple(_renamed(text, moved) for text in found.expressions))
+                partitioning = Partitioning(UNKNOWN_PARTITIONS, (str(problem),))
+    if partitioning is None or partitioning.kind == UNKNOWN_PARTITIONS:
+        return partitioning
+    if partitioning.lists_columns:
+        return replace(
+            partitioning, expressions=tuple(moved.get(name.lower(), name) for name in partitioning.expressions)
+        )
+    return replace(partitioning, expressions=tuple(_renamed(text, moved) for text in partitioning.expressions))
 
 
-def _changed(found: Partitioning, spec: Spec) -> Partitioning:
-    parts = found.partitions
+def _changed(partitioning: Partitioning, spec: Spec) -> Partitioning:
+    parts = partitioning.partitions
     if isinstance(spec, AddPartitionsSpec):
-        new = partition_definitions(spec.inside, found.kind) if spec.inside else ()
-        new = new or tuple(TablePartition(f"p{found.count + number}") for number in range(spec.count))
+        new = partition_definitions(spec.inside, partitioning.kind) if spec.inside else ()
+        new = new or tuple(TablePartition(f"p{partitioning.count + number}") for number in range(spec.count))
         if {part.name.lower() for part in parts} & {partition.name.lower() for partition in new}:
             raise Unreadable(f"partition {new[0].name} was there before it was added")
-        return _with(found, (*parts, *new))
+        return _with(partitioning, (*parts, *new))
     if isinstance(spec, PartitionRowsSpec) and spec.drop:
         gone = {name.lower() for name in spec.names}
-        return _with(found, tuple(part for part in parts if part.name.lower() not in gone))
+        return _with(partitioning, tuple(part for part in parts if part.name.lower() not in gone))
     if isinstance(spec, ReorganizeSpec):
-        places = [_place(found, name) for name in spec.names]
+        places = [_place(partitioning, name) for name in spec.names]
         first = min(places)
         kept = [partition for place, partition in enumerate(parts) if place not in places]
-        kept[first:first] = partition_definitions(spec.inside, found.kind)
-        return _with(found, tuple(kept))
+        kept[first:first] = partition_definitions(spec.inside, partitioning.kind)
+        return _with(partitioning, tuple(kept))
     if isinstance(spec, CoalesceSpec):
-        return _with(found, parts[: len(parts) - spec.count])
+        return _with(partitioning, parts[: len(parts) - spec.count])
     if isinstance(spec, BoundsSpec) or (isinstance(spec, StrangeSpec) and "PARTITION" in spec.text.upper()):
         raise Unreadable(f"the effect of {spec.text} on the partitions is not known")
     if isinstance(spec, ExchangeSpec) and not spec.validated:
         raise Unreadable("rows came in by EXCHANGE PARTITION … WITHOUT VALIDATION, and may be in any partition")
-    return found
+    return partitioning
 
 
-def _with(found: Partitioning, parts: tuple[TablePartition, ...]) -> Partitioning:
-    return replace(found, partitions=parts, count=len(parts))
+def _with(partitioning: Partitioning, parts: tuple[TablePartition, ...]) -> Partitioning:
+    return replace(partitioning, partitions=parts, count=len(parts))
 
 
 def _renamed(text: str, moved: Mapping[str, str]) -> str:

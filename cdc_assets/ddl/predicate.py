@@ -32,8 +32,8 @@ def undated(predicate: Predicate) -> Predicate | None:
     The lake keeps a partial date (2020-00-00) as NULL, and TiDB has it in the partition of its year. A TIMESTAMP can
     only be zero, which is where NULL is.
     """
-    found = tuple(Predicate("is_null", (column,)) for column in dict.fromkeys(_dates(predicate)))
-    return None if not found else found[0] if len(found) == 1 else Predicate("or", found)
+    conditions = tuple(Predicate("is_null", (column,)) for column in dict.fromkeys(_dates(predicate)))
+    return None if not conditions else conditions[0] if len(conditions) == 1 else Predicate("or", conditions)
 
 
 def _dates(node: Predicate) -> Iterator[Predicate]:
@@ -159,10 +159,10 @@ def polars_expr(predicate: Predicate) -> pl.Expr:
     if op == "literal":
         return _polars_literal(predicate)
     if op in ("and", "or"):
-        found = pl.lit(op == "and")
+        condition = pl.lit(op == "and")
         for arg in args:
-            found = found & polars_expr(arg) if op == "and" else found | polars_expr(arg)
-        return found
+            condition = condition & polars_expr(arg) if op == "and" else condition | polars_expr(arg)
+        return condition
     values = [polars_expr(arg) for arg in args]
     if op in _COMPARISONS:
         left, right = values

@@ -78,10 +78,10 @@ def create(
         return _keyed(file.whole)
     if file.by_text:
         return _by_text(file, like, database_collation, timezone)
-    found = statement(file)
-    if not isinstance(found, CreateTableStatement):
-        return _keyed(TableSchema(_defined_by_alter(file, found, timezone)))
-    if found.like is not None:
+    ddl_statement = statement(file)
+    if not isinstance(ddl_statement, CreateTableStatement):
+        return _keyed(TableSchema(_defined_by_alter(file, ddl_statement, timezone)))
+    if ddl_statement.like is not None:
         return _keyed(_like(file, like))
     try:
         text = _table_text(file.query)
@@ -98,8 +98,8 @@ def _by_text(
     file: SchemaFile, like: TableSchema | None, database_collation: str | None, timezone: str | None
 ) -> TableSchema:
     try:
-        found = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
-        return replace(found, columns=of_server(found.columns, file.server))
+        schema = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
+        return replace(schema, columns=of_server(schema.columns, file.server))
     except Unreadable as problem:
         raise held(
             file,
@@ -159,9 +159,9 @@ def _table_text(query: str) -> TableBody:
     return table(at)
 
 
-def _defined_by_alter(file: SchemaFile, found: Statement, timezone: str | None) -> tuple[Column, ...]:
+def _defined_by_alter(file: SchemaFile, ddl_statement: Statement, timezone: str | None) -> tuple[Column, ...]:
     """Return the columns of a table that is first seen by an ALTER, with what its text says of those it defines."""
-    if not isinstance(found, Alter | Rename):
+    if not isinstance(ddl_statement, Alter | Rename):
         return file.columns
     try:
         defined = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec | ChangeColumnSpec)]
@@ -217,7 +217,7 @@ def _merge(
     listed: tuple[Column, ...], text: TableBody, database_collation: str | None, timezone: str | None
 ) -> TableSchema:
     collation = _collation_of(text, database_collation)
-    texts = {one.name.lower(): one for one in text.columns}
+    texts = {column.name.lower(): column for column in text.columns}
     columns = tuple(
         facts(column, text_of, collation, timezone)
         if (text_of := texts.get(column.name.lower())) is not None
@@ -242,10 +242,10 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
     elems = column.elems if column.elems is not None else text.elems
     collation, virtual = _collation(column, text, table_collation), text.generated == "VIRTUAL"
     computed = computed_default(text.default)
-    said = (elems, collation, virtual, text.comment, text.expression, computed, text.zerofill)
+    text_facts = (elems, collation, virtual, text.comment, text.expression, computed, text.zerofill)
     known = column
     had = (column.elems, column.collation, column.virtual, column.comment, column.generated, column.computed)
-    if said != (*had, column.zerofill):
+    if text_facts != (*had, column.zerofill):
         known = replace(
             column,
             elems=elems,
@@ -263,8 +263,8 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
 def _collation(column: Column, text: ColumnText, table_collation: str | None) -> str | None:
     if not is_text(column):
         return None
-    found = _own_collation(text) or table_collation or None
-    return f"{charset_of(found)}_bin" if found and text.binary and not text.collation else found
+    collation = _own_collation(text) or table_collation or None
+    return f"{charset_of(collation)}_bin" if collation and text.binary and not text.collation else collation
 
 
 def primary_first(indexes: tuple[Index, ...], columns: tuple[Column, ...]) -> tuple[Index, ...]:

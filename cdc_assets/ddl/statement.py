@@ -163,18 +163,20 @@ def _classified(query: str, action: int, table: TableId, version: Tso) -> Statem
         return _textless(file)
     try:
         at = Cursor(tokens(file.query))
-        found = _read(at, file)
+        statement = _read(at, file)
     except Unreadable as problem:
         return _by_type(file, str(problem))
     wanted = _BY_TYPE.get(file.type)
-    if found is None or (wanted is not None and not isinstance(found, wanted) and not _may_differ(found, file)):
+    if statement is None or (
+        wanted is not None and not isinstance(statement, wanted) and not _may_differ(statement, file)
+    ):
         return _by_type(file, "its first words are not known")
-    return found
+    return statement
 
 
-def _may_differ(found: Statement, file: SchemaFile) -> bool:
+def _may_differ(statement: Statement, file: SchemaFile) -> bool:
     """An ALTER TABLE whose Type says something else is read by its text: a rename or exchange beside other changes."""
-    return isinstance(found, Rename | Exchange | Alter) and file.type in (0, 61)
+    return isinstance(statement, Rename | Exchange | Alter) and file.type in (0, 61)
 
 
 def _textless(file: SchemaFile) -> Statement:
@@ -190,8 +192,8 @@ def _by_type(file: SchemaFile, problem: str) -> Statement:
             f"the DDL of {file.table} at {file.version} cannot be read ({problem}; type {file.type}): "
             f"{file.query or 'no text'}"
         )
-    found: Statement = View(file.type == _DROP_VIEW) if kind is View else kind()
-    return found
+    statement: Statement = View(file.type == _DROP_VIEW) if kind is View else kind()
+    return statement
 
 
 def _read(at: Cursor, file: SchemaFile) -> Statement | None:
@@ -266,8 +268,8 @@ def _database(at: Cursor, file: SchemaFile) -> Statement:
     if at.next.kind == "name" or not at.sees("CHARACTER|CHARSET|COLLATE|DEFAULT"):
         at.name()
     charset, collation, _ = options(at)
-    found = collation or CHARSET_COLLATIONS.get(charset) or None
-    return CreateDatabase(found) if created else AlterDatabase(found)
+    database_collation = collation or CHARSET_COLLATIONS.get(charset) or None
+    return CreateDatabase(database_collation) if created else AlterDatabase(database_collation)
 
 
 def create_head(at: Cursor) -> tuple[str, str]:
@@ -430,7 +432,7 @@ def alter_without_rename(sql: str) -> tuple[str, str] | None:
         return None
     if new is None or not rest:
         return None
-    old, wanted = (".".join(quote(part) for part in one if part) for one in (name, new))
+    old, wanted = (".".join(quote(part) for part in name_parts if part) for name_parts in (name, new))
     return f"{render(head)} {', '.join(map(render, rest))}", f"RENAME TABLE {old} TO {wanted}"
 
 

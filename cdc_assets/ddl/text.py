@@ -48,7 +48,7 @@ class _Escaped(MySQL.Tokenizer):
 
 
 class _Restored(_Escaped):
-    """The same where a backslash in a string is an ordinary character."""
+    """MySQL's tokens under NO_BACKSLASH_ESCAPES: a backslash in a string is an ordinary character."""
 
     STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
 
@@ -61,7 +61,7 @@ class _Ansi(Postgres.Tokenizer):
 
 
 class _AnsiEscaped(_Ansi):
-    """The same where a backslash escapes the character after it, as in YQL."""
+    """YQL's tokens: PostgreSQL's, with a backslash that escapes the character after it."""
 
     STRING_ESCAPES: ClassVar[list[str]] = ["'", "\\"]
 
@@ -101,9 +101,9 @@ def tokens(sql: str) -> tuple[Token, ...]:
 def _read(sql: str) -> tuple[str, tuple[Token, ...]]:
     """Return a statement without version comments and with names in backquotes, and its tokens."""
     plain = _uncommented(sql)
-    found = _plain_tokens(plain) or _tokenized(plain, _Restored, _Escaped)
-    if not _is_ansi(found):
-        return plain, found
+    parts = _plain_tokens(plain) or _tokenized(plain, _Restored, _Escaped)
+    if not _is_ansi(parts):
+        return plain, parts
     plain = _in_backquotes(plain)
     return plain, _tokenized(plain, _Restored, _Escaped)
 
@@ -129,7 +129,7 @@ def _is_ansi(parts: Sequence[Token]) -> bool:
         before, after = parts[place - 1] if place else _END, parts[place + 1] if place + 1 < len(parts) else _END
         if before.kind in ("word", "sign") and before.text in _BEFORE_NAMES:
             return True
-        if after.is_word(".") or (before.text == "LIKE" and not any(one.is_word(",") for one in parts[:place])):
+        if after.is_word(".") or (before.text == "LIKE" and not any(token.is_word(",") for token in parts[:place])):
             return True
         if before.text in ("(", ",") and after.kind == "word" and is_type(after.text):
             return True
@@ -156,10 +156,10 @@ def _tokenized(sql: str, *tokenizers: type[Tokenizer]) -> tuple[Token, ...]:
     """Return the tokens as the first tokenizer reads them that can."""
     for tokenizer in tokenizers:
         try:
-            found = tokenizer().tokenize(sql)
+            sql_tokens = tokenizer().tokenize(sql)
         except SqlglotError:
             continue
-        parts = list(_parts(found, sql))
+        parts = list(_parts(sql_tokens, sql))
         while parts and (parts[-1].kind, parts[-1].text) == ("sign", ";"):
             parts.pop()
         return tuple(parts)
@@ -183,16 +183,16 @@ def _plain_tokens(sql: str) -> tuple[Token, ...]:
 
     Nothing for any other text: of those with escapes, prefixes of texts, other signs or comments it knows more.
     """
-    found: list[Token] = []
+    parts: list[Token] = []
     for part in _PLAIN.finditer(sql.rstrip(" \t\r\n")):
         kind = part.lastgroup or "other"
         if kind == "other":
             return ()
         if kind == "word" or kind == "sign":
-            found.append(_unquoted(kind, part[kind]))
+            parts.append(_unquoted(kind, part[kind]))
         else:
-            found.append(Token(kind, part[kind], part[0].lstrip(" \t\r\n")))
-    return tuple(found)
+            parts.append(Token(kind, part[kind], part[0].lstrip(" \t\r\n")))
+    return tuple(parts)
 
 
 @lru_cache(maxsize=4096)
@@ -200,9 +200,9 @@ def _unquoted(kind: str, text: str) -> Token:
     return Token(kind, text.upper(), text)
 
 
-def _parts(found: Iterable[Any], plain: str) -> Iterator[Token]:
+def _parts(sql_tokens: Iterable[Any], plain: str) -> Iterator[Token]:
     digits = ""  # with which a name begins that has no quotes: a number to sqlglot
-    for token in found:
+    for token in sql_tokens:
         raw = digits + plain[token.start : token.end + 1]
         kind = None if digits else _KINDS.get(token.token_type)
         digits = raw if kind == "number" and _IN_NAME.match(plain, token.end + 1) else ""
@@ -220,13 +220,13 @@ def _uncommented(sql: str) -> str:
     """Open `/*T![feature] … */` and `/*!50100 … */`, outside quotes."""
     out: list[str] = []
     at, opened = 0, 0
-    while found := _QUOTED_OR_COMMENT.search(sql, at):
-        opens, closes = found["opens"] is not None, found["closes"] is not None
+    while match := _QUOTED_OR_COMMENT.search(sql, at):
+        opens, closes = match["opens"] is not None, match["closes"] is not None
         if opens or (closes and opened):
-            out += [sql[at : found.start()], " "]
-            at, opened = found.end(), opened + (1 if opens else -1)
+            out += [sql[at : match.start()], " "]
+            at, opened = match.end(), opened + (1 if opens else -1)
         else:
-            kept = found.start() + 1 if closes else found.end()
+            kept = match.start() + 1 if closes else match.end()
             out.append(sql[at:kept])
             at = kept
     return "".join([*out, sql[at:]])
@@ -237,15 +237,15 @@ def statements(sql: str) -> tuple[str, ...]:
 
     Raises Unreadable where what follows the last semicolon is more than blank or a comment: the text was cut off.
     """
-    found = []
+    texts = []
     start = 0
     for part in _QUOTED_OR_END.finditer(sql):
         if part["end"]:
-            found.append(sql[start : part.start()].strip())
+            texts.append(sql[start : part.start()].strip())
             start = part.end()
     if re.sub(r"/\*.*?\*/|(?:--\s|#)[^\n]*", "", sql[start:], flags=re.DOTALL).strip():
         raise Unreadable("its last statement does not end with a semicolon")
-    return tuple(one for one in found if one)
+    return tuple(one for one in texts if one)
 
 
 def names_in(sql: str) -> frozenset[str]:
@@ -426,10 +426,10 @@ class Cursor:
 
     def accept(self, *words: str) -> bool:
         """Step over the words if they come next."""
-        found = self.sees(*words)
-        if found:
+        match = self.sees(*words)
+        if match:
             self.at += len(words)
-        return found
+        return match
 
     def expect(self, *words: str) -> None:
         if not self.accept(*words):

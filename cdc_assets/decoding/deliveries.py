@@ -123,8 +123,8 @@ def counted(
     cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
     places = cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()
     counts[places] = cells.get_column("n")
-    found = count_once(counts, once.get_column(position).to_numpy())
-    return once.with_columns(pl.Series("n", found.counts)), found.undecided
+    change_counts = count_once(counts, once.get_column(position).to_numpy())
+    return once.with_columns(pl.Series("n", change_counts.counts)), change_counts.undecided
 
 
 # --- dispatchers ------------------------------------------------------------------------------------------------------
@@ -149,24 +149,24 @@ def count_once(copies: Counts, commit_ts: Counts) -> ChangeCounts:
     """
     size = copies.shape[1]
     adds_up, surely = np.eye(size, dtype=np.int64), np.eye(size, dtype=bool)
-    for one, other in combinations(range(size), 2):
-        shared, sure = _share(copies[:, one], copies[:, other], commit_ts)
-        adds_up[one, other] = adds_up[other, one] = shared
-        surely[one, other] = surely[other, one] = shared and sure
+    for dispatcher, other in combinations(range(size), 2):
+        shared, sure = _share(copies[:, dispatcher], copies[:, other], commit_ts)
+        adds_up[dispatcher, other] = adds_up[other, dispatcher] = shared
+        surely[dispatcher, other] = surely[other, dispatcher] = shared and sure
     has = copies > 0
     counts = np.where(has, copies @ adds_up, 0).max(axis=1)
     doubtful = (has & (has @ ~surely)).any(axis=1)
     return ChangeCounts(counts, int((copies.sum(axis=1) - copies.max(axis=1))[doubtful].sum()))
 
 
-def _share(one: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool]:
+def _share(counts: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool]:
     """Return whether two dispatchers share a table, and whether that is sure."""
-    times = commit_ts[one > 0], commit_ts[other > 0]
+    times = commit_ts[counts > 0], commit_ts[other > 0]
     if not all(map(len, times)):
         return False, False
-    ends = [int(mine.max()) for mine in times]
-    both = (commit_ts >= max(mine.min() for mine in times)) & (commit_ts <= min(ends))
-    lacks = commit_ts[both & (one < other)], commit_ts[both & (other < one)]
+    ends = [int(stamps.max()) for stamps in times]
+    both = (commit_ts >= max(stamps.min() for stamps in times)) & (commit_ts <= min(ends))
+    lacks = commit_ts[both & (counts < other)], commit_ts[both & (other < counts)]
     if not all(map(len, lacks)):
         return False, False
     if ends[0] == ends[1]:

@@ -93,22 +93,22 @@ def unmade(changes: pa.Table, step: ApplyRows, among: pa.Array | None = None) ->
         again = pc.less(images, 0)
         again = pc.and_(again, changes.column(FIRST)) if FIRST in changes.column_names else again
         needs = pc.and_(needs, pc.or_(among, again))
-    found = changes.filter(needs)
-    if not found.num_rows:
+    rowless_changes = changes.filter(needs)
+    if not rowless_changes.num_rows:
         return None
-    images = pc.abs(found.column(FIRST_IMAGE))
-    (first,) = found.slice(pc.index(images, pc.min(images)).as_py(), 1).to_pylist()
+    images = pc.abs(rowless_changes.column(FIRST_IMAGE))
+    (first,) = rowless_changes.slice(pc.index(images, pc.min(images)).as_py(), 1).to_pylist()
     return missing_rows(
-        step, found.num_rows, first[FIRST_IMAGE], first[FILE], [first[name] for name in step.schema.key]
+        step, rowless_changes.num_rows, first[FIRST_IMAGE], first[FILE], [first[name] for name in step.schema.key]
     )
 
 
 def together(parts: Sequence[MissingRows | None]) -> MissingRows | None:
     """Return what parts of a window found, with the first change of all."""
-    found = [part for part in parts if part is not None]
-    if not found:
+    missing_parts = [part for part in parts if part is not None]
+    if not missing_parts:
         return None
-    return replace(min(found, key=lambda part: part.at), count=sum(part.count for part in found))
+    return replace(min(missing_parts, key=lambda part: part.at), count=sum(part.count for part in missing_parts))
 
 
 def missing_rows(step: ApplyRows, count: int, image: int, file: int, key: Sequence[object]) -> MissingRows:

@@ -54,7 +54,7 @@ def keys_like(keys: pa.Table, rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _alike(keys: pa.Table, rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the same with NULL for what is no value there."""
+    """Return `keys` in the types of the key columns of `rows`, with NULL for values that these cannot hold."""
     columns = []
     for name, values in zip(schema.key, keys.columns, strict=True):
         kind = rows.schema.field(name).type
@@ -98,10 +98,10 @@ class WantedKeys:
     def among(self, rows: pa.Table) -> set[int]:
         """Return which of the keys, by their number, some of the rows have."""
         cast = self._as_now(rows)
-        found = rows_of_keys(self.keys, cast, self.schema).to_pylist()
+        key_numbers = rows_of_keys(self.keys, cast, self.schema).to_pylist()
         if rows.schema.types != cast.schema.types:
-            found += rows_of_keys(_alike(self.keys, rows, self.schema), rows, self.schema).to_pylist()
-        return set(found)
+            key_numbers += rows_of_keys(_alike(self.keys, rows, self.schema), rows, self.schema).to_pylist()
+        return set(key_numbers)
 
     def _as_now(self, rows: pa.Table) -> pa.Table:
         """Return rows in the types of the keys."""
@@ -195,11 +195,11 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
     """
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
-    found = decode_window(step, reader, quarantine=True)
-    window, kind = reduced(step, [replace(found, rejects=())]), kind_of(replay.frame)
+    decoded_window = decode_window(step, reader, quarantine=True)
+    window, kind = reduced(step, [replace(decoded_window, rejects=())]), kind_of(replay.frame)
 
     def others() -> pa.Table:
-        left = found.changes.filter(pc.invert(_targets(found.changes, step, replay.targets, reader)))
+        left = decoded_window.changes.filter(pc.invert(_targets(decoded_window.changes, step, replay.targets, reader)))
         return reduced(step, [Window(left)]).changes
 
     changes = _to_present(kind.replayed(window.changes, others, step.schema), replay, place)

@@ -83,7 +83,7 @@ def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Ta
     wanted = {key_of[place] for place in (*moves, *(gone[half] for half in moves.values() if half in gone))}
     ops, unchanged = changes.column(OP).to_pylist(), changes.column(UNCHANGED).to_pylist()
     columns = [column.name for column in schema.stored]
-    found: dict[int, _Found] = {}
+    lookups: dict[int, _Found] = {}
     history: dict[object, list[int]] = {key: [] for key in wanted}
     for place in places:
         key = key_of[place]
@@ -92,9 +92,9 @@ def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Ta
         if place in moves:
             delete = gone.get(moves[place])
             before = [] if delete is None else _until(history[key_of[delete]], delete)
-            found[place] = _looked_up(before, delete, unchanged[place], ops, unchanged, found)
+            lookups[place] = _looked_up(before, delete, unchanged[place], ops, unchanged, lookups)
         history[key].append(place)
-    return _filled(changes, found, columns, schema)
+    return _filled(changes, lookups, columns, schema)
 
 
 def _places(changes: pa.Table, mask: pa.ChunkedArray) -> list[tuple[int, str]]:
@@ -114,7 +114,7 @@ def _looked_up(
     wanted: Sequence[str],
     ops: Sequence[int],
     unchanged: Sequence[Sequence[str] | None],
-    found: dict[int, _Found],
+    lookups: dict[int, _Found],
 ) -> _Found:
     """Go back through the changes of the old key until all columns are there, or its row begins."""
     stated, left = dict[str, int](), list(wanted)
@@ -123,7 +123,7 @@ def _looked_up(
             break
         if ops[place] < 0:
             return _Found(stated, left, None)
-        kept = found.get(place)
+        kept = lookups.get(place)
         open_ = set(unchanged[place] or ()) if kept is None else set(kept.left)
         for name in [name for name in left if name not in open_]:
             stated[name] = place if kept is None else kept.stated.get(name, place)
@@ -135,18 +135,18 @@ def _looked_up(
     return _Found(stated, left, delete)
 
 
-def _filled(changes: pa.Table, found: dict[int, _Found], columns: Sequence[str], schema: TableSchema) -> pa.Table:
+def _filled(changes: pa.Table, lookups: dict[int, _Found], columns: Sequence[str], schema: TableSchema) -> pa.Table:
     rows = list(range(changes.num_rows))
     for at, name in enumerate(changes.column_names):
         if name in columns:
             taken = rows.copy()
-            for place, one in found.items():
+            for place, one in lookups.items():
                 taken[place] = one.stated.get(name, place)
             if taken != rows:
                 changes = changes.set_column(at, changes.schema.field(at), changes.column(name).take(pa.array(taken)))
     left = changes.column(UNCHANGED).to_pylist()
     roots: list[int | None] = [None] * len(rows)
-    for place, one in found.items():
+    for place, one in lookups.items():
         left[place] = one.left or None
         roots[place] = one.root if one.left else None
     kind = base_type(changes, schema)

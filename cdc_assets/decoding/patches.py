@@ -101,7 +101,7 @@ def _newest(mask: pl.Expr) -> pl.Expr:
 
 
 def _since_begun(mask: pl.Expr) -> pl.Expr:
-    """Return the same among the rows since the newest one that begins a row anew."""
+    """Return the place of the newest row of the mask, at each row; NULL where its key's row began anew after it."""
     newest = _newest(mask)
     return pl.when(newest >= pl.col(_BEGUN)).then(newest)
 
@@ -142,12 +142,12 @@ def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> 
     """Take the newest value of each column; an erase keeps its own values, by which it is found."""
     erases = last.get_column(OP) < 0
     newest = last.get_column(_ROW)
-    found = changes.take(newest.to_arrow())
+    newest_changes = changes.take(newest.to_arrow())
     for place, name in enumerate(columns):
         newest_stated = last.get_column(f"_cdc_of_{place}")
         rows = pl.select(pl.when(erases).then(newest).otherwise(newest_stated)).to_series().to_arrow()
-        at = found.schema.get_field_index(name)
-        found = found.set_column(at, found.schema.field(at), changes.column(name).take(rows))
+        at = newest_changes.schema.get_field_index(name)
+        newest_changes = newest_changes.set_column(at, newest_changes.schema.field(at), changes.column(name).take(rows))
     missing = [pl.when(pl.col(f"_cdc_of_{place}").is_null()).then(pl.lit(name)) for place, name in enumerate(columns)]
     left_out = pl.concat_list(missing).list.drop_nulls()
     if_there = pl.col("_cdc_if_there") & ~pl.col("_cdc_there")
@@ -160,11 +160,15 @@ def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> 
         pl.when(open_).then(needs.otherwise(pl.col(OP))).otherwise(whole).cast(pl.Int8).alias(OP),
     )
     for name, kind in ((UNCHANGED, pa.list_(pa.string())), (OP, pa.int8())):
-        at = found.schema.get_field_index(name)
-        found = found.set_column(at, pa.field(name, kind), left.get_column(name).to_arrow().cast(kind))
+        at = newest_changes.schema.get_field_index(name)
+        newest_changes = newest_changes.set_column(
+            at, pa.field(name, kind), left.get_column(name).to_arrow().cast(kind)
+        )
     begun = last.select(pl.when(open_ & pl.col(MOVED)).then("_cdc_first")).to_series().to_arrow()
     for name in (MOVED, BASE):
         if name in changes.column_names:
-            at = found.schema.get_field_index(name)
-            found = found.set_column(at, found.schema.field(at), changes.column(name).take(begun))
-    return found
+            at = newest_changes.schema.get_field_index(name)
+            newest_changes = newest_changes.set_column(
+                at, newest_changes.schema.field(at), changes.column(name).take(begun)
+            )
+    return newest_changes

@@ -49,11 +49,11 @@ class PositionSort:
             self._write()
 
     def _write(self) -> None:
-        found = self._sorted(self._waiting).combine_chunks()
-        positions = found.column(self._column)
-        with pa.OSFile(str(self._path(self._files)), "wb") as sink, pa.ipc.new_file(sink, found.schema) as file:
-            size = max(1, min(found.num_rows, self.ROWS) // _BATCHES)
-            for number, batch in enumerate(found.to_batches(size)):
+        rows = self._sorted(self._waiting).combine_chunks()
+        positions = rows.column(self._column)
+        with pa.OSFile(str(self._path(self._files)), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
+            size = max(1, min(rows.num_rows, self.ROWS) // _BATCHES)
+            for number, batch in enumerate(rows.to_batches(size)):
                 file.write_batch(batch)
                 first = positions[number * size].as_py()
                 last = positions[number * size + batch.num_rows - 1].as_py()
@@ -78,13 +78,13 @@ class PositionSort:
         readers = [pa.ipc.open_file(pa.OSFile(str(self._path(file)))) for file in range(self._files)]
         begin = min(batch.first for batch in self._batches) - 1
         for end in self._ends():
-            found = []
+            parts = []
             for batch in self._batches:
                 if batch.last > begin and batch.first <= end:
                     rows = pa.Table.from_batches([readers[batch.file].get_batch(batch.number)])
                     at = rows.column(self._column)
-                    found.append(rows.filter(pc.and_(pc.greater(at, begin), pc.less_equal(at, end))))
-            yield self._sorted(found)
+                    parts.append(rows.filter(pc.and_(pc.greater(at, begin), pc.less_equal(at, end))))
+            yield self._sorted(parts)
             begin = end
 
     def _ends(self) -> list[int]:

@@ -34,8 +34,8 @@ def count_run_again(
     doubtful = several.filter(pl.col(FILE).is_in(logs)).select(transaction).unique()
     if doubtful.is_empty():
         return 0
-    mine = changes.join(doubtful, on=transaction, how="semi", nulls_equal=True).sort(FILE, LINE, OP)
-    coded = mine.select(*transaction, pl.struct(pl.col(OP), *row).hash().alias("_cdc_code"))
+    doubtful_changes = changes.join(doubtful, on=transaction, how="semi", nulls_equal=True).sort(FILE, LINE, OP)
+    coded = doubtful_changes.select(*transaction, pl.struct(pl.col(OP), *row).hash().alias("_cdc_code"))
     runs = coded.group_by(transaction, maintain_order=True).agg(pl.col("_cdc_code")).get_column("_cdc_code")
     return sum(first_run(codes.to_numpy()) for codes in runs)
 

@@ -122,9 +122,9 @@ class Split:
 def concerning_file(file: DataFile, *, quoted: bool) -> AbstractContextManager[None]:
     """Raise an unforeseen error in the bytes of a file as MalformedData of that file: damage has many forms."""
 
-    def meaning(said: str) -> MalformedData:
+    def meaning(cause: str) -> MalformedData:
         return MalformedData(
-            f"{file.name} cannot be decoded ({said}). If it is as it was written, report this with the file; else "
+            f"{file.name} cannot be decoded ({cause}). If it is as it was written, report this with the file; else "
             "restore it.",
             path=file.name,
         )
@@ -368,14 +368,14 @@ def key_ranges(changes: pa.Table, schema: TableSchema) -> tuple[KeyRange, ...]:
 
     Equal values have equal numbers in the same unit, so a value whose number is outside of a range is not there.
     """
-    found = []
+    ranges = []
     for name in schema.key if changes.num_rows else ():
         values = changes.column(name) if name in changes.column_names else None
         unit = _unit(values.type) if values is not None and schema.column(name).mask is None else ""
         if values is not None and unit and not values.null_count:
             both = pc.min_max(values)
-            found.append(KeyRange(name, unit, _whole_number(both["min"]), _whole_number(both["max"])))
-    return tuple(found)
+            ranges.append(KeyRange(name, unit, _whole_number(both["min"]), _whole_number(both["max"])))
+    return tuple(ranges)
 
 
 def _unit(kind: pa.DataType) -> str:
@@ -423,13 +423,13 @@ def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table
 
 def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
     """Return the lowest and highest value of each key column of integers."""
-    found: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     for name in schema.key:
         array = changes.column(name)
         if pa.types.is_integer(array.type) and array.null_count == 0 and len(array):
             both = pc.min_max(array).as_py()
-            found[name] = (both["min"], both["max"])
-    return found
+            ranges[name] = (both["min"], both["max"])
+    return ranges
 
 
 # --- rows by a hash of some columns: how tasks share a window --------------------------------------------------------

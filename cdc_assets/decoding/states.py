@@ -82,11 +82,11 @@ def states(changes: pa.Table, schema: TableSchema, track: Sequence[str] | None =
         pl.when(ends).then(pl.col(START_AT).shift(-1)).alias(END_AT),
     ).filter((pl.col(OP) > 0) | ~pl.col("_cdc_follows"))
     frame = frame.sort("_cdc_row")  # values are copied in the order in which they lie
-    found = changes if len(frame) == changes.num_rows else changes.take(frame.get_column("_cdc_row").to_arrow())
+    state_rows = changes if len(frame) == changes.num_rows else changes.take(frame.get_column("_cdc_row").to_arrow())
     for name in (START_TS, END_TS, START_AT, END_AT):
-        found = found.append_column(name, frame.get_column(name).to_arrow())
-    found = found.append_column(FIRST, (~frame.get_column("_cdc_follows")).to_arrow())
-    return found.append_column(LANDED, pa.repeat(pa.scalar(False), found.num_rows))
+        state_rows = state_rows.append_column(name, frame.get_column(name).to_arrow())
+    state_rows = state_rows.append_column(FIRST, (~frame.get_column("_cdc_follows")).to_arrow())
+    return state_rows.append_column(LANDED, pa.repeat(pa.scalar(False), state_rows.num_rows))
 
 
 def _time(tso: pl.Expr) -> pl.Expr:

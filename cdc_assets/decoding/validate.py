@@ -126,8 +126,8 @@ def _enum(column: Column) -> list[Rule]:
 def _set(column: Column) -> list[Rule]:
     if column.elems is None:
         return []
-    one = "|".join(pl.escape_regex(name) for name in column.elems)
-    form = rf"(?s)\A(?:(?:{one})(?:,(?:{one}))*)?\z"
+    member_pattern = "|".join(pl.escape_regex(name) for name in column.elems)
+    form = rf"(?s)\A(?:(?:{member_pattern})(?:,(?:{member_pattern}))*)?\z"
     return [Rule(f"not made of {_listed(column.elems)}", lambda values: values.str.contains(form))]
 
 
@@ -253,12 +253,12 @@ def check(
     noted = None if notes is None else {name for name, _ in notes}
     full = tuple((place, _bare(column), _refuses_null(column, schema, noted)) for place, column in places)
     keys = tuple((place, column, refuses) for place, column, refuses in full if column.name in schema.exact)
-    found = [(error, entering) for error in _broken(entering, _pandera_schema(full))]
+    errors = [(error, entering) for error in _broken(entering, _pandera_schema(full))]
     if leaving and keys:
         broken = _broken(frame, _pandera_schema(keys))
-        found += [(error, frame) for error in broken if error.check == "not_nullable"]
+        errors += [(error, frame) for error in broken if error.check == "not_nullable"]
     reasons: dict[int, tuple[str, str]] = {}
-    for error, where in found:
+    for error, where in errors:
         _collect(reasons, error, where, by_place, path, quoted=not schema.masked)
     if not reasons:
         return CheckedRows(changes, (), 0)
@@ -345,9 +345,9 @@ def validated(splits: Sequence[Split], every: bool = False, leaving_too: bool = 
     def stage(split: Split) -> Split:
         limit = None if every else MAX_REJECTS
         path, notes = split.file.path, split.decoded.notes
-        found = check(split.changes, split.schema, path, notes=notes, limit=limit, leaving_too=leaving_too)
-        rejects, count = (*split.rejects, *found.rejects), split.reject_count + found.total
-        return replace(split, changes=found.changes, rejects=rejects, reject_count=count)
+        checked_rows = check(split.changes, split.schema, path, notes=notes, limit=limit, leaving_too=leaving_too)
+        rejects, count = (*split.rejects, *checked_rows.rejects), split.reject_count + checked_rows.total
+        return replace(split, changes=checked_rows.changes, rejects=rejects, reject_count=count)
 
     sound = _sound(splits, leaving_too)
     return [split if place in sound else split.through(stage) for place, split in enumerate(splits)]

@@ -122,16 +122,16 @@ def _witness(decoded: Decoded, step: ApplyRows) -> int | None:
 
 def _later(position: int, step: ApplyRows) -> Iterator[DataFile]:
     """Yield the files that were written after one, by their numbers and the storage's clock."""
-    mine = step.files[position]
+    earlier_file = step.files[position]
     for place, file in enumerate(step.files):
         if file.size == 0 or place == position:
             continue
-        if file.sequence == mine.sequence:
+        if file.sequence == earlier_file.sequence:
             later = place > position
         elif not step.schema.key:
             later = False  # two writers may have rows that are alike
         else:
-            later = not file.modified or not mine.modified or file.modified >= mine.modified
+            later = not file.modified or not earlier_file.modified or file.modified >= earlier_file.modified
         if later:
             yield file
 
@@ -197,23 +197,23 @@ def _decoded_windows(
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=quarantine, leaving_too=leaving_too)
         files = [file_stats(split) if split.refused is None else None for split in splits]
-        for step, mine in zip(steps, windows, strict=True):
+        for step, step_windows in zip(steps, windows, strict=True):
             shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
             pairs = zip(shaped, files, strict=True)
-            mine += [_window(split, stats, step, reader, quarantine) for split, stats in pairs]
+            step_windows += [_window(split, stats, step, reader, quarantine) for split, stats in pairs]
     more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
     seconds = time.monotonic() - started
     return [
-        _together(_concatenated(step, mine, numbering is not None), mine, more, seconds)
-        for step, mine in zip(steps, windows, strict=True)
+        _together(_concatenated(step, step_windows, numbering is not None), step_windows, more, seconds)
+        for step, step_windows in zip(steps, windows, strict=True)
     ]
 
 
 def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) -> pa.Table:
-    found = [window.changes for window in windows if window.changes.num_rows]
-    if not found:
+    tables = [window.changes for window in windows if window.changes.num_rows]
+    if not tables:
         return no_changes(step.schema, deliveries)
-    changes = pa.concat_tables(found, promote_options="default")
+    changes = pa.concat_tables(tables, promote_options="default")
     tells = step.is_whole and not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py()
     return noted(changes, step.schema, is_all=len(windows) == len(step.files)) if tells else changes
 
@@ -242,8 +242,8 @@ def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitRe
     files = [file for file in step.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
     if not files:
         return Report()
-    found = decode_window(replace(step, files=tuple(files), beside=(), evolutions=()), reader)
-    return replace(found.report, rows=0, newest=None, joints=())
+    window = decode_window(replace(step, files=tuple(files), beside=(), evolutions=()), reader)
+    return replace(window.report, rows=0, newest=None, joints=())
 
 
 def _shaped(step: ApplyRows, split: Split) -> Split:
@@ -310,9 +310,9 @@ def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:
     if not checked:
         return split
     before = reader.lines_before(split.file)
-    found = reader.records(split.file, checked) if quarantine else {}
+    records = reader.records(split.file, checked) if quarantine else {}
     rejects = tuple(
-        r if id(r) in decoded else replace(r, path=split.file.name, line=r.line + before, raw=found.get(r.line, b""))
+        r if id(r) in decoded else replace(r, path=split.file.name, line=r.line + before, raw=records.get(r.line, b""))
         for r in split.rejects
     )
     return replace(split, rejects=rejects)
@@ -321,7 +321,7 @@ def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:
 def _in_messages(split: Split) -> Split:
     """Say in which message of its topic each record that does not fit came; those of files came in none."""
     places = record_places(split.wire, split.data, {reject.line for reject in split.rejects})
-    return replace(split, rejects=tuple(replace(one, place=places.get(one.line, "")) for one in split.rejects))
+    return replace(split, rejects=tuple(replace(reject, place=places.get(reject.line, "")) for reject in split.rejects))
 
 
 def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
@@ -334,12 +334,12 @@ def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
     rejects = split.rejects
     if not split.file.piece:
         wanted = {reject.line for reject in rejects if not reject.raw}
-        found = raw_records(split.wire, split.data, wanted) if wanted else {}
-        rejects = tuple(r if r.raw else replace(r, raw=found.get(r.line, b"")) for r in rejects)
+        records = raw_records(split.wire, split.data, wanted) if wanted else {}
+        rejects = tuple(r if r.raw else replace(r, raw=records.get(r.line, b"")) for r in rejects)
     if not split.masked or key is None:
         return rejects
-    sealed = [[seal(data, key) if data else b"" for data in (one.raw, one.keys)] for one in rejects]
-    return tuple(replace(one, raw=raw, keys=keys) for one, (raw, keys) in zip(rejects, sealed, strict=True))
+    sealed = [[seal(data, key) if data else b"" for data in (reject.raw, reject.keys)] for reject in rejects]
+    return tuple(replace(reject, raw=raw, keys=keys) for reject, (raw, keys) in zip(rejects, sealed, strict=True))
 
 
 def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
@@ -357,9 +357,9 @@ def _together(changes: pa.Table, windows: Sequence[Window], more: Report, second
 def concerning_table(step: ApplyRows) -> AbstractContextManager[None]:
     """Raise an unforeseen error in the rows of one table as StepFailed, which stops that table only."""
 
-    def meaning(said: str) -> StepFailed:
+    def meaning(cause: str) -> StepFailed:
         return StepFailed(
-            f"{step.life}: its rows from {step.lo} to {step.hi} cannot be prepared ({said}). Nothing of them was "
+            f"{step.life}: its rows from {step.lo} to {step.hi} cannot be prepared ({cause}). Nothing of them was "
             "written, and other tables go on. Try again; if it fails again, report it with this text.",
             table=str(step.life),
         )
@@ -421,11 +421,11 @@ def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
 
 def _in_both(some: Iterable[KeyRange], more: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
     """Return the ranges of two blocks together, of the columns that have one in both."""
-    others = {(one.column, one.unit): one for one in more}
+    others = {(key_range.column, key_range.unit): key_range for key_range in more}
     return tuple(
-        replace(one, low=min(one.low, other.low), high=max(one.high, other.high))
-        for one in some
-        if (other := others.get((one.column, one.unit))) is not None
+        replace(key_range, low=min(key_range.low, other.low), high=max(key_range.high, other.high))
+        for key_range in some
+        if (other := others.get((key_range.column, key_range.unit))) is not None
     )
 
 

@@ -202,7 +202,7 @@ class Wire(Protocol):
         """The settings on which values may depend, by the names that a person gives them."""
 
     def having(self, settings: Mapping[str, str]) -> Wire:
-        """Return the same with other values of these settings; names that it does not have are passed over."""
+        """Return a copy with these values of `settings` (name -> text); unknown names are passed over."""
 
     def read_by(self, column: Column) -> Mapping[str, object]:
         """Return what settings make of a column's texts, by name: equal for settings that give equal values."""
@@ -364,8 +364,8 @@ def wire_class(name: str) -> type[SinkWire]:
             f'protocol "{name}" cannot be read; known are {", ".join(sorted(FORMATS))}. '
             "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
         )
-    found: type[SinkWire] = import_module(f"{FORMATS[name]}.options").OPTIONS
-    return found
+    options_type: type[SinkWire] = import_module(f"{FORMATS[name]}.options").OPTIONS
+    return options_type
 
 
 def shape_of(columns: Iterable[Column]) -> pa.Schema:
@@ -659,7 +659,7 @@ class MessageOptions:
         return {"tz": self.timezone, **own, **modes, **given}
 
     def having(self: _O, settings: Mapping[str, str]) -> _O:
-        """Return the same with other values of these settings; names that it does not have are passed over."""
+        """Return a copy with these values of `settings` (name -> text); unknown names are passed over."""
         now = {**self.settings, **{name: settings[name] for name in self.settings.keys() & settings.keys()}}
         given = {**dict(self.connector), **{name: value for name, value in now.items() if name in CONNECTOR_MODES}}
         return replace(
@@ -671,8 +671,8 @@ class MessageOptions:
 
     def read_by(self, column: Column) -> Mapping[str, object]:
         """Return what settings make of a column's values, as the protocol says."""
-        found: Mapping[str, object] = self.codec.read_by(column, self)
-        return found
+        settings: Mapping[str, object] = self.codec.read_by(column, self)
+        return settings
 
     @property
     def codec(self) -> Any:
@@ -726,7 +726,9 @@ def _without(changes: pa.Table, name: str) -> pa.Table:
     if UNCHANGED not in changes.column_names:
         return changes
     place = changes.column_names.index(UNCHANGED)
-    lists = [None if row is None else [one for one in row if one != name] for row in changes[UNCHANGED].to_pylist()]
+    lists = [
+        None if row is None else [column for column in row if column != name] for row in changes[UNCHANGED].to_pylist()
+    ]
     kind = changes.schema.field(place)
     return changes.set_column(place, kind, pa.array([row or None for row in lists], kind.type))
 
@@ -761,8 +763,8 @@ def foreseen(meaning: Callable[[str], CdcError], quoted: bool = True) -> Iterato
     except Exception as error:
         if quoted:
             raise meaning(f"{type(error).__name__}: {error}") from error
-        said = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
-        raise meaning(f"{type(error).__name__}{said}{_place_of(error)}") from None
+        system_message = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+        raise meaning(f"{type(error).__name__}{system_message}{_place_of(error)}") from None
 
 
 def _place_of(error: BaseException) -> str:
@@ -845,16 +847,16 @@ def raw_records(wire: Wire, data: Content, lines: Collection[int] | None) -> dic
 
     All whole records for None.
     """
-    found: dict[int, bytes] = _plug(wire).raw_records(data, lines, wire)
-    return found
+    records: dict[int, bytes] = _plug(wire).raw_records(data, lines, wire)
+    return records
 
 
 def record_places(wire: Wire, data: Content, lines: Collection[int]) -> dict[int, str]:
     """Return the messages in which records came, by their lines: topic, partition, offset. Those of files have none."""
-    found: dict[int, str] = {}
+    places: dict[int, str] = {}
     if wire.format in INNER_FORMATS:
-        found = _plug(wire).record_places(data, lines)
-    return found
+        places = _plug(wire).record_places(data, lines)
+    return places
 
 
 def commit_stamps(wire: Wire, data: Content) -> list[Tso | None]:
@@ -862,20 +864,20 @@ def commit_stamps(wire: Wire, data: Content) -> list[Tso | None]:
 
     None stands for one that cannot be read, and for what follows the last whole record.
     """
-    found: list[Tso | None] = _plug(wire).commit_stamps(data, wire)
-    return found
+    stamps: list[Tso | None] = _plug(wire).commit_stamps(data, wire)
+    return stamps
 
 
 def record_beginning(wire: Wire, raw: bytes) -> bytes:
     """Return what a record, whole or cut off, has in common with its copies from the start."""
-    found: bytes = _plug(wire).record_beginning(raw)
-    return found
+    beginning: bytes = _plug(wire).record_beginning(raw)
+    return beginning
 
 
 def record_identity(wire: Wire, raw: bytes) -> object:
     """Return what is equal for copies of one record, however often it is written."""
-    found: object = _plug(wire).record_identity(raw)
-    return found
+    identity: object = _plug(wire).record_identity(raw)
+    return identity
 
 
 def extension(wire: Wire) -> str:

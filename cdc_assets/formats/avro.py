@@ -81,10 +81,10 @@ def whole(messages: pa.RecordBatch) -> pa.RecordBatch:
         return messages
     listed = headers.to_pylist()
     for column, name in _HEADERS.items():
-        ids = [_id_in(one, name) for one in listed]
+        ids = [_id_in(header_list, name) for header_list in listed]
         if any(ids):
             bare = messages.column(column).to_pylist()
-            framed = [one if one is None else head + one for head, one in zip(ids, bare, strict=True)]
+            framed = [record if record is None else head + record for head, record in zip(ids, bare, strict=True)]
             place = messages.schema.get_field_index(column)
             messages = messages.set_column(place, messages.schema.field(place), pa.array(framed, pa.binary()))
     return messages
@@ -92,7 +92,7 @@ def whole(messages: pa.RecordBatch) -> pa.RecordBatch:
 
 def _id_in(headers: list[dict[str, Any]] | None, name: str) -> bytes:
     """Return the id that headers have, as it stands in front of a record; the first of that name counts."""
-    value = next((one["value"] for one in headers or () if one["name"] == name), None) or b""
+    value = next((header["value"] for header in headers or () if header["name"] == name), None) or b""
     fits = (value[:1], len(value)) in ((b"\0", 5), (b"\1", 17))
     return value if fits else b""
 
@@ -105,7 +105,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     packed = keyed & bits(pc.and_(pc.is_null(values), pc.is_valid(sent)))
     deletes = keyed & ~packed & _are_deletes(values)
     bad: list[tuple[int, str]] = [(int(message), _PACKED) for message in np.flatnonzero(packed)]
-    found = [
+    lines = [
         classified(_markers(values, np.flatnonzero(~keyed), bad)),
         *_lines_of_deletes(keys, values, key_ids, np.flatnonzero(deletes), options, bad),
     ]
@@ -116,8 +116,8 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
         if schema is not None and records.sound.any():
             ts, kept = stamps[records.sound], pa.array(records.sound)
             shape = pc.binary_join_element_wise(ids.filter(kept), name, "/")
-            found.append(_lines_of_rows(records.messages[records.sound], schema, ts, shape=shape))
-    return in_order([*found, classified(_bad_lines(bad, keys, values, options))])
+            lines.append(_lines_of_rows(records.messages[records.sound], schema, ts, shape=shape))
+    return in_order([*lines, classified(_bad_lines(bad, keys, values, options))])
 
 
 _PACKED = "its value is not compressed as large-message-handle-compression says"
@@ -127,8 +127,8 @@ def _read(values: pa.Array, mask: Marks, options: MessageOptions) -> Iterator[Sc
     """Yield the records of some messages."""
     places = np.flatnonzero(mask)
     some = values if len(places) == len(values) else values.take(pa.array(places))
-    for found in avro_records(some, options.registry):
-        yield found._replace(records=found.records.moved(places[found.records.messages]))
+    for schema_records in avro_records(some, options.registry):
+        yield schema_records._replace(records=schema_records.records.moved(places[schema_records.records.messages]))
 
 
 def _are_deletes(values: pa.Array) -> Marks:
@@ -178,20 +178,20 @@ def _lines_of_deletes(
     codes = ids.indices.fill_null(len(ids.dictionary)).to_numpy()
     bad += [(int(message), unframed(keys[int(message)].as_py())) for message in deletes[codes == len(ids.dictionary)]]
     for code, name in enumerate(ids.dictionary.to_pylist()):
-        mine = codes == code
+        mask = codes == code
         try:
             schema = record_schema(name, options.registry)
         except ValueError as error:
-            bad += [(int(message), str(error)) for message in deletes[mine]]
+            bad += [(int(message), str(error)) for message in deletes[mask]]
             continue
         bad += [
             (int(deletes[place]), "its commit-ts is not a TSO")
-            for place in np.flatnonzero(mine)
+            for place in np.flatnonzero(mask)
             if stamps[place] < _NONE
         ]
-        mine &= stamps >= _NONE
-        ts = pa.array(stamps[mine], pa.int64(), mask=stamps[mine] == _NONE)
-        yield _lines_of_rows(deletes[mine], schema, stamps[mine], source_position=position_texts(ts).fill_null(""))
+        mask &= stamps >= _NONE
+        ts = pa.array(stamps[mask], pa.int64(), mask=stamps[mask] == _NONE)
+        yield _lines_of_rows(deletes[mask], schema, stamps[mask], source_position=position_texts(ts).fill_null(""))
 
 
 def _stamps_of_deletes(values: pa.Array) -> Places:
@@ -258,7 +258,7 @@ def _bad_lines(
 def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, int]:
     """Return the ids of schemas that messages name, each with the first message that does."""
     keys, values = messages.column("key"), unpacked_array(messages.column("value"), options)
-    found = dict[str, int]()
+    first_messages = dict[str, int]()
     is_marker = pc.and_(pc.is_null(keys), pc.invert(pc.is_in(pc.binary_slice(values, 0, 1), pa.array(_FRAMES))))
     for named in (keys, pc.if_else(is_marker, pa.scalar(None, pa.binary()), values)):
         ids = ids_of_schemas(named).dictionary_encode()
@@ -266,8 +266,8 @@ def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, i
         for code, message in zip(*(column.tolist() for column in np.unique(codes, return_index=True)), strict=True):
             if code >= 0:
                 name = ids.dictionary[code].as_py()
-                found[name] = min(message, found.get(name, message))
-    return found
+                first_messages[name] = min(message, first_messages.get(name, message))
+    return first_messages
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -309,11 +309,11 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         _require_row(records, registered, table)
         for side in ((), (BEFORE,)):
             _require_columns(records, side, fields)
-        stamps, mine = _require_stamps(records), records.sound
-        kept = records.among(mine)
-        made = row_images(kept.messages + 1, stamps[mine], np.ones(len(kept), bool), before[mine])
-        made.ops[: len(kept)][gone[mine]] = Op.DELETE
-        add(records, made, _AvroSide(kept, (), True), _AvroSide(kept.among(before[mine]), (BEFORE,), True))
+        stamps, mask = _require_stamps(records), records.sound
+        kept = records.among(mask)
+        made = row_images(kept.messages + 1, stamps[mask], np.ones(len(kept), bool), before[mask])
+        made.ops[: len(kept)][gone[mask]] = Op.DELETE
+        add(records, made, _AvroSide(kept, (), True), _AvroSide(kept.among(before[mask]), (BEFORE,), True))
     for _, registered, records in _read(keys, deletes, options):
         _require_row(records, registered, table)
         _require_columns(records, (), fields)
@@ -422,20 +422,20 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         ids = key_ids.take(pa.array(records.messages)).dictionary_encode()
         codes = ids.indices.fill_null(-1).to_numpy()
         for code, key_id in enumerate(ids.dictionary.to_pylist()):
-            mine = np.flatnonzero(records.sound & (codes == code))
-            if len(mine):
-                first = mine[np.argmin(stamps[mine])]
+            places = np.flatnonzero(records.sound & (codes == code))
+            if len(places):
+                first = places[np.argmin(stamps[places])]
                 row = int(stamps[first]), int(records.messages[first])
                 least[key_id, name] = min(row, least.get((key_id, name), row))
-    found = list[SchemaEvent]()
+    events = list[SchemaEvent]()
     for (key_id, value_id), (version, message) in sorted(least.items(), key=lambda item: item[1][1]):
         try:
-            value, key = (record_schema(one, options.registry) for one in (value_id, key_id))
+            value, key = (record_schema(schema_id, options.registry) for schema_id in (value_id, key_id))
             schema, doubts = table_schema(value, key)
-            found.append(SchemaEvent(message, TableId(*value.schema_and_table), version, schema, doubts))
+            events.append(SchemaEvent(message, TableId(*value.schema_and_table), version, schema, doubts))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # decode rejects it
-    return tuple(found)
+    return tuple(events)
 
 
 # --- a record's schema -> the schema of a table -----------------------------------------------------------------------
@@ -471,8 +471,8 @@ _DOUBTS = {
 
 def sanitized(name: str) -> str:
     """Return a name as Avro has it."""
-    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return f"_{found}" if found[:1].isdigit() else found
+    avro_name = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{avro_name}" if avro_name[:1].isdigit() else avro_name
 
 
 def _columns_of(record: RecordSchema) -> tuple[str, ...]:
@@ -493,7 +493,7 @@ def table_schema(value: RecordSchema, key: RecordSchema | None) -> tuple[TableSc
 def _column(name: str, declared: Any, in_key: bool) -> tuple[Column, str]:
     kinds = declared if isinstance(declared, list) else [declared]
     nullable = "null" in kinds
-    (kind,) = [one for one in kinds if one != "null"]
+    (kind,) = [branch for branch in kinds if branch != "null"]
     parameters = kind.get("connect.parameters") or {} if isinstance(kind, dict) else {}
     type_, unsigned = re.subn(r" UNSIGNED$", "", str(parameters.get("tidb_type") or ""))
     base = kind.get("type") if isinstance(kind, dict) else kind
@@ -543,21 +543,21 @@ def as_described(
     A column that has become another one since is taken as the row shows it.
     """
     described = {sanitized(column.name): column for column in known.stored}
-    found, left = list[Column](), list[str]()
+    described_columns, left = list[Column](), list[str]()
     for column in shown.columns:
         one = described.get(column.name)
         same = one is not None and _may_be(column, one)
         name = column.name if one is None else one.name
-        found.append(one if one is not None and same else replace(column, name=name))
+        described_columns.append(one if one is not None and same else replace(column, name=name))
         left += [doubt for doubt in doubts if not same and doubt.startswith(f'"{column.name}": ')]
-    names = {column.name: own.name for column, own in zip(shown.columns, found, strict=True)}
+    names = {column.name: own.name for column, own in zip(shown.columns, described_columns, strict=True)}
     key = tuple(names[name] for name in shown.key)
     if set(key) == set(known.key):
-        whole = tuple(found) == known.stored
-        columns = known.columns if whole else tuple(found)
+        whole = tuple(described_columns) == known.stored
+        columns = known.columns if whole else tuple(described_columns)
         return replace(known, columns=columns), tuple(left)
     indexes = tuple(replace(index, columns=tuple(names[name] for name in index.columns)) for index in shown.indexes)
-    return replace(shown, columns=tuple(found), key=key, indexes=indexes), tuple(left)
+    return replace(shown, columns=tuple(described_columns), key=key, indexes=indexes), tuple(left)
 
 
 def _may_be(shown: Column, known: Column) -> bool:

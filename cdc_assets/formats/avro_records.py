@@ -91,10 +91,10 @@ def avro_records(values: pa.BinaryArray, registry: Mapping[str, str]) -> Iterato
             continue
         name, schema = framed.names[number], _schema_or_none(framed.names[number], registry)
         if schema is not None and schema.plan is not None and len(chosen) >= _FEW:
-            found = _side_by_side(framed, chosen, schema.plan)
-            if len(found):
-                yield SchemaRecords(name, schema, found)
-                chosen = np.setdiff1d(chosen, found.messages, assume_unique=True)
+            plan_records = _side_by_side(framed, chosen, schema.plan)
+            if len(plan_records):
+                yield SchemaRecords(name, schema, plan_records)
+                chosen = np.setdiff1d(chosen, plan_records.messages, assume_unique=True)
         payloads = pieces(pa.py_buffer(framed.data), framed.starts[chosen], framed.stops[chosen])
         for records in parsed_records(payloads, _reader_of(name, registry)) if len(chosen) else ():
             yield SchemaRecords(name, schema, records.moved(chosen[records.messages]))
@@ -126,8 +126,8 @@ def _framed(values: pa.BinaryArray) -> _Framing:
         numbers[numbered], records[numbered] = which, starts[numbered] + _ID_HEAD
         names += map(str, same.tolist())
     for head, mask in ((_GUID_HEAD, first == 1), (_GLUE_HEAD, (first == 3) & (second == 0))):
-        mine = np.flatnonzero(mask & (sizes >= head))
-        for message in mine.tolist():
+        messages = np.flatnonzero(mask & (sizes >= head))
+        for message in messages.tolist():
             begin = int(starts[message]) + head
             name = str(UUID(bytes=data[begin - _UUID_BYTES : begin].tobytes()))
             if name not in names:
@@ -252,8 +252,8 @@ def table_named_by(schema_id: str | None, registry: Mapping[str, str]) -> TableI
 
 def _plan_of(document: Mapping[str, Any]) -> tuple[AvroField, ...] | None:
     """Return the fields of a record's schema in order, None where one is of another kind than those above."""
-    found = [_field(one) for one in document["fields"]]
-    return None if None in found else tuple(field for field in found if field is not None)
+    fields = [_field(declaration) for declaration in document["fields"]]
+    return None if None in fields else tuple(field for field in fields if field is not None)
 
 
 def _field(declared: Mapping[str, Any]) -> AvroField | None:
@@ -328,8 +328,8 @@ class AvroRecords(Records):
             return np.full(len(self), CellKind.JSON if not path else CellKind.ABSENT, np.uint8)
         kind = CellKind.TEXT if field.type in _TEXTS and field.scale is None else CellKind.NUMBER
         nulls = self._columns.held[field.name][2]
-        found = np.full(len(self), kind, np.uint8)
-        return found if nulls is None else np.where(nulls[self._rows], np.uint8(CellKind.NULL), found)
+        cell_kinds = np.full(len(self), kind, np.uint8)
+        return cell_kinds if nulls is None else np.where(nulls[self._rows], np.uint8(CellKind.NULL), cell_kinds)
 
     def array(self, *path: str | int) -> pa.Array:
         field = self._field(path)
@@ -342,7 +342,9 @@ class AvroRecords(Records):
     def column(self, *path: str | int) -> RecordColumn:
         array = self.array(*path)
         if pa.types.is_decimal(array.type):
-            array = pa.array([None if one is None else format(one, "f") for one in array.to_pylist()], pa.string())
+            array = pa.array(
+                [None if number is None else format(number, "f") for number in array.to_pylist()], pa.string()
+            )
         return RecordColumn(self.kinds(*path), array if pa.types.is_binary(array.type) else array.cast(pa.string()))
 
     def by_members(self, *path: str | int) -> Iterator[Marks]:
@@ -358,20 +360,20 @@ class AvroRecords(Records):
         field = self._field(path)
         if field is None or field.type not in _NUMBERS:
             return np.zeros(len(self), np.uint64), np.zeros(len(self), bool)
-        found, _, nulls = self._columns.held[field.name]
-        whole = found[self._rows] >= 0
-        return found[self._rows].view(np.uint64), whole if nulls is None else whole & ~nulls[self._rows]
+        values, _, nulls = self._columns.held[field.name]
+        whole = values[self._rows] >= 0
+        return values[self._rows].view(np.uint64), whole if nulls is None else whole & ~nulls[self._rows]
 
     def readable(self) -> Marks:
         """Mark records whose texts are UTF-8, and whose decimals have 38 digits at the most."""
-        found = np.ones(len(self), bool)
+        marks = np.ones(len(self), bool)
         for field in self._columns.fields.values():
             if field.type == "string" or field.scale is not None:
                 try:
                     self.array(field.name)
                 except ValueError:
-                    found &= [self._is_readable(field.name, row) for row in self._rows.tolist()]
-        return found
+                    marks &= [self._is_readable(field.name, row) for row in self._rows.tolist()]
+        return marks
 
     def _is_readable(self, name: str, row: int) -> bool:
         try:
@@ -386,8 +388,8 @@ def _side_by_side(framed: _Framing, chosen: Places, plan: Sequence[AvroField]) -
     reader = _FieldReader(framed.data, framed.starts[chosen], framed.stops[chosen])
     held = {field.name: reader.field(field) for field in plan}
     rows = np.flatnonzero(reader.sound & (reader.at == reader.stops))
-    found = AvroRecords(_FieldColumns({field.name: field for field in plan}, framed.data, held), rows, chosen[rows])
-    return found.among(found.readable())
+    records = AvroRecords(_FieldColumns({field.name: field for field in plan}, framed.data, held), rows, chosen[rows])
+    return records.among(records.readable())
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,17 +414,17 @@ class _FieldColumns:
             return pa.array(values.view(np.float64)[chosen], pa.float64(), mask=mask)
         if field.scale is not None:
             return _decimals(self.data, values[chosen], ends[chosen], field.scale, mask)
-        found = pieces(pa.py_buffer(self.data), values[chosen], ends[chosen])
+        texts = pieces(pa.py_buffer(self.data), values[chosen], ends[chosen])
         if field.type == "string":
-            found = found.cast(pa.string())
-        return found if mask is None or not mask.any() else _nulled(found, mask)
+            texts = texts.cast(pa.string())
+        return texts if mask is None or not mask.any() else _nulled(texts, mask)
 
 
-def _nulled(found: pa.Array, mask: Marks) -> pa.Array:
+def _nulled(array: pa.Array, mask: Marks) -> pa.Array:
     """Put nulls in place of values that are empty."""
-    _, offsets, data = found.buffers()
+    _, offsets, data = array.buffers()
     valid = pa.py_buffer(np.packbits(~mask, bitorder="little"))
-    return pa.Array.from_buffers(found.type, len(found), [valid, offsets, data])
+    return pa.Array.from_buffers(array.type, len(array), [valid, offsets, data])
 
 
 class _FieldReader:
@@ -467,11 +469,11 @@ class _FieldReader:
     def _long(self, rows: Places) -> Places:
         """Read a varint of some records."""
         at = self.at[rows]
-        found, sizes, sound = varints(self.data, at)
+        numbers, sizes, sound = varints(self.data, at)
         left = self.stops[rows] - at
         self.sound[rows] &= sound & (sizes <= left)
         self.at[rows] = at + np.minimum(sizes, left)
-        return signed(found)
+        return signed(numbers)
 
 
 def _decimals(data: Bytes, starts: Places, ends: Places, scale: int, mask: Marks | None) -> pa.Array:
@@ -484,9 +486,9 @@ def _decimals(data: Bytes, starts: Places, ends: Places, scale: int, mask: Marks
     digits = np.where(places >= starts[:, None], data[np.maximum(places, 0)], sign[:, None])
     valid = None if mask is None or not mask.any() else pa.py_buffer(np.packbits(~mask, bitorder="little"))
     body = pa.py_buffer(np.ascontiguousarray(digits))
-    found = pa.Array.from_buffers(pa.decimal128(_DIGITS, scale), len(starts), [valid, body])
+    decimals = pa.Array.from_buffers(pa.decimal128(_DIGITS, scale), len(starts), [valid, body])
     try:
-        found.validate(full=True)
+        decimals.validate(full=True)
     except pa.ArrowInvalid as error:
         raise ValueError(str(error)) from None
-    return found
+    return decimals

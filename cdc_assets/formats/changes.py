@@ -116,29 +116,29 @@ class Faults:
     path: str
     raw: Callable[[int], bytes]
     commit_ts: Rows | None = None
-    found: dict[int, Reject] = field(default_factory=dict)
+    rejects: dict[int, Reject] = field(default_factory=dict)
 
     @classmethod
     def of_file(cls, path: str, numbered: Callable[[], Iterable[tuple[int, bytes]]]) -> Faults:
         """Return the faults of a file, whose records and their lines are asked for only where there are some."""
-        raws = cache(lambda: {line: raw for line, raw in numbered() if line in faults.found})
+        raws = cache(lambda: {line: raw for line, raw in numbered() if line in faults.rejects})
         faults = cls(path, lambda line: raws().get(line, b""))
         return faults
 
     def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
         """Note why the row event of a line is not applied, unless a reason is known already."""
-        if line not in self.found:
+        if line not in self.rejects:
             if commit_ts is None and self.commit_ts is not None:
                 commit_ts = int(self.commit_ts[line - 1]) or None
-            self.found[line] = Reject(self.path, line, reason, b"", column, commit_ts)
+            self.rejects[line] = Reject(self.path, line, reason, b"", column, commit_ts)
 
     def add_refused(self, records: Records, what: str) -> None:
-        """Do so for the messages of refused records, which are lines from 0, with a sentence on `what` they are not."""
+        """Refuse messages, given by their numbers from 0, whose records could not be read as `what`."""
         for _, message, reason in records.refused():
             self.add(message + 1, f"{what}: {reason}")
 
     def mark(self, mask: Mask | pa.BooleanArray, images: Images, reason: Reason, column: str = "") -> None:
-        """Do so for images."""
+        """Refuse the row images of a mask; `reason` is a text, or makes one of the number of an image."""
         places = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else pc.indices_nonzero(mask).to_numpy()
         for image in places.tolist():
             what = reason if isinstance(reason, str) else reason(image)
@@ -147,7 +147,7 @@ class Faults:
     def mark_sent(
         self, mask: Mask | pa.BooleanArray, images: Images, sent: pa.Array, reason: str, column: str = ""
     ) -> None:
-        """Do so for images with a sentence that begins with what was sent for them."""
+        """Refuse the row images of a mask, for `reason` after the value that was `sent` for each image."""
         self.mark(mask, images, lambda image: f'"{_shown(sent[image])}" {reason}', column)
 
     def refuse(self, records: Records, mask: Mask, column: str, reason: str, *shown: Path) -> None:
@@ -159,7 +159,7 @@ class Faults:
 
     def in_order(self) -> tuple[Reject, ...]:
         """Return them by line, with their bytes."""
-        return tuple(replace(self.found[line], raw=self.raw(line)) for line in sorted(self.found))
+        return tuple(replace(self.rejects[line], raw=self.raw(line)) for line in sorted(self.rejects))
 
 
 class ChangeBuilder:
@@ -175,7 +175,7 @@ class ChangeBuilder:
     def add(
         self,
         column: Column,
-        found: Values,
+        values: Values,
         sent: pa.Array,
         notes: Mapping[str, pa.BooleanArray] = _NONE,
         describe: Callable[[str, Column], str] = misfit,
@@ -185,22 +185,22 @@ class ChangeBuilder:
         `notes` mark values that a rule of the format changed. No such rule, and no lossy one of the type table, may
         change a value of the key.
         """
-        self._arrays[column.name] = found.array
+        self._arrays[column.name] = values.array
         if column.name in self._schema.exact:
-            lossy = {rule: found.notes[rule] for rule in sorted(LOSSY & found.notes.keys())}
+            lossy = {rule: values.notes[rule] for rule in sorted(LOSSY & values.notes.keys())}
             for rule, mask in (*lossy.items(), *notes.items()):
                 self.doubt_key(mask)
                 self._faults.mark_sent(mask, self._images, sent, changed_in_key(rule), column.name)
-        if found.bad is not None:
+        if values.bad is not None:
             if column.name in self._schema.exact:
-                self.doubt_key(found.bad)
+                self.doubt_key(values.bad)
             null = f"NULL is not {column.type}"
 
             def reason(image: int) -> str:
                 return describe(_shown(sent[image]), column) if sent[image].is_valid else null
 
-            self.mark(found.bad, reason, column.name)
-        self._notes += [(column.name, rule, mask) for rule, mask in (*found.notes.items(), *notes.items())]
+            self.mark(values.bad, reason, column.name)
+        self._notes += [(column.name, rule, mask) for rule, mask in (*values.notes.items(), *notes.items())]
 
     def mark(self, mask: Mask | pa.BooleanArray, reason: Reason, column: str) -> None:
         """Note images whose value of a column cannot be read.
@@ -238,10 +238,10 @@ class ChangeBuilder:
         if not key or not self._arrays.keys() >= set(key):
             return
         keys = pa.table({name: self._arrays[name] for name in key})
-        for line, fault in self._faults.found.items():
+        for line, fault in self._faults.rejects.items():
             of_line = np.flatnonzero(self._images.lines == line)
             if len(of_line) and not self._without_key[of_line].any():
-                self._faults.found[line] = replace(fault, keys=encoded_keys(keys.take(pa.array(of_line)), key))
+                self._faults.rejects[line] = replace(fault, keys=encoded_keys(keys.take(pa.array(of_line)), key))
 
     def changes(self, more: Mapping[str, pa.Array] = _NONE) -> tuple[pa.Table, Counter[tuple[str, str]]]:
         """Return the changes without the faults, by line, the image before an update first, and count notes of them.
@@ -262,9 +262,9 @@ class ChangeBuilder:
             order = np.lexsort((images.ops > 0, images.lines))
         if len(left_out):
             order = order[~np.isin(order, left_out)]
-        if self._faults.found:
+        if self._faults.rejects:
             self._note_keys()
-            order = order[~np.isin(images.lines[order], list(self._faults.found))]
+            order = order[~np.isin(images.lines[order], list(self._faults.rejects))]
         notes = Counter[tuple[str, str]]()
         if len(order) < len(images):
             kept = pa.array(order)
@@ -277,8 +277,8 @@ class ChangeBuilder:
 
 
 def _shown(value: pa.Scalar) -> str:
-    found = value.as_py()
-    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+    python_value = value.as_py()
+    return python_value.decode("utf-8", "replace") if isinstance(python_value, bytes) else str(python_value)
 
 
 def apart_from_null(
@@ -540,32 +540,32 @@ def _decimals(array: pa.Array, column: Column) -> Values:
     try:
         return finish(array.cast(wire_type(column)), column)
     except pa.ArrowInvalid:
-        texts = [None if one is None else format(one, "f") for one in array.to_pylist()]
+        texts = [None if number is None else format(number, "f") for number in array.to_pylist()]
         return values(pa.array(texts, pa.string()), column)
 
 
 def _names(array: pa.Array, column: Column) -> Values:
     numbers = array.cast(pa.string())
-    found = named(numbers, column.type, column.elems)
-    wrong = pc.and_(pc.is_null(found), pc.is_valid(numbers))
-    return Values(found, wrong if wrong.true_count else None)
+    names = named(numbers, column.type, column.elems)
+    wrong = pc.and_(pc.is_null(names), pc.is_valid(numbers))
+    return Values(names, wrong if wrong.true_count else None)
 
 
 def _by_zone(array: pa.Array, column: Column, zones: pa.Array, otherwise: str) -> Values:
     names = zones.unique().drop_null().to_pylist()
     if len(names) < 2:
         return values(array, column, timezone=names[0] if names else otherwise)
-    found = pa.nulls(len(array), arrow_type(column))
+    moments = pa.nulls(len(array), arrow_type(column))
     bad, notes = np.zeros(len(array), bool), dict[str, Mask]()
     for zone in names:
         here = pc.equal(zones, zone).fill_null(False)
         part = values(pc.if_else(here, array, pa.scalar(None, array.type)), column, timezone=zone)
-        found = pc.if_else(here, part.array, found)
+        moments = pc.if_else(here, part.array, moments)
         bad |= bits(part.bad) if part.bad is not None else False
         for rule, mask in part.notes.items():
             notes[rule] = notes.get(rule, np.zeros(len(array), bool)) | bits(mask)
     marks = {rule: pa.array(mask) for rule, mask in notes.items()}
-    return Values(found, pa.array(bad) if bad.any() else None, marks)
+    return Values(moments, pa.array(bad) if bad.any() else None, marks)
 
 
 def _misfit(text: str, column: Column) -> str:

@@ -104,30 +104,30 @@ def infer(columns: Sequence[TypedColumn], in_table_order: bool) -> tuple[TableSc
     doubts = [] if in_table_order else ["the order of the columns, which are by name in the rows"]
     doubts += ["the order of the key's columns"] if len(handle) > 1 else []
     doubts.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
-    found = (_column(column, name or "") for column, name in zip(columns, names, strict=True))
-    return shown_schema(found, handle, *doubts, primary=primary)
+    column_pairs = (_column(column, name or "") for column, name in zip(columns, names, strict=True))
+    return shown_schema(column_pairs, handle, *doubts, primary=primary)
 
 
 def shown_schema(
     columns: Iterable[tuple[Column, str]], key: tuple[str, ...], *doubts: str, primary: bool = False
 ) -> tuple[TableSchema, tuple[str, ...]]:
     """Return the schema of columns that rows show, each with what is doubtful of it, "" for nothing, and all doubts."""
-    found = list(columns)
-    own = (f'"{column.name}": {doubt}' for column, doubt in found if doubt)
+    column_pairs = list(columns)
+    own = (f'"{column.name}": {doubt}' for column, doubt in column_pairs if doubt)
     index = (Index("PRIMARY" if primary else "", key, unique=True, primary=primary),) if key else ()
-    return TableSchema(tuple(column for column, _ in found), key, index), (*own, *doubts)
+    return TableSchema(tuple(column for column, _ in column_pairs), key, index), (*own, *doubts)
 
 
-def _column(one: TypedColumn, name: str) -> tuple[Column, str]:
-    precision, scale, doubt = guess(name, one.texts)
+def _column(typed_column: TypedColumn, name: str) -> tuple[Column, str]:
+    precision, scale, doubt = guess(name, typed_column.texts)
     column = Column(
-        name=one.name,
+        name=typed_column.name,
         type=name,
-        unsigned=bool(one.flags & UNSIGNED) and name not in ("BIT", "YEAR"),
+        unsigned=bool(typed_column.flags & UNSIGNED) and name not in ("BIT", "YEAR"),
         precision=precision,
         scale=scale,
-        nullable=bool(one.flags & NULLABLE),
-        is_pk=bool(one.flags & PRIMARY and one.flags & HANDLE_KEY),
+        nullable=bool(typed_column.flags & NULLABLE),
+        is_pk=bool(typed_column.flags & PRIMARY and typed_column.flags & HANDLE_KEY),
     )
     return column, doubt
 

@@ -137,11 +137,11 @@ def complete_bytes(data: bytes, how: Dialect, start: int = 0, end: int | None = 
     """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
     end = len(data) if end is None else end
     odd = _count(data, how.multiline_quote, start, end) & 1 if how.multiline_quote else 0
-    while (found := data.rfind(how.terminator, start, end)) >= 0:
-        odd ^= data.count(how.multiline_quote, found, end) & 1 if how.multiline_quote else 0
+    while (offset := data.rfind(how.terminator, start, end)) >= 0:
+        odd ^= data.count(how.multiline_quote, offset, end) & 1 if how.multiline_quote else 0
         if not odd:
-            return found + len(how.terminator)
-        end = found
+            return offset + len(how.terminator)
+        end = offset
     return start
 
 
@@ -159,12 +159,12 @@ def count_byte(data: bytes | pa.Buffer, byte: bytes, start: int = 0, end: int | 
 def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the records between two offsets, each without its terminator."""
     end, scan, odd = len(data) if end is None else end, start, 0
-    while (found := data.find(how.terminator, scan, end)) >= 0:
+    while (offset := data.find(how.terminator, scan, end)) >= 0:
         if how.multiline_quote:
-            odd ^= data.count(how.multiline_quote, scan, found) & 1
-        scan = found + len(how.terminator)
+            odd ^= data.count(how.multiline_quote, scan, offset) & 1
+        scan = offset + len(how.terminator)
         if not odd:
-            yield data[start:found]
+            yield data[start:offset]
             start = scan
 
 
@@ -173,19 +173,19 @@ def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -
 
 def fields(record: bytes, how: Dialect) -> list[Field]:
     """Return the fields of one record without terminator. Raises ValueError that says what is wrong with it."""
-    found, at = _fields(record, how, len(record) + 1)
+    record_fields, at = _fields(record, how, len(record) + 1)
     if at <= len(record):
-        raise ValueError(f"field {len(found) + 1} goes on behind its closing quote, or has none")
-    return found
+        raise ValueError(f"field {len(record_fields) + 1} goes on behind its closing quote, or has none")
+    return record_fields
 
 
 def leading(record: bytes, how: Dialect, count: int) -> tuple[list[bytes | None], int]:
     """Return up to `count` values that have a delimiter after them, and where the rest of the record starts."""
     try:
-        found, at = _fields(record, how, count)
+        record_fields, at = _fields(record, how, count)
     except ValueError:
         return [], 0
-    values = [value for value, _ in found]
+    values = [value for value, _ in record_fields]
     return (values, at) if at <= len(record) else (values[:-1], len(record))
 
 
@@ -194,23 +194,23 @@ def _fields(record: bytes, how: Dialect, count: int) -> tuple[list[Field], int]:
 
     A record that ends with a delimiter has an empty field behind it.
     """
-    found: list[Field] = []
+    record_fields: list[Field] = []
     at = 0
-    while at <= len(record) and len(found) <= count and (match := how.one_field.match(record, at)) is not None:
-        if len(found) == count:
+    while at <= len(record) and len(record_fields) <= count and (match := how.one_field.match(record, at)) is not None:
+        if len(record_fields) == count:
             break
         named = match.groupdict()
         quoted = named.get("quoted")
         written = named.get("text") if quoted is None else quoted
         if named["null"] is not None:
-            found.append((None, False))
+            record_fields.append((None, False))
         elif written is None:
-            found.append((named["bare"], False))
+            record_fields.append((named["bare"], False))
         else:
             text = how.unescaped(written) if how.escapes else written.replace(how.quote * 2, how.quote)
-            found.append((text, quoted is not None))
+            record_fields.append((text, quoted is not None))
         at = match.end() + len(how.delimiter)
-    return found, at
+    return record_fields, at
 
 
 # --- pyarrow's reader -------------------------------------------------------------------------------------------------

@@ -282,34 +282,34 @@ class SameShape(Records):
             common = _whole(self.shape.at(*path))
             return np.full(len(self), common or 0, np.uint64), np.full(len(self), common is not None)
         starts, ends, quoted = self.values[number]
-        found, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
-        return found, sound & ~quoted
+        numbers, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
+        return numbers, sound & ~quoted
 
     def _texts(self, number: int, null: Marks) -> pa.StringArray:
         """Return the values with a number as they are written, null for those that are."""
         starts, ends, _ = self.values[number]
-        found, escaped = pieces(self.data, starts, ends, pa.string()), self._escaped(number)
+        member_texts, escaped = pieces(self.data, starts, ends, pa.string()), self._escaped(number)
         if escaped.any():
             mask, bytes_ = pa.array(escaped), memoryview(self.data)
             each = (bytes(bytes_[start:end]) for start, end in zip(starts[escaped], ends[escaped], strict=True))
-            texts = json.loads(b"[%s]" % b",".join(b'"%s"' % one for one in each))
-            found = pc.replace_with_mask(found, mask, pa.array(texts, pa.string()))
-        return pc.if_else(pa.array(null), pa.scalar(None, pa.string()), found) if null.any() else found
+            texts = json.loads(b"[%s]" % b",".join(b'"%s"' % text for text in each))
+            member_texts = pc.replace_with_mask(member_texts, mask, pa.array(texts, pa.string()))
+        return pc.if_else(pa.array(null), pa.scalar(None, pa.string()), member_texts) if null.any() else member_texts
 
     def _escaped(self, number: int) -> Marks:
         """Mark the messages whose value has escapes."""
         starts, ends, _ = self.values[number]
         if not len(self.backslashes):
             return np.zeros(len(starts), bool)
-        found: Marks = np.searchsorted(self.backslashes, starts) < np.searchsorted(self.backslashes, ends)
-        return found
+        mask: Marks = np.searchsorted(self.backslashes, starts) < np.searchsorted(self.backslashes, ends)
+        return mask
 
 
 def same_shapes(values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()) -> Iterator[SameShape]:
     """Yield messages by their shapes (see `find_shape`); those that are in none are to be read one by one."""
     for prefix, messages, rest in _by_prefix(values, fixed) if fixed else ((b"", None, values),):
-        for found in shapes_behind(prefix, rest, fixed, unordered):
-            yield found if messages is None else found.moved(messages[found.messages])
+        for shape in shapes_behind(prefix, rest, fixed, unordered):
+            yield shape if messages is None else shape.moved(messages[shape.messages])
 
 
 def shapes_behind(
@@ -320,8 +320,8 @@ def shapes_behind(
     size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
     cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
     for start, stop in pairwise([0, *cuts.tolist(), len(rests)]):
-        for found in _read_block(rests.slice(start, stop - start), prefix, fixed, unordered):
-            yield found.moved(found.messages + start)
+        for shape in _read_block(rests.slice(start, stop - start), prefix, fixed, unordered):
+            yield shape.moved(shape.messages + start)
 
 
 def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Places, pa.BinaryArray]]:
@@ -352,8 +352,8 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
             left = left[1:]
             continue
         fit = begin(left, prefix)
-        mine, left = left[fit], left[~fit]
-        yield prefix, mine, pieces(data, starts[mine] + len(prefix), ends[mine])
+        places, left = left[fit], left[~fit]
+        yield prefix, places, pieces(data, starts[places] + len(prefix), ends[places])
 
 
 def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Sequence[str]) -> Iterator[SameShape]:
@@ -371,10 +371,10 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Se
         shape = find_shape(prefix + block.message(first), fixed, unordered, len(prefix))
         if shape is None:
             continue
-        found = block.of_shape(messages, shape, len(prefix))
-        left[found.messages] = False
-        if len(found) >= _FEW:
-            yield found
+        same_shape = block.of_shape(messages, shape, len(prefix))
+        left[same_shape.messages] = False
+        if len(same_shape) >= _FEW:
+            yield same_shape
 
 
 class _Block:
@@ -407,14 +407,14 @@ class _Block:
         """Return where characters with a backslash before them are; messages where that is no escape are not plain."""
         runs = np.flatnonzero(np.diff(self.backslashes, prepend=-2) != 1)
         lengths = np.diff(runs, append=len(self.backslashes))
-        found: Places = (self.backslashes[runs] + lengths)[lengths % 2 == 1]
-        sound = _ESCAPED[self.data[found]]
-        coded = found[self.data[found] == _U]
+        places: Places = (self.backslashes[runs] + lengths)[lengths % 2 == 1]
+        sound = _ESCAPED[self.data[places]]
+        coded = places[self.data[places] == _U]
         if len(coded):
             digits = self.data[coded[:, None] + np.arange(1, 5)]
             self._refuse(coded[~_HEX[digits].all(axis=1) | _HALVES[digits[:, 0]]] - 1)
-        self._refuse(found[~sound] - 1)
-        return found
+        self._refuse(places[~sound] - 1)
+        return places
 
     def _refuse(self, where: Places) -> None:
         self.plain[np.searchsorted(self.begins, where, side="right") - 1] = False
@@ -475,7 +475,7 @@ class _Block:
         return ends
 
     def _spelled(self, at: Places, then: int) -> Places:
-        """Do so for what is no number in digits."""
+        """Return the ends of null, true, false and numbers with exponents; for other texts the end of the data."""
         ends: Places = at.copy()
         left = np.arange(len(at))
         for text in (b"null", b"false", b"true"):
@@ -521,9 +521,9 @@ def json_records(
     member is that an object has twice, where the protocol's writers do that.
     """
     left = np.ones(len(values), bool)
-    for found in same_shapes(values, fixed, unordered):
-        left[found.messages] = False
-        yield found
+    for records in same_shapes(values, fixed, unordered):
+        left[records.messages] = False
+        yield records
     numbers = np.flatnonzero(left)
     parse = partial(_parsed, decoder=_decoder(twice)) if twice else _parsed
     for some in parsed_records(values.take(pa.array(numbers)), _Parser(fixed, parse) if fixed else parse):
@@ -546,10 +546,10 @@ def _all_parsed(values: pa.BinaryArray, read: Callable[[bytes], Any]) -> ParsedR
         try:
             if value is None:
                 raise ValueError(NO_VALUE)
-            found = read(value)
-            if not isinstance(found, dict):
+            record = read(value)
+            if not isinstance(record, dict):
                 raise ValueError("it is not an object")
-            parsed[number] = found
+            parsed[number] = record
         except ValueError as error:
             reasons[number] = explained(error)
     return ParsedRecords(np.arange(len(parsed)), parsed, reasons)
@@ -617,8 +617,8 @@ class ParsedRecords(Records):
 
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
         numbers = [_whole(value) for value in self._at(path)]
-        found = np.array([0 if number is None else number for number in numbers], np.uint64)
-        return found, np.array([number is not None for number in numbers], bool)
+        integers = np.array([0 if number is None else number for number in numbers], np.uint64)
+        return integers, np.array([number is not None for number in numbers], bool)
 
 
 def _equal(keys: Iterable[K]) -> Iterator[tuple[K, Marks]]:
@@ -701,21 +701,21 @@ _STRICT = _decoder(refuse_twice)
 
 def _parsed(value: bytes, decoder: json.JSONDecoder = _STRICT) -> Any:
     try:
-        found = decoder.decode(value.decode())
+        document = decoder.decode(value.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    _refuse_half_pairs(value, found)
-    if value.count(b"[") + value.count(b"{") > _DEEPEST and _is_deep(found):
+    _refuse_half_pairs(value, document)
+    if value.count(b"[") + value.count(b"{") > _DEEPEST and _is_deep(document):
         raise ValueError("it is nested too deeply")
-    return found
+    return document
 
 
-def _refuse_half_pairs(text: bytes, found: object) -> None:
+def _refuse_half_pairs(text: bytes, document: object) -> None:
     """Raise ValueError for JSON with half of a surrogate pair: it is escaped, and no text in UTF-8."""
     if b"\\ud" not in text and b"\\uD" not in text:
         return
     try:
-        json.dumps(found, ensure_ascii=False, default=str).encode()
+        json.dumps(document, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         raise ValueError("a text in it has half of a surrogate pair, so it is not UTF-8") from None
 
@@ -730,22 +730,22 @@ class _Parser:
     def __call__(self, message: bytes) -> Any:
         for before, behind, value in self._known:
             if message.startswith(before) and message.endswith(behind):
-                found = self._rest(message[len(before) : -len(behind)])
-                if found:
+                record = self._rest(message[len(before) : -len(behind)])
+                if record:
                     own = {self._fixed: value}
-                    return own | found if behind == b"}" else found | own
-        found = self._parse(message)
-        if isinstance(found, dict) and self._fixed in found:
-            self._remember(message.decode(), found[self._fixed])
-        return found
+                    return own | record if behind == b"}" else record | own
+        record = self._parse(message)
+        if isinstance(record, dict) and self._fixed in record:
+            self._remember(message.decode(), record[self._fixed])
+        return record
 
     def _rest(self, members: bytes) -> dict[str, Any]:
         """Return the other members; none for what is no message, of which the whole says why."""
         try:
-            found: dict[str, Any] = self._parse(b"{%s}" % members)
+            record: dict[str, Any] = self._parse(b"{%s}" % members)
         except ValueError:
             return {}
-        return {} if self._fixed in found else found
+        return {} if self._fixed in record else record
 
     def _remember(self, text: str, value: Any) -> None:
         name = f"{json.dumps(self._fixed)}:"
@@ -768,8 +768,8 @@ def _value_end(text: str, place: int) -> int:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(_DEEPEST):
-        level = [one for value in level for one in (value.values() if isinstance(value, dict) else value)]
-        level = [one for one in level if isinstance(one, dict | list)]
+        level = [member for value in level for member in (value.values() if isinstance(value, dict) else value)]
+        level = [member for member in level if isinstance(member, dict | list)]
     return bool(level)
 
 

@@ -105,9 +105,9 @@ class Frame:
         """Return the numbers that the row events of some messages have among those of all, from 1."""
         counts = self.messages.column("ordinals").value_lengths().to_numpy().astype(np.int64)
         starts = np.cumsum(counts) - counts
-        mine = counts[chosen]
-        within = np.arange(mine.sum()) - np.repeat(np.cumsum(mine) - mine, mine)
-        lines: Lines = np.repeat(starts[chosen], mine) + within + 1
+        row_counts = counts[chosen]
+        within = np.arange(row_counts.sum()) - np.repeat(np.cumsum(row_counts) - row_counts, row_counts)
+        lines: Lines = np.repeat(starts[chosen], row_counts) + within + 1
         return lines
 
 
@@ -151,10 +151,10 @@ class LandedReader:
                 raise
             raise InputError(error.message, file=path, gone=True) from None  # the split may be in another file now
         offsets = rows.column("offset")
-        mine = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
-        mine = pc.and_(mine, pc.equal(rows.column("topic"), split.partition.topic))
-        mine = pc.and_(mine, pc.equal(rows.column("partition"), split.partition.number))
-        return Frame.of(rows.filter(mine), part.since, min(part.until, self.fence))
+        mask = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
+        mask = pc.and_(mask, pc.equal(rows.column("topic"), split.partition.topic))
+        mask = pc.and_(mask, pc.equal(rows.column("partition"), split.partition.number))
+        return Frame.of(rows.filter(mask), part.since, min(part.until, self.fence))
 
 
 def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
@@ -162,25 +162,25 @@ def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options
 
     Raises MalformedData where the protocol does.
     """
-    found = [_part(frame, chosen, path, table, schema, options) for chosen in _batches(frame)]
+    parts = [_part(frame, chosen, path, table, schema, options) for chosen in _batches(frame)]
     notes: dict[tuple[str, str], int] = {}
-    for decoded in found:
+    for decoded in parts:
         for rule, count in decoded.notes.items():
             notes[rule] = notes.get(rule, 0) + count
-    changes = pa.concat_tables([decoded.changes for decoded in found], promote_options="default")
-    stated = frozenset.intersection(*(decoded.stated for decoded in found))
-    rejects = tuple(reject for decoded in found for reject in decoded.rejects)
-    deliveries = pa.concat_tables(pa.table({"delivery": decoded.deliveries}) for decoded in found).column(0)
+    changes = pa.concat_tables([decoded.changes for decoded in parts], promote_options="default")
+    stated = frozenset.intersection(*(decoded.stated for decoded in parts))
+    rejects = tuple(reject for decoded in parts for reject in decoded.rejects)
+    deliveries = pa.concat_tables(pa.table({"delivery": decoded.deliveries}) for decoded in parts).column(0)
     return Decoded(changes, rejects, None, notes, stated, deliveries)
 
 
 def _batches(frame: Frame) -> list[Lines]:
-    mine = frame.mine
-    sizes = pc.binary_length(frame.messages.column("value")).fill_null(0).to_numpy().astype(np.int64)[mine]
-    if not len(mine):
-        return [mine]
+    lines = frame.mine
+    sizes = pc.binary_length(frame.messages.column("value")).fill_null(0).to_numpy().astype(np.int64)[lines]
+    if not len(lines):
+        return [lines]
     cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BATCH_BYTES)) + 1
-    return list(np.split(mine, cuts))
+    return list(np.split(lines, cuts))
 
 
 def _part(
@@ -190,13 +190,15 @@ def _part(
     names = (column.name for column in schema.stored if column.name not in schema.exact)
     hidden = hidden_columns(options.column_selectors, (table.schema, table.table), names, options.case_sensitive)
     if hidden:  # rows of some versions of TiCDC have them all the same, without their values
-        columns = (replace(one, virtual=True) if one.name in hidden else one for one in schema.columns)
+        columns = (replace(column, virtual=True) if column.name in hidden else column for column in schema.columns)
         schema = replace(schema, columns=tuple(columns))
-    found = codec_of(options).decode(rows, path, table, schema, options)
+    decoded = codec_of(options).decode(rows, path, table, schema, options)
     if hidden:
-        found = replace(found, notes={**found.notes, **dict.fromkeys(((name, NOT_WRITTEN) for name in hidden), 1)})
+        decoded = replace(
+            decoded, notes={**decoded.notes, **dict.fromkeys(((name, NOT_WRITTEN) for name in hidden), 1)}
+        )
     lines = frame.lines(chosen)
-    changes = _renumbered(found.changes, lines)
+    changes = _renumbered(decoded.changes, lines)
     owners, by_offset = _owners(frame), options.by_offset
     if by_offset:
         changes = _positioned(changes, frame, owners)
@@ -205,9 +207,9 @@ def _part(
     at = changes.column(position_column(changes))
     inside = pc.and_(pc.greater(at, pa.scalar(frame.since)), pc.less_equal(at, pa.scalar(frame.until)))
     changes = changes.filter(inside)
-    rejects = (_placed(reject, frame, int(lines[reject.line - 1]), owners, by_offset) for reject in found.rejects)
+    rejects = (_placed(reject, frame, int(lines[reject.line - 1]), owners, by_offset) for reject in decoded.rejects)
     mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
-    return replace(found, changes=changes, rejects=mine, deliveries=pa.chunked_array([deliveries.filter(inside)]))
+    return replace(decoded, changes=changes, rejects=mine, deliveries=pa.chunked_array([deliveries.filter(inside)]))
 
 
 def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:
@@ -227,10 +229,12 @@ def _positioned(changes: pa.Table, frame: Frame, owners: Lines) -> pa.Table:
     dated = pc.and_(pc.greater(sent, 0), pc.less(sent, _GREATEST_MS))
     sent = pc.shift_left(pc.if_else(dated, sent, nothing), 18)
     times = pc.coalesce(pc.if_else(pc.greater(made, 0), made, nothing), sent, positions)
-    mine = pa.array(owners[changes.column(LINE).to_numpy() - 1])
+    message_numbers = pa.array(owners[changes.column(LINE).to_numpy() - 1])
     place = changes.schema.get_field_index(COMMIT_TS)
-    changes = changes.set_column(place, changes.schema.field(COMMIT_TS), pa.chunked_array([times.take(mine)]))
-    return changes.append_column(pa.field(POSITION, pa.int64()), pa.chunked_array([positions.take(mine)]))
+    changes = changes.set_column(
+        place, changes.schema.field(COMMIT_TS), pa.chunked_array([times.take(message_numbers)])
+    )
+    return changes.append_column(pa.field(POSITION, pa.int64()), pa.chunked_array([positions.take(message_numbers)]))
 
 
 def _owners(frame: Frame) -> Lines:

@@ -61,4 +61,4 @@ def _set_names(number: int, names: tuple[str | None, ...]) -> str | None:
 
 def allowed_members(text: str) -> tuple[str, ...]:
     """Return members that are joined by commas, as Connect's parameter `allowed` has them; `\\,` is a comma in one."""
-    return tuple(re.sub(r"\\,", ",", one) for one in re.findall(r"(?:^|,)((?:[^,\\]|\\.)*)", text))
+    return tuple(re.sub(r"\\,", ",", member) for member in re.findall(r"(?:^|,)((?:[^,\\]|\\.)*)", text))

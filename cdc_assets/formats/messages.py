@@ -202,7 +202,10 @@ def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
 
 def _columns(count: int, **known: pa.Array | pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
     """Return the columns of so many lines of CLASSIFIED, null where they are not given."""
-    return [known[one.name].cast(one.type) if one.name in known else pa.nulls(count, one.type) for one in CLASSIFIED]
+    return [
+        known[field.name].cast(field.type) if field.name in known else pa.nulls(count, field.type)
+        for field in CLASSIFIED
+    ]
 
 
 def why_refused(reason: str) -> str:
@@ -316,8 +319,12 @@ def position_texts(*parts: pa.Array) -> pa.Array:
             column = np.ndarray((count,), "<u4", texts, place, (width,))
             column[:] = _FOUR_DIGITS[four]
     offsets = pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
-    found = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(texts)])
-    return found if not parts[0].null_count else pc.if_else(parts[0].is_valid(), found, pa.scalar(None, pa.string()))
+    positions = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(texts)])
+    return (
+        positions
+        if not parts[0].null_count
+        else pc.if_else(parts[0].is_valid(), positions, pa.scalar(None, pa.string()))
+    )
 
 
 def position_text(*parts: int) -> str:
@@ -361,8 +368,8 @@ def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     numbers = table.column("message").to_numpy()
     if (np.diff(numbers) < 0).any():
         table = table.take(pa.array(np.argsort(numbers, kind="stable"))).combine_chunks()
-    found = table.to_batches()
-    return found[0] if found else classified(())
+    record_batches = table.to_batches()
+    return record_batches[0] if record_batches else classified(())
 
 
 # --- messages and their places ----------------------------------------------------------------------------------------
@@ -446,22 +453,22 @@ def unpacked_array(values: pa.Array, options: MessageOptions) -> pa.Array:
             f'large-message-handle-compression is "{compression}"; TiCDC knows none, snappy and lz4. '
             "Give the changefeed TOML exactly as TiCDC has it."
         )
-    found = list[bytes | None]()
+    payloads = list[bytes | None]()
     for value in values.to_pylist():
-        found.append(None)
+        payloads.append(None)
         with suppress(ValueError):
-            found[-1] = None if value is None else unpack(value, compression)
-    return pa.array(found, pa.binary())
+            payloads[-1] = None if value is None else unpack(value, compression)
+    return pa.array(payloads, pa.binary())
 
 
 def _lz4(value: bytes) -> bytes:
     if not value.startswith(b"\x04\x22\x4d\x18"):
         raise ValueError("it does not begin with the mark of a frame")
     with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
-        found = bytes(stream.read(_MOST_LZ4 * len(value) + 1))
-    if len(found) > _MOST_LZ4 * len(value):
+        payload = bytes(stream.read(_MOST_LZ4 * len(value) + 1))
+    if len(payload) > _MOST_LZ4 * len(value):
         raise ValueError("it holds more than its bytes can")
-    return found
+    return payload
 
 
 # --- protocols --------------------------------------------------------------------------------------------------------
@@ -560,5 +567,5 @@ class MessageCodec:
 
 def codec_of(options: MessageOptions) -> MessageCodec:
     """Return the functions of a protocol."""
-    found: MessageCodec = options.codec
-    return found
+    codec: MessageCodec = options.codec
+    return codec

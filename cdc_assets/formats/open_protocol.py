@@ -160,14 +160,22 @@ def _heads(keys: pa.BinaryArray) -> _Heads:
         )
         for _, event, reason in records.refused():
             refused[event] = reason
-        numbers = [np.where(records.sound, one, 0).astype(np.int64) for one in (kinds, commit_ts)]
+        numbers = [np.where(records.sound, values, 0).astype(np.int64) for values in (kinds, commit_ts)]
         columns = [*map(pa.array, (records.messages, *numbers)), schemas.texts, tables.texts, claims.texts]
         names = ["event", "t", "ts", "scm", "tbl", "ccl", "ohk"]
         parts.append(pa.table([*columns, pc.equal(partial.texts, "true")], names=names))
     joined = pa.concat_tables(parts).sort_by("event")
-    found = {name: joined.column(name).combine_chunks() for name in ("t", "ts", "scm", "tbl", "ccl", "ohk")}
-    moments, partial_ = found["ts"].to_numpy(), bits(found["ohk"])
-    return _Heads(found["t"].to_numpy(), moments, found["scm"], found["tbl"], found["ccl"], partial_, refused)
+    key_columns = {name: joined.column(name).combine_chunks() for name in ("t", "ts", "scm", "tbl", "ccl", "ohk")}
+    moments, partial_ = key_columns["ts"].to_numpy(), bits(key_columns["ohk"])
+    return _Heads(
+        key_columns["t"].to_numpy(),
+        moments,
+        key_columns["scm"],
+        key_columns["tbl"],
+        key_columns["ccl"],
+        partial_,
+        refused,
+    )
 
 
 # --- what messages speak of -------------------------------------------------------------------------------------------
@@ -187,9 +195,11 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     rows = fit & (heads.kinds == _ROW) & ~alone
     lines = classified(_bad(message, reason) for message, reason in bad.items())
     others = classified(_others(events, heads, np.flatnonzero(fit & ~rows), options))
-    schemas_, tables, claims = (one.filter(pa.array(rows)) for one in (heads.schemas, heads.tables, heads.claims))
-    mine = classified_rows(events.owners[rows], events.ordinals[rows], schemas_, tables, heads.commit_ts[rows], claims)
-    return in_order([lines, others, mine])
+    schemas_, tables, claims = (column.filter(pa.array(rows)) for column in (heads.schemas, heads.tables, heads.claims))
+    row_lines = classified_rows(
+        events.owners[rows], events.ordinals[rows], schemas_, tables, heads.commit_ts[rows], claims
+    )
+    return in_order([lines, others, row_lines])
 
 
 def _is_delete(value: bytes | None, options: MessageOptions) -> bool:
@@ -223,15 +233,15 @@ def _others(events: _Events, heads: _Heads, places: Places, options: MessageOpti
 
 def _queries(values: pa.BinaryArray, options: MessageOptions) -> Iterable[tuple[str, int] | str]:
     """Return the query and the action of each DDL, or why there is none."""
-    found = dict[int, tuple[str, int] | str]()
+    queries = dict[int, tuple[str, int] | str]()
     for records in json_records(unpacked_array(values, options)):
         query, (action, whole) = records.column("q"), records.whole_numbers("t")
         records.require(query.are(CellKind.TEXT), "its query is not a text")
         records.require(whole & (action < _MOST_ACTION), "its action is not one of TiDB's")
         for place, (message, text) in enumerate(zip(records.messages.tolist(), query.texts.to_pylist(), strict=True)):
-            found[message] = (text, int(action[place]))
-        found |= {message: _why(reason, options) for _, message, reason in records.refused()}
-    return (found[event] for event in range(len(values)))
+            queries[message] = (text, int(action[place]))
+        queries |= {message: _why(reason, options) for _, message, reason in records.refused()}
+    return (queries[event] for event in range(len(values)))
 
 
 def _why(reason: str, options: MessageOptions) -> str:
@@ -251,8 +261,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     events, (owners, ordinals) = _events(rows), lines_of(rows)
     places = np.searchsorted(events.owners, owners) + ordinals
     counts = np.bincount(events.owners, minlength=rows.num_rows)
-    found = pa.array(places, mask=(ordinals < 0) | (ordinals >= counts[owners]))
-    keys, values = events.keys.take(found), events.values.take(found)
+    event_numbers = pa.array(places, mask=(ordinals < 0) | (ordinals >= counts[owners]))
+    keys, values = events.keys.take(event_numbers), events.values.take(event_numbers)
     heads = _heads(keys)
     sent, raw = rows.column("value"), unpacked_array(values, options)
 
@@ -260,12 +270,14 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         return values[line - 1].as_py() or sent[int(owners[line - 1])].as_py() or b""
 
     faults = Faults(path, bytes_of, heads.commit_ts)
-    mine = bits(pc.and_(pc.equal(heads.schemas, table.schema), pc.equal(heads.tables, table.table)))
-    mine &= heads.kinds == _ROW
-    for line in np.flatnonzero(~mine).tolist():
+    row_mask = bits(pc.and_(pc.equal(heads.schemas, table.schema), pc.equal(heads.tables, table.table)))
+    row_mask &= heads.kinds == _ROW
+    for line in np.flatnonzero(~row_mask).tolist():
         reason = heads.refused.get(line, f"it is not a row of {table}")
-        faults.add(line + 1, f"it cannot be read: {reason}" if found[line].is_valid else "it is not in its message")
-    parts = list(json_records(pc.if_else(pa.array(mine), raw, pa.scalar(None, pa.binary())), twice=_no_cell))
+        faults.add(
+            line + 1, f"it cannot be read: {reason}" if event_numbers[line].is_valid else "it is not in its message"
+        )
+    parts = list(json_records(pc.if_else(pa.array(row_mask), raw, pa.scalar(None, pa.binary())), twice=_no_cell))
     sides = _read_rows(parts, heads.commit_ts, schema, faults)
     for records in parts:
         for _, line, reason in records.refused():
@@ -320,8 +332,8 @@ def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema,
         for side, there in (("u", u), ("p", p & ~unread), ("d", d)):
             for name, mask, reason, path in _misfits(records, side, schema, there):
                 faults.refuse(records, mask, name, reason, *([path] if path else []))
-        for mine, before in ((u & ~unread, "p"), (d, "d")):
-            rows = records.among(records.sound & mine)
+        for row_mask, before in ((u & ~unread, "p"), (d, "d")):
+            rows = records.among(records.sound & row_mask)
             sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
         rows = records.among(records.sound & u & unread)
         whole, none = np.ones(len(rows), bool), np.zeros(len(rows), bool)
@@ -337,17 +349,17 @@ def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
     These have become NULL. The image before is passed over where no column of the key is in it, nor is one NULL after
     it: then the key is as it was.
     """
-    found = np.zeros(len(records), bool)
+    nameless_rows = np.zeros(len(records), bool)
     for name in _OF_CELL:
         given = records.kinds("p", name) != CellKind.ABSENT
-        found |= given & ~records.are_objects("p", name)
+        nameless_rows |= given & ~records.are_objects("p", name)
     moved = np.full(len(records), not schema.key)
-    for part in ("t", "v") if found.any() else ():
+    for part in ("t", "v") if nameless_rows.any() else ():
         moved |= records.kinds("p", part) == CellKind.ABSENT
-    for name in schema.key if found.any() else ():
+    for name in schema.key if nameless_rows.any() else ():
         moved |= (records.kinds("p", name) != CellKind.ABSENT) | (records.kinds("u", name, "v") <= CellKind.NULL)
-    faults.refuse(records, found & moved, "p", _NAMELESS)
-    return found
+    faults.refuse(records, nameless_rows & moved, "p", _NAMELESS)
+    return nameless_rows
 
 
 def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
@@ -356,19 +368,19 @@ def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
     The new architecture up to v8.5.5 gave it MySQL's own flags instead of those that the row after it has, and there
     null for zero and for an empty text (ticdc#3973). Of a table without key the image is needed.
     """
-    found = np.zeros(len(records), bool)
+    unread_rows = np.zeros(len(records), bool)
     if not schema.key or not updates.any():
-        return found
+        return unread_rows
     for name, mask, _, _ in _misfits(records, "p", schema, updates):
-        found |= mask & (name not in schema.key)
+        unread_rows |= mask & (name not in schema.key)
     for name in records.members("p"):
         (old, is_old), (new, is_new) = (records.whole_numbers(side, name, "f") for side in ("p", "u"))
-        found |= updates & is_old & is_new & (old != new)
-    for name in schema.key if found.any() else ():
+        unread_rows |= updates & is_old & is_new & (old != new)
+    for name in schema.key if unread_rows.any() else ():
         before, after = (records.column(side, name, "v") for side in ("p", "u"))
         same = (before.kinds == after.kinds) & before.given & bits(pc.equal(before.texts, after.texts))
-        found &= same | (records.kinds("p", name) == CellKind.ABSENT)
-    return found
+        unread_rows &= same | (records.kinds("p", name) == CellKind.ABSENT)
+    return unread_rows
 
 
 def _misfits(
@@ -430,20 +442,20 @@ def _unwrapped(codes: Codes, binary: Marks, texts: pa.StringArray) -> tuple[pa.A
     coded, quoted = np.isin(codes, _BASE64), np.isin(codes, _QUOTED) & binary
     if not coded.any() and not quoted.any():
         return texts, ()
-    found, bad = texts.cast(pa.binary()), np.zeros(len(texts), bool)
+    values, bad = texts.cast(pa.binary()), np.zeros(len(texts), bool)
     valid = bits(pc.is_valid(texts))
     if coded.any():
         import polars as pl  # loads in 100 ms, and most tables have no such column
 
         decoded = pl.Series("", texts, dtype=pl.String).str.decode("base64", strict=False).to_arrow().cast(pa.binary())
-        found = pc.if_else(pa.array(coded), decoded, found)
+        values = pc.if_else(pa.array(coded), decoded, values)
         bad |= coded & valid & bits(pc.is_null(decoded))
     escaped = quoted & bits(pc.match_substring(texts, "\\"))
     if escaped.any():
         raw = [_unquoted(text) for text in texts.filter(pa.array(escaped)).to_pylist()]
-        found = pc.replace_with_mask(found, pa.array(escaped), pa.array(raw, pa.binary()))
-        bad |= escaped & bits(pc.is_null(found))
-    return found, ((bad, "its bytes are neither base64 nor quoted as Go quotes them"),) if bad.any() else ()
+        values = pc.replace_with_mask(values, pa.array(escaped), pa.array(raw, pa.binary()))
+        bad |= escaped & bits(pc.is_null(values))
+    return values, ((bad, "its bytes are neither base64 nor quoted as Go quotes them"),) if bad.any() else ()
 
 
 _ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
@@ -485,7 +497,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     """
     events = _events(messages)
     heads = _heads(events.keys)
-    found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
+    schema_events: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     whole = ~heads.partial & bits(pc.is_null(heads.claims))
     rows = list[tuple[int, bool, tuple[TypedColumn, ...]]]()
     handles = dict[int, frozenset[str]]()
@@ -506,9 +518,9 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             )
         shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
         inferred = infer(columns, in_table_order=False)
-        if inferred is not None and (shape not in found or commit_ts < found[shape].version):
-            found[shape] = SchemaEvent(int(events.owners[event]), table, commit_ts, *inferred)
-    return tuple(found.values())
+        if inferred is not None and (shape not in schema_events or commit_ts < schema_events[shape].version):
+            schema_events[shape] = SchemaEvent(int(events.owners[event]), table, commit_ts, *inferred)
+    return tuple(schema_events.values())
 
 
 def _row(value: bytes, options: MessageOptions) -> tuple[Mapping[str, Any], bool]:

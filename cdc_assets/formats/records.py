@@ -74,14 +74,14 @@ class RecordColumn:
 
     def are(self, kind: CellKind) -> Marks:
         """Mark the cells of a kind."""
-        found: Marks = self.kinds == kind
-        return found
+        mask: Marks = self.kinds == kind
+        return mask
 
     @property
     def given(self) -> Marks:
         """Mark the cells that are neither absent nor null."""
-        found: Marks = self.kinds > CellKind.NULL
-        return found
+        mask: Marks = self.kinds > CellKind.NULL
+        return mask
 
     def only(self, mask: Marks) -> pa.StringArray:
         """Return the texts of some cells, null for the others."""
@@ -95,8 +95,8 @@ class RecordColumn:
 
     def are_among(self, kind: CellKind, texts: Collection[str]) -> Marks:
         """Mark the cells of a kind that are one of some texts."""
-        found = self.are(kind)
-        return found & bits(pc.is_in(self.texts, pa.array(sorted(texts)))) if found.any() else found
+        mask = self.are(kind)
+        return mask & bits(pc.is_in(self.texts, pa.array(sorted(texts)))) if mask.any() else mask
 
     def among(self, mask: Marks) -> RecordColumn:
         """Return some of the cells."""
@@ -132,20 +132,20 @@ class RecordColumn:
         """Return the texts that are numbers in base64, of up to eight bytes in two's complement, and mark these."""
         data, (begins, ends) = self._bytes, bounds(self.texts)
         lengths, are_texts = ends - begins, self.are(CellKind.TEXT)
-        found, sound = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
+        numbers, sound = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
         for length in (4, 8, 12):
             mine = np.flatnonzero(are_texts & (lengths == length))
             if len(mine):
-                found[mine], sound[mine] = base64_numbers(data[begins[mine, None] + np.arange(length)])
-        return found, sound
+                numbers[mine], sound[mine] = base64_numbers(data[begins[mine, None] + np.arange(length)])
+        return numbers, sound
 
     def have_byte(self, place: int, byte: bytes) -> Marks:
         """Mark the cells whose text has a byte at a place, counted from its end where that is below zero."""
         data, (begins, ends) = self._bytes, bounds(self.texts)
         at = (begins if place >= 0 else ends) + place
-        found: Marks = (at >= begins) & (at < ends)
-        found[found] = data[at[found]] == ord(byte)
-        return found
+        mask: Marks = (at >= begins) & (at < ends)
+        mask[mask] = data[at[mask]] == ord(byte)
+        return mask
 
 
 class Records(abc.ABC):
@@ -198,9 +198,9 @@ class Records(abc.ABC):
 
     def tsos(self, *path: str | int) -> tuple[Places, Marks]:
         """Return the cells at a path that are TSOs, whole numbers below 2^63, 0 for others, and mark these."""
-        found, sound = self.whole_numbers(*path)
-        sound = sound & (found < _GREATEST_TSO)
-        return np.where(sound, found, np.uint64(0)).astype(np.int64), sound
+        numbers, sound = self.whole_numbers(*path)
+        sound = sound & (numbers < _GREATEST_TSO)
+        return np.where(sound, numbers, np.uint64(0)).astype(np.int64), sound
 
     @abc.abstractmethod
     def by_members(self, *path: str | int) -> Iterator[Marks]:
@@ -223,17 +223,17 @@ class Records(abc.ABC):
         """Return some of the records, with what is wrong with them."""
         if mask.all():
             return self
-        found = self._some(mask)
-        found.sound = self.sound[mask]
+        records = self._some(mask)
+        records.sound = self.sound[mask]
         places = np.cumsum(mask) - 1
-        found._reasons = {int(places[place]): reason for place, reason in self._reasons.items() if mask[place]}
-        return found
+        records._reasons = {int(places[place]): reason for place, reason in self._reasons.items() if mask[place]}
+        return records
 
     def moved(self: R, messages: Places) -> R:
         """Return them with other places among all."""
-        found = copy.copy(self)
-        found.messages, found.sound, found._reasons = messages, self.sound.copy(), dict(self._reasons)
-        return found
+        records = copy.copy(self)
+        records.messages, records.sound, records._reasons = messages, self.sound.copy(), dict(self._reasons)
+        return records
 
     def require(self, mask: Marks | bool, reason: str | Callable[[int], str]) -> None:
         """Refuse the records outside a mask, for a reason or for one by the record's place here; the first counts."""
@@ -267,8 +267,8 @@ def bounds(values: pa.Array) -> tuple[Places, Places]:
 
 def bits(mask: pa.Array) -> Marks:
     """Return a mask of Arrow's; null is no."""
-    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
+    marks: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return marks
 
 
 def explained(error: Exception) -> str:

@@ -45,8 +45,8 @@ def foreign_reason(connector: str) -> str:
 
 def connector_in(text: str) -> str:
     """Return the connector that a type, a source of a CloudEvent, or a schema names, "" for none."""
-    found = _IN_TYPE.search(text)
-    return "" if found is None else found[1] or found[2]
+    match = _IN_TYPE.search(text)
+    return "" if match is None else match[1] or match[2]
 
 
 def other_connector(connector_class: str) -> str:

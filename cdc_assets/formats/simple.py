@@ -125,8 +125,8 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
             int(sound.messages[place]), Kind.BAD, table, (0,), int(commit_ts[place]), reason=HANDLE_KEY_ONLY
         )
         yield classified([line])
-    mine, stamps = pa.array(~alone), pa.array(commit_ts[~alone])
-    schemas_, tables, claim = (one.filter(mine) for one in (*columns[:2], claims_))
+    row_mask, stamps = pa.array(~alone), pa.array(commit_ts[~alone])
+    schemas_, tables, claim = (one.filter(row_mask) for one in (*columns[:2], claims_))
     yield one_row_messages(sound.messages[~alone], schemas_, tables, stamps, claim=claim)
 
 
@@ -263,7 +263,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     carry = np.ones(len(values), bool)
     if options.encoding_format == "json":  # no row has one
         carry = bits(pc.match_substring(values, b'"tableSchema":'))
-    found, numbers = list[SchemaEvent](), np.flatnonzero(carry)
+    events, numbers = list[SchemaEvent](), np.flatnonzero(carry)
     for records in _records(values.take(pa.array(numbers)), options, whole=False):
         is_row = bits(pc.is_in(records.column("type").texts, pa.array(_KINDS)))
         (commit_ts, whole), texts = records.whole_numbers("commitTs"), records.column("tableSchema").texts
@@ -273,10 +273,10 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
                 stated = json_value(texts[place].as_py())
                 version = int(commit_ts[place])
                 table, schema, altered = _table_of(stated), _table_schema(stated), int(stated.get("version") or 0)
-                found.append(SchemaEvent(message, table, version, schema, _APPROXIMATE, altered=altered))
+                events.append(SchemaEvent(message, table, version, schema, _APPROXIMATE, altered=altered))
             except _TROUBLE:
                 continue  # classify calls it bad
-    return tuple(sorted(found, key=lambda event: event.message))
+    return tuple(sorted(events, key=lambda event: event.message))
 
 
 _APPROXIMATE = ("the order of the columns, which the old architecture lists by their id", "which columns are virtual")
@@ -299,11 +299,11 @@ def _table_of(schema: Mapping[str, Any]) -> TableId:
 def _table_schema(schema: Mapping[str, Any]) -> TableSchema:
     """Return the schema; raises KeyError, TypeError or ValueError for anything else."""
     indexes = tuple(
-        Index(str(one["name"]), tuple(map(str, one["columns"])), bool(one["unique"]), bool(one["primary"]))
-        for one in schema.get("indexes") or ()
+        Index(str(index["name"]), tuple(map(str, index["columns"])), bool(index["unique"]), bool(index["primary"]))
+        for index in schema.get("indexes") or ()
     )
     primary = next((index.columns for index in indexes if index.primary), ())
-    columns = tuple(_column(one, primary) for one in schema["columns"])
+    columns = tuple(_column(column, primary) for column in schema["columns"])
     nullable = {column.name for column in columns if column.nullable}
     whole = [index.columns for index in indexes if index.unique and not nullable.intersection(index.columns)]
     return TableSchema(columns, primary or min(whole, key=len, default=()), indexes)
@@ -333,8 +333,8 @@ def _column(column: Mapping[str, Any], primary: tuple[str, ...]) -> Column:
 def _read_row(key: bytes | None, value: bytes, ordinal: int, options: MessageOptions) -> Mapping[str, Any]:
     read = read_message if options.encoding_format == "avro" else json_value
     held = read(unpack(value, options.large_message_handle_compression))
-    found: Mapping[str, Any] = held.get("data") or held["old"]
-    return found
+    row: Mapping[str, Any] = held.get("data") or held["old"]
+    return row
 
 
 CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, read_row=_read_row, read_by=by_nothing)

@@ -109,24 +109,24 @@ def _blocks(at: AvroReader) -> int:
 
 def _array(item: _Read) -> _Read:
     def read(at: AvroReader) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         while count := _blocks(at):
-            found += [item(at) for _ in range(count)]
-        return found
+            items += [item(at) for _ in range(count)]
+        return items
 
     return read
 
 
 def _map(item: _Read) -> _Read:
     def read(at: AvroReader) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         while count := _blocks(at):
             for _ in range(count):
                 name = _string(at)
-                if name in found:
+                if name in members:
                     raise ValueError(f'the column "{name}" appears twice')
-                found[name] = item(at)
-        return found
+                members[name] = item(at)
+        return members
 
     return read
 
@@ -150,12 +150,12 @@ _STATED = _record(name=_string, dataType=_DATA_TYPE, nullable=_boolean, default=
 
 def _column(at: AvroReader) -> dict[str, Any]:
     """Read a column, with its default as JSON has it: of BIT a number, and no bytes that are not UTF-8."""
-    found: dict[str, Any] = _STATED(at)
-    if found["default"] is not None:
-        is_bit = found["dataType"]["mysqlType"].lower() == "bit"
-        default = found["default"]
-        found["default"] = int.from_bytes(default, "big") if is_bit else default.decode("utf-8", "replace")
-    return found
+    column: dict[str, Any] = _STATED(at)
+    if column["default"] is not None:
+        is_bit = column["dataType"]["mysqlType"].lower() == "bit"
+        default = column["default"]
+        column["default"] = int.from_bytes(default, "big") if is_bit else default.decode("utf-8", "replace")
+    return column
 
 
 _INDEX = _record(name=_string, unique=_boolean, primary=_boolean, nullable=_boolean, columns=_array(_string))
@@ -211,11 +211,11 @@ def _read(value: bytes, *, with_columns: bool) -> dict[str, Any]:
     kind, payload = at.branch(len(_KINDS)), at.branch(len(_PAYLOADS))
     if kind != payload:
         raise ValueError("its type is not that of its payload")
-    found: dict[str, Any] = _PAYLOADS[payload](at)
+    message: dict[str, Any] = _PAYLOADS[payload](at)
     if payload == _KINDS.index("DML"):
         if not with_columns:
-            return found
-        found |= _REST(at)
+            return message
+        message |= _REST(at)
     if at.at != len(value):
         raise ValueError("it has trailing bytes")
-    return {"type": _KINDS[kind], "commitTs": 0, **found}
+    return {"type": _KINDS[kind], "commitTs": 0, **message}

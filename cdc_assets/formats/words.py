@@ -47,7 +47,7 @@ _LONGEST_VARINT = 10
 _PART_BYTES = 1 << 17
 _SEEN, _TRIED = 57, 8
 """How many bytes a word of bits tells of at least, and how many such words are looked at."""
-_HEAD, _TAIL = (np.uint64(one) for one in divmod((1 << 64) - 1, 10**16))
+_HEAD, _TAIL = (np.uint64(number) for number in divmod((1 << 64) - 1, 10**16))
 """The greatest number of 64 bits: its first four digits, and the sixteen behind them."""
 
 
@@ -65,21 +65,21 @@ _PAIRED = tuple(
 
 def words(data: npt.NDArray[np.uint8]) -> Words:
     """Return the eight bytes from each place on as a number, the first of them lowest."""
-    found: Words = np.ndarray((max(0, len(data) - _WORD + 1),), "<u8", data, strides=(1,))
-    return found
+    word_view: Words = np.ndarray((max(0, len(data) - _WORD + 1),), "<u8", data, strides=(1,))
+    return word_view
 
 
 def have(held: Words, at: Places, text: bytes) -> Marks:
     """Mark the places where a text stands."""
     if len(text) < _WORD:
         mask = np.uint64((1 << _WORD * len(text)) - 1)
-        found: Marks = held[at] & mask == np.uint64(int.from_bytes(text, "little"))
-        return found
+        marks: Marks = held[at] & mask == np.uint64(int.from_bytes(text, "little"))
+        return marks
     last = len(text) - _WORD
-    found = held[at] == np.uint64(int.from_bytes(text[:_WORD], "little"))
+    marks = held[at] == np.uint64(int.from_bytes(text[:_WORD], "little"))
     for start in (*range(_WORD, last, _WORD), *((last,) if last else ())):
-        found &= held[at + start] == np.uint64(int.from_bytes(text[start : start + _WORD], "little"))
-    return found
+        marks &= held[at + start] == np.uint64(int.from_bytes(text[start : start + _WORD], "little"))
+    return marks
 
 
 def pieces(data: pa.Buffer, starts: Places, ends: Places, kind: pa.DataType | None = None) -> pa.Array:
@@ -129,8 +129,8 @@ def whole_numbers(held: Words, starts: Places, ends: Places) -> tuple[Words, Mar
 def _padded(held: Words, at: Places, size: Places) -> Words:
     """Return so many bytes of each word, the last of them highest, with the digit 0 before them."""
     more = ((_WORD - size) * _WORD).astype(np.uint64)
-    found: Words = held[at] << more | _ZEROS >> np.uint64(_BITS) - more
-    return found
+    padded_words: Words = held[at] << more | _ZEROS >> np.uint64(_BITS) - more
+    return padded_words
 
 
 _DIGITS = np.full(256, -1, np.int64)
@@ -146,12 +146,12 @@ def base64_numbers(texts: npt.NDArray[np.uint8]) -> tuple[Places, Marks]:
         digits[pads >= place, -place] = 0
     sound: Marks = (digits >= 0).all(axis=1) & (texts.shape[1] // 4 * 3 - pads <= _WORD)
     last = ((digits[:, -4] << 6 | digits[:, -3]) << 6 | digits[:, -2]) << 6 | digits[:, -1]
-    found = np.zeros(len(texts), np.int64)
+    numbers = np.zeros(len(texts), np.int64)
     for place in range(texts.shape[1] - 4):
-        found = found << 6 | digits[:, place]
-    found = found << 8 * (3 - pads) | last >> 8 * pads
+        numbers = numbers << 6 | digits[:, place]
+    numbers = numbers << 8 * (3 - pads) | last >> 8 * pads
     unused = np.where(sound, _BITS - 8 * (texts.shape[1] // 4 * 3 - pads), 0)
-    return found << unused >> unused, sound
+    return numbers << unused >> unused, sound
 
 
 def varints(data: npt.NDArray[np.uint8], at: Places) -> tuple[Words, Places, Marks]:
@@ -160,25 +160,25 @@ def varints(data: npt.NDArray[np.uint8], at: Places) -> tuple[Words, Places, Mar
     Each ends at its first byte below 0x80, or is no such number by its tenth one.
     """
     first = data[at]
-    found, sizes = (first & 0x7F).astype(np.uint64), np.ones(len(at), np.int64)
+    numbers, sizes = (first & 0x7F).astype(np.uint64), np.ones(len(at), np.int64)
     sound: Marks = np.ones(len(at), bool)
     longer = np.flatnonzero(first >= 0x80)
     for byte in range(1, _LONGEST_VARINT):
         if not len(longer):
             break
         more = data[at[longer] + byte]
-        found[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
+        numbers[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
         sizes[longer] += 1
         if byte == _LONGEST_VARINT - 1:
             sound[longer[more > 1]] = False
         longer = longer[more >= 0x80]
-    return found, sizes, sound
+    return numbers, sizes, sound
 
 
 def signed(values: Words) -> Places:
     """Undo zig-zag: 0, 1, 2, 3 are 0, -1, 1, -2."""
-    found: Places = (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
-    return found
+    numbers: Places = (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
+    return numbers
 
 
 # --- where bytes stand ------------------------------------------------------------------------------------------------
@@ -211,16 +211,16 @@ class BitIndex:
 
     def next(self, at: Places) -> Places:
         """Return where the next one stands, at these places or after them."""
-        found, near = self._near(at)
+        places, near = self._near(at)
         for step in range(1, _TRIED):
             far = np.flatnonzero(~near)
             if not len(far):
-                return found
-            found[far], near[far] = self._near(np.minimum(at[far] + step * _SEEN, self._size))
+                return places
+            places[far], near[far] = self._near(np.minimum(at[far] + step * _SEEN, self._size))
         far = np.flatnonzero(~near)
         if len(far):
-            found[far] = self._all[np.minimum(np.searchsorted(self._all, at[far]), len(self._all) - 1)]
-        return found
+            places[far] = self._all[np.minimum(np.searchsorted(self._all, at[far]), len(self._all) - 1)]
+        return places
 
     def _near(self, at: Places) -> tuple[Places, Marks]:
         """Return where the next one stands if it does among some bytes, and where that is so."""

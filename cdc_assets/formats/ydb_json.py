@@ -83,10 +83,10 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     """Return what each message speaks of (CLASSIFIED); the topic names the table."""
     topics = pc.dictionary_encode(messages.column("topic"))
     tables = [_table_of(topic) for topic in topics.dictionary.to_pylist()]
-    found = list[pa.RecordBatch]()
+    batches = list[pa.RecordBatch]()
     for records in json_records(messages.column("value")):
-        found += _lines(records, topics.indices.take(pa.array(records.messages)), tables)
-    return in_order(found)
+        batches += _lines(records, topics.indices.take(pa.array(records.messages)), tables)
+    return in_order(batches)
 
 
 def _table_of(topic: str) -> TableId:
@@ -171,7 +171,7 @@ def _require_document(records: Records) -> None:
     for path in (("dynamodb", "Keys"), ("dynamodb", "NewImage")):
         for name in records.members(*path):
             kinds = {kind: records.kinds(*path, name, kind) for kind in records.members(*path, name)}
-            count = sum((one != CellKind.ABSENT).astype(int) for one in kinds.values())
+            count = sum((cell_kinds != CellKind.ABSENT).astype(int) for cell_kinds in kinds.values())
             absent = records.kinds(*path, name) == CellKind.ABSENT
             records.require(absent | (count == 1), partial(_one_kind, kinds))
 
@@ -246,7 +246,7 @@ def show_columns(messages: pa.RecordBatch) -> pa.Array:
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
     """Return the schemas that records state. A row gives one without columns, which the setting `schemas` has."""
-    found, seen = list[SchemaEvent](), set[TableId]()
+    events, seen = list[SchemaEvent](), set[TableId]()
     stated: dict[int, TableSchema] = {}
     for records in json_records(messages.column("value")):
         if "tableChanges" in records.members() and "resolved" not in records.members():
@@ -254,23 +254,23 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     spoken = classify(messages, options).select(["message", "kind", "schema", "table"])
     for number, kind, space, name in zip(*(column.to_pylist() for column in spoken.columns), strict=True):
         if kind == Kind.SCHEMA:
-            found.append(SchemaEvent(number, TableId(space, name), 0, stated[number], grows=True))
+            events.append(SchemaEvent(number, TableId(space, name), 0, stated[number], grows=True))
         elif kind == Kind.ROW and (table := TableId(space, name)) not in seen:
             seen.add(table)
-            found.append(SchemaEvent(number, table, 0, TableSchema((Column("", ""),), ("",))))
-    return tuple(found)
+            events.append(SchemaEvent(number, table, 0, TableSchema((Column("", ""),), ("",))))
+    return tuple(events)
 
 
 def _stated(records: Records) -> Mapping[int, TableSchema]:
     """Return the schemas that records state, by message; refuse the others."""
-    found: dict[int, TableSchema] = {}
+    table_schemas: dict[int, TableSchema] = {}
     texts = records.column("tableChanges").texts
     for place in np.flatnonzero(records.sound).tolist():
         try:
-            found[int(records.messages[place])] = _schema(json_value(texts[place].as_py()))
+            table_schemas[int(records.messages[place])] = _schema(json_value(texts[place].as_py()))
         except _TROUBLE as error:
             records.refuse(place, explained(error))
-    return found
+    return table_schemas
 
 
 def _schema(changes: Any) -> TableSchema:
@@ -280,7 +280,8 @@ def _schema(changes: Any) -> TableSchema:
     names = described["primaryKeyColumnNames"]
     key = (names,) if isinstance(names, str) else tuple(names)
     columns = tuple(
-        ydb_column(name, one["type"] if isinstance(one, dict) else one) for name, one in described["columns"].items()
+        ydb_column(name, column["type"] if isinstance(column, dict) else column)
+        for name, column in described["columns"].items()
     )
     return TableSchema(columns, key, (Index("PRIMARY", key, unique=True, primary=True),))
 
@@ -320,7 +321,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     shape_of(schema.stored)  # an unknown type is an error before any row is
     rows = by_row(rows)
     keys, values = rows.column("key"), rows.column("value")
-    commit_ts, found = np.zeros(len(values), np.int64), list[_Changes]()
+    commit_ts, change_sets = np.zeros(len(values), np.int64), list[_Changes]()
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
     for records in json_records(values):
         _require_change(records)
@@ -330,14 +331,14 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         for changes in _changes(records, keys, schema, patch_op(options.patch_without_row, Op.INSERT)):
             _refuse_unknown(changes, schema)
             faults.add_refused(changes.records, "it is not a row of a YDB changefeed")
-            found.append(changes.sound())
-    patches = np.repeat([changes.patch for changes in found], [len(changes.records) for changes in found])
+            change_sets.append(changes.sound())
+    patches = np.repeat([changes.patch for changes in change_sets], [len(changes.records) for changes in change_sets])
 
     def cells(column: Column) -> Cells:
-        whole = RecordColumn.joined([changes.column(column.name) for changes in found])
+        whole = RecordColumn.joined([changes.column(column.name) for changes in change_sets])
         return cells_of(whole, column, patches & (column.name not in schema.key))
 
-    images = side_by_side([changes.images(commit_ts) for changes in found])
+    images = side_by_side([changes.images(commit_ts) for changes in change_sets])
     return changes_of(images, cells, schema, options, faults)
 
 
@@ -398,10 +399,10 @@ def _flavoured_changes(records: Records, keys: pa.BinaryArray, schema: TableSche
     deletes = bits(pc.equal(records.column("payload", "op").texts, "d"))
     for some, image in (records.among(deletes), "before"), (records.among(~deletes), "after"):
         some.require(some.are_objects("payload", image) | (image == "before"), _NO_ROW)
-        for mine, named in _by_key(some, keys.take(pa.array(some.messages)), schema):
-            columns = {name: mine.column("payload", image, name) for name in mine.members("payload", image)}
-            key = {name: _key_column(mine, name, columns.get(name), named.get(name)) for name in schema.key}
-            yield _Changes(mine, Op.INSERT, columns | key) if image == "after" else _Changes(mine, Op.DELETE_KEY, key)
+        for rows, named in _by_key(some, keys.take(pa.array(some.messages)), schema):
+            columns = {name: rows.column("payload", image, name) for name in rows.members("payload", image)}
+            key = {name: _key_column(rows, name, columns.get(name), named.get(name)) for name in schema.key}
+            yield _Changes(rows, Op.INSERT, columns | key) if image == "after" else _Changes(rows, Op.DELETE_KEY, key)
 
 
 def _by_key(
@@ -416,10 +417,10 @@ def _by_key(
         chosen = np.zeros(len(records), bool)
         chosen[numbers[group.messages]] = True
         named = _named_key(group, schema)
-        mine = records.among(chosen)
+        rows = records.among(chosen)
         for place, _, reason in group.refused():
-            mine.refuse(place, f"the key of its message cannot be read: {reason}")
-        yield mine, named
+            rows.refuse(place, f"the key of its message cannot be read: {reason}")
+        yield rows, named
 
 
 def _named_key(keys: Records, schema: TableSchema) -> Mapping[str, RecordColumn]:
@@ -434,10 +435,10 @@ def _named_key(keys: Records, schema: TableSchema) -> Mapping[str, RecordColumn]
 
 def _have_more(records: Records, path: Path, names: Sequence[str]) -> Marks:
     """Mark the records with an object at a path that has other members than some."""
-    found = np.zeros(len(records), bool)
+    mask = np.zeros(len(records), bool)
     for name in records.members(*path):
-        found |= (name not in names) & (records.kinds(*path, name) != CellKind.ABSENT)
-    return found
+        mask |= (name not in names) & (records.kinds(*path, name) != CellKind.ABSENT)
+    return mask
 
 
 def _key_column(records: Records, name: str, own: RecordColumn | None, named: RecordColumn | None) -> RecordColumn:
@@ -486,7 +487,7 @@ def _changes_of_documents(records: Records, schema: TableSchema) -> Iterator[_Ch
 
 def _attribute(records: Records, path: Path, type_: str) -> RecordColumn:
     """Return a column whose values say of what kind they are, as a column of these."""
-    found = records.column(*path)
+    column = records.column(*path)
     for kind in records.members(*path):
         own = records.column(*path, kind)
         if kind == "N":  # a number, printed as text
@@ -496,8 +497,8 @@ def _attribute(records: Records, path: Path, type_: str) -> RecordColumn:
             own = RecordColumn(np.minimum(own.kinds, np.uint8(CellKind.NULL)), pa.nulls(len(own), pa.string()))
         elif kind not in ("S", "B", "BOOL"):
             continue
-        found = own.else_from(found)
-    return found
+        column = own.else_from(column)
+    return column
 
 
 CODEC = MessageCodec(

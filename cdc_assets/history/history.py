@@ -104,7 +104,7 @@ class _RecentHistory(NamedTuple):
 
     files: tuple[SchemaFile, ...]
     masks: MaskPolicy | None
-    asked: tuple[object, ...]
+    inputs: tuple[object, ...]
     history: History
 
 
@@ -117,7 +117,7 @@ def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, asked: tuple[
     """Return the history that was read last from the very same input, None if there is none."""
     for one in tuple(_RECENT):
         same = len(one.files) == len(files) and one.masks is masks and all(map(operator.is_, one.files, files))
-        if same and one.asked == asked:
+        if same and one.inputs == asked:
             return one.history
     return None
 

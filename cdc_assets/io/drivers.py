@@ -50,10 +50,10 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
     """Return the URL of the server in the options, "" if they leave it to the driver."""
     client = options.get("client_kwargs")
     named = client.get("endpoint_url") if isinstance(client, Mapping) else None
-    found = named or options.get("endpoint_url")
-    if not found and isinstance(text := options.get("connection_string"), str):
-        found = dict(part.partition("=")[::2] for part in text.split(";")).get("BlobEndpoint")
-    return found if isinstance(found, str) else ""
+    endpoint = named or options.get("endpoint_url")
+    if not endpoint and isinstance(text := options.get("connection_string"), str):
+        endpoint = dict(part.partition("=")[::2] for part in text.split(";")).get("BlobEndpoint")
+    return endpoint if isinstance(endpoint, str) else ""
 
 
 def refuse_silent(endpoint: str, error: Callable[[str, OSError], Exception]) -> None:
@@ -143,8 +143,10 @@ def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str,
                 _refuse_silent_tokens(role_arn, sts.meta.endpoint_url)
                 lent = (await sts.assume_role(**which))["Credentials"]
         except (ValueError, ResponseParserError) as error:
-            said = str(error).partition(", invalid XML")[0]
-            raise BadSettings(f"no token service can be asked for the role {role_arn} ({said}). {_TOKENS}.") from None
+            message = str(error).partition(", invalid XML")[0]
+            raise BadSettings(
+                f"no token service can be asked for the role {role_arn} ({message}). {_TOKENS}."
+            ) from None
         return {
             "access_key": lent["AccessKeyId"],
             "secret_key": lent["SecretAccessKey"],

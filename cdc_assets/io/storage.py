@@ -99,10 +99,11 @@ class Opener:
         if self.protocol == "s3":
             return iter(objects(file_system, self.prefix, self.attempt, below, without))
         file_system.invalidate_cache()
-        found = self.attempt(lambda: file_system.find(f"{self.prefix}/{below}".rstrip("/"), detail=True))
+        listing = self.attempt(lambda: file_system.find(f"{self.prefix}/{below}".rstrip("/"), detail=True))
         start = len(self.prefix) + 1
         return (
-            (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
+            (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info))
+            for name, info in listing.items()
         )
 
     def _gone(self, path: str) -> InputError:
@@ -166,13 +167,13 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_refusal(error: Exception) -> bool:
     # Cloud drivers have no common class for a refusal: it is recognised by HTTP status and class names.
-    status = next((found for name in ("status_code", "status", "code") if (found := getattr(error, name, None))), None)
+    status = next((code for name in ("status_code", "status", "code") if (code := getattr(error, name, None))), None)
     named = type(error).__name__ in (
         "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
         "DefaultCredentialsError", "ClientAuthenticationError", "AzureSigningError", "RefreshError",
     )  # fmt: skip
-    said = getattr(error.__cause__, "response", None) or {}
-    ended = said.get("Error", {}).get("Code") in ("InvalidToken", "TokenRefreshRequired", "ExpiredTokenException")
+    response = getattr(error.__cause__, "response", None) or {}
+    ended = response.get("Error", {}).get("Code") in ("InvalidToken", "TokenRefreshRequired", "ExpiredTokenException")
     return named or ended or status in (401, 403) or getattr(error, "operation_name", "") == "AssumeRole"
 
 
@@ -255,8 +256,8 @@ class objects:  # noqa: N801  # reads as the function that it is: `yield from ob
             going_on = {"ContinuationToken": page.get("NextContinuationToken")}
         return None
 
-    def _page(self, **asked: Any) -> Mapping[str, Any]:
-        page: Mapping[str, Any] = self._attempt(lambda: self._call("list_objects_v2", **self._asked, **asked))
+    def _page(self, **parameters: Any) -> Mapping[str, Any]:
+        page: Mapping[str, Any] = self._attempt(lambda: self._call("list_objects_v2", **self._asked, **parameters))
         return page
 
     def _passed_over(self, name: str) -> str:
@@ -290,15 +291,15 @@ class objects:  # noqa: N801  # reads as the function that it is: `yield from ob
 
     def _names_in(self, directory: str) -> list[str]:
         """Return the names in a directory and the directories in it, these with a slash at the end."""
-        found: list[str] = []
+        names: list[str] = []
         page: Mapping[str, Any] = {"IsTruncated": True}
         going_on: dict[str, Any] = {}
         while page.get("IsTruncated"):
             page = self._page(Prefix=directory, Delimiter="/", **going_on)
-            found += [one["Prefix"] for one in page.get("CommonPrefixes", ())]
-            found += [one["Key"] for one in page.get("Contents", ())]
+            names += [prefix["Prefix"] for prefix in page.get("CommonPrefixes", ())]
+            names += [entry["Key"] for entry in page.get("Contents", ())]
             going_on = {"ContinuationToken": page.get("NextContinuationToken")}
-        return sorted(found)
+        return sorted(names)
 
 
 def _worth(without: Mapping[str, int]) -> dict[str, int]:
@@ -306,7 +307,9 @@ def _worth(without: Mapping[str, int]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for directory, count in without.items():
         counts[directory.rpartition("/")[0]] += count
-    return {one: count for one, count in without.items() if counts[one.rpartition("/")[0]] >= WORTH_NAMES}
+    return {
+        directory: count for directory, count in without.items() if counts[directory.rpartition("/")[0]] >= WORTH_NAMES
+    }
 
 
 def etag_of(info: Mapping[str, Any]) -> str:

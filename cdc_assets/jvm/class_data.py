@@ -71,6 +71,6 @@ def _file_name() -> str:
     release = java / "release"
     parts = [str(java), release.read_text() if release.exists() else "", local_files_name()]  # training makes that too
     for jar in [*sorted(spark_home().glob("jars/*.jar")), *spark_jars()]:
-        found = jar.stat()
-        parts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
+        stat = jar.stat()
+        parts.append(f"{jar} {stat.st_size} {stat.st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20] + ".jsa"

@@ -116,8 +116,8 @@ def needed_jars(extras: Iterable[str]) -> tuple[Path, ...]:
 
 def extra_jars() -> tuple[Path, ...]:
     """Return the paths of all jars of EXTRAS that are here."""
-    found = (_find(jar) for jars in EXTRAS.values() for jar in jars)
-    return tuple(path for path in found if path is not None)
+    paths = (_find(jar) for jars in EXTRAS.values() for jar in jars)
+    return tuple(path for path in paths if path is not None)
 
 
 def jar_paths(jars: Sequence[Jar]) -> tuple[Path, ...]:

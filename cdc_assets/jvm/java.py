@@ -120,8 +120,8 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 def _places() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home, "bin", "java")
-    if found := shutil.which("java"):
-        yield "PATH", Path(found)
+    if java_path := shutil.which("java"):
+        yield "PATH", Path(java_path)
     for home in _mac_homes():
         yield "java_home", Path(home, "bin", "java")
     for root, pattern in _USUAL_PLACES:
@@ -247,7 +247,7 @@ def spark_default(name: str) -> list[str]:
     if not file.is_file():
         return []
     pattern = re.compile(rf"^\s*{re.escape(name)}(?:\s*[=:]\s*|\s+)(.*?)\s*$")
-    return [found[1] for line in file.read_text(errors="replace").splitlines() if (found := pattern.match(line))][-1:]
+    return [match[1] for line in file.read_text(errors="replace").splitlines() if (match := pattern.match(line))][-1:]
 
 
 def _core_jars(home: Path) -> set[str]:

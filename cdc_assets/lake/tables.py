@@ -245,7 +245,7 @@ class Lake:
     def stage_all(
         self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
     ) -> list[StagedWindow]:
-        """Do so for windows of one source table that read the same, once for all of them."""
+        """Stage several windows that read the same splits of one source table, decoding these once."""
         return stage_windows(self.workbench, steps, reader, quarantine)
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:

@@ -35,7 +35,7 @@ class LakeTickets:
         return self.among(own_properties(self._catalog, self._own))
 
     def among(self, kept: Mapping[str, str]) -> tuple[Ticket, ...]:
-        """Return the same from properties that were read before."""
+        """Return the open tickets among properties that were read before, oldest first."""
         found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
         mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
         return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))

@@ -807,7 +807,7 @@ class LateRows:
         self._held = {(event.table, event.partition) for event in before.open_late}
 
     def copy(self) -> LateRows:
-        """Return the same, to which others may note what they hold."""
+        """Return a copy; tables that are held by it are not held in this one."""
         made = copy(self)
         made._held = set(self._held)
         return made

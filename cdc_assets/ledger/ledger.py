@@ -123,10 +123,10 @@ class SettledRecord:
         if not settled:
             return
         with self._database.write() as connection:
-            rows = [{"changefeed": changefeed, **{name: getattr(one, name) for name in _KEPT}} for one in settled]
+            rows = [{"changefeed": changefeed, **{name: getattr(entry, name) for name in _KEPT}} for entry in settled]
             replace_rows(connection, _SETTLED, rows)
-            for one, paths in settled.items():
-                _move(connection, changefeed, one.directory, paths)
+            for settled_files, paths in settled.items():
+                _move(connection, changefeed, settled_files.directory, paths)
 
 
 def _move(connection: sa.Connection, changefeed: str, directory: str, paths: Iterable[str]) -> None:
@@ -190,13 +190,13 @@ def settled_rows(
     known = connection.execute(_select(_SETTLED, ("directory",)), {"changefeed": changefeed})
     left_out = {settled.directory for settled in without}
     wanted = [row[0] for row in known if row[0] not in left_out]
-    found = list[sa.Row[Any]]()
+    rows = list[sa.Row[Any]]()
     columns = [_SETTLED_FILES.c[name] for name in names]
     for at in range(0, len(wanted), _MANY):
         some = _SETTLED_FILES.c.directory.in_(wanted[at : at + _MANY])
         query = sa.select(*columns).where(_SETTLED_FILES.c.changefeed == changefeed, some)
-        found += connection.execute(query).all()
-    return found
+        rows += connection.execute(query).all()
+    return rows
 
 
 _SCHEMA_FILES = _table("schema_files", {"path": TEXT}, {"size": INT, "etag": TEXT, "contents": sa.LargeBinary})
@@ -257,15 +257,15 @@ class _Database:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            said = " ".join(str(error.orig).split())  # what Postgres says has several lines
+            message = " ".join(str(error.orig).split())  # what Postgres says has several lines
             place = self._engine.url.render_as_string()
-            if _UNUSABLE.search(said):
+            if _UNUSABLE.search(message):
                 raise BadSettings(
-                    f"the ledger {place} cannot be used ({said}). Check its place and the rights to it and to its "
+                    f"the ledger {place} cannot be used ({message}). Check its place and the rights to it and to its "
                     "directory. The tables are as their own commits say."
                 ) from error
             raise StorageUnavailable(
-                f"the ledger {place} did not answer ({said}). The tables are as their own commits say; nothing of them "
+                f"the ledger {place} did not answer ({message}). The tables are as their own commits say; nothing of them "
                 "is lost. Try again."
             ) from error
 
@@ -398,9 +398,9 @@ class Ledger:
 
     def remove_accounts(self, changefeed: str, life: Life) -> None:
         """Remove the metrics of a table that was rebuilt from its files."""
-        one = _WINDOWS.c
+        columns = _WINDOWS.c
         with self._database.write() as connection:
-            connection.execute(sa.delete(_WINDOWS).where(one.changefeed == changefeed, one.life == str(life)))
+            connection.execute(sa.delete(_WINDOWS).where(columns.changefeed == changefeed, columns.life == str(life)))
 
     def file_stats(self, changefeed: str, without: Sequence[SettledFiles] = ()) -> dict[str, FileStats]:
         """Return the statistics of every file that was read, by path; those settled in `without` are left out."""
@@ -537,9 +537,9 @@ class Ledger:
 
     def remove_findings(self, changefeed: str, table: TableId) -> None:
         """Remove what was found of a table that was rebuilt."""
-        one = _FINDINGS.c
+        columns = _FINDINGS.c
         with self._database.write() as connection:
-            connection.execute(sa.delete(_FINDINGS).where(one.changefeed == changefeed, one.table == str(table)))
+            connection.execute(sa.delete(_FINDINGS).where(columns.changefeed == changefeed, columns.table == str(table)))
 
     # --- comparisons ---
 
@@ -578,9 +578,9 @@ class Ledger:
 
     def remove_comparison(self, changefeed: str, table: TableId) -> None:
         """Remove the newest comparison of a table, which has values of rows that differed."""
-        mine = (_COMPARISONS.c.changefeed == changefeed) & (_COMPARISONS.c.table == str(table))
+        condition = (_COMPARISONS.c.changefeed == changefeed) & (_COMPARISONS.c.table == str(table))
         with self._database.write() as connection:
-            connection.execute(sa.delete(_COMPARISONS).where(mine))
+            connection.execute(sa.delete(_COMPARISONS).where(condition))
 
     def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange, forgotten: str) -> None:
         """Record that a range of a table's key is equal to the source, until all of the table is compared.
@@ -594,18 +594,18 @@ class Ledger:
 
     def equal_ranges(self, changefeed: str, life: Life) -> tuple[EqualRange, ...]:
         """Return the ranges of a table that were compared and equal, in the order in which they were."""
-        one = _EQUAL_RANGES.c
-        query = sa.select(one.equal_range).where(one.changefeed == changefeed, one.life == str(life))
+        columns = _EQUAL_RANGES.c
+        query = sa.select(columns.equal_range).where(columns.changefeed == changefeed, columns.life == str(life))
         with self._database.read() as connection:
-            rows = connection.execute(query.order_by(one.number)).all()
+            rows = connection.execute(query.order_by(columns.number)).all()
         return tuple(EqualRange(*json.loads(row.equal_range)) for row in rows)
 
     def remove_equal_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
         """Remove what was recorded of ranges of these tables."""
         one = _EQUAL_RANGES.c
-        mine = sa.and_(one.changefeed == changefeed, one.life.in_([str(life) for life in lives]))
+        condition = sa.and_(one.changefeed == changefeed, one.life.in_([str(life) for life in lives]))
         with self._database.write() as connection:
-            connection.execute(sa.delete(_EQUAL_RANGES).where(mine))
+            connection.execute(sa.delete(_EQUAL_RANGES).where(condition))
 
     # --- DDL ---
 
@@ -692,23 +692,23 @@ class Ledger:
         That are comparisons, findings and the details of those that stay, reasons for which tables are held, and ranges
         of keys. `run` takes rows out of the tables: what was read before that is not recorded after it.
         """
-        mine, called = [str(life) for life in lives], [str(name) for name in names]
+        identities, called = [str(life) for life in lives], [str(name) for name in names]
         with self._database.write() as connection:
-            replace_rows(connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in mine])
+            replace_rows(connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in identities])
         self.remove_equal_ranges(changefeed, lives)
         with self._database.write() as connection:
             for table in (FILES, _SETTLED_FILES):
-                some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(mine))
+                some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(identities))
                 connection.execute(sa.update(table).where(some).values(key_ranges="[]"))
             one = _COMPARISONS.c
-            about = sa.and_(one.changefeed == changefeed, one.table.in_([*called, *mine]))
+            about = sa.and_(one.changefeed == changefeed, one.table.in_([*called, *identities]))
             connection.execute(sa.delete(_COMPARISONS).where(about))
-            _remove_details(connection, changefeed, [*called, *mine])
-            _remove_reasons(connection, changefeed, mine)
+            _remove_details(connection, changefeed, [*called, *identities])
+            _remove_reasons(connection, changefeed, identities)
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""
-        found: dict[str, list[TableState]] = {}
+        states_by_feed: dict[str, list[TableState]] = {}
         with self._database.read() as connection:
             columns = tuple(column.name for column in _TABLES.c)
             for row in connection.execute(_select(_TABLES, columns, by=(), order=("schema", "table", "life"))):
@@ -716,8 +716,8 @@ class Ledger:
                 points = tuple((end, through) for end, through in json.loads(row.points))
                 decoded = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
                 decoded["points"] = points
-                found.setdefault(row.changefeed, []).append(TableState(**{**_fields(TableState, row), **decoded}))
-        return {changefeed: tuple(states) for changefeed, states in found.items()}
+                states_by_feed.setdefault(row.changefeed, []).append(TableState(**{**_fields(TableState, row), **decoded}))
+        return {changefeed: tuple(states) for changefeed, states in states_by_feed.items()}
 
 
 def _forgotten_by(connection: sa.Connection, changefeed: str, life: Life) -> str:
@@ -737,10 +737,10 @@ def _forgotten_since(connection: sa.Connection, changefeed: str, before: Mapping
 
 def _remove_details(connection: sa.Connection, changefeed: str, tables: Collection[str]) -> None:
     """Remove what was found of tables, and of what nobody will find again the detail alone, such as a key."""
-    detail, one = "the detail is not kept, as it may have values of forgotten rows", _FINDINGS.c
-    about = sa.and_(one.changefeed == changefeed, one.table.in_(tables))
-    connection.execute(sa.delete(_FINDINGS).where(about, one.rule.not_in(SEEN_IN_ROWS)))
-    connection.execute(sa.update(_FINDINGS).where(about, one.detail != "").values(detail=detail))
+    detail, columns = "the detail is not kept, as it may have values of forgotten rows", _FINDINGS.c
+    about = sa.and_(columns.changefeed == changefeed, columns.table.in_(tables))
+    connection.execute(sa.delete(_FINDINGS).where(about, columns.rule.not_in(SEEN_IN_ROWS)))
+    connection.execute(sa.update(_FINDINGS).where(about, columns.detail != "").values(detail=detail))
 
 
 def _remove_reasons(connection: sa.Connection, changefeed: str, lives: Collection[str]) -> None:
@@ -784,7 +784,7 @@ def _format_key_ranges(ranges: Sequence[KeyRange]) -> str:
 
 
 def _parse_key_ranges(text: str) -> tuple[KeyRange, ...]:
-    return tuple(KeyRange(*one) for one in json.loads(text))
+    return tuple(KeyRange(*fields) for fields in json.loads(text))
 
 
 _STATS_OF_READ = _select(FILES, _OF_STATS).where(FILES.c.rows != UNREAD)
@@ -807,27 +807,27 @@ def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> di
     from cdc_assets.types.fidelity import ColumnFidelity
     from cdc_assets.types.rules import Grade
 
-    one = _COLUMNS.c
-    columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)
-    columns = columns.where(one.changefeed == changefeed).order_by(one.life, one.position)
-    columns = columns if life is None else columns.where(one.life == life)
+    table_columns = _COLUMNS.c
+    columns = sa.select(table_columns.life, table_columns.column, table_columns.source, table_columns.lake, table_columns.grade, table_columns.rule)
+    columns = columns.where(table_columns.changefeed == changefeed).order_by(table_columns.life, table_columns.position)
+    columns = columns if life is None else columns.where(table_columns.life == life)
     rows = connection.execute(columns).all()
     by_column: dict[tuple[str, str], dict[str, int]] = {}
     for of, column, rule, count in _notes(connection, changefeed, life and source_of(life)):
         by_column.setdefault((of, column), {})[rule] = int(count)
-    found: dict[str, list[ColumnFidelity]] = {}
+    reports: dict[str, list[ColumnFidelity]] = {}
     for of, column, source, lake, grade, rule in rows:
         kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((source_of(of), column), {}))
-        found.setdefault(of, []).append(kept)
-    return {of: tuple(columns) for of, columns in found.items()}
+        reports.setdefault(of, []).append(kept)
+    return {of: tuple(columns) for of, columns in reports.items()}
 
 
 def _notes(connection: sa.Connection, changefeed: str, life: str | None) -> Sequence[Any]:
     """Return (life, column, rule, count) of one table or of all."""
-    one = _FIDELITY.c
-    query = sa.select(one.life, one.column, one.rule, sa.func.sum(one.count)).where(one.changefeed == changefeed)
-    query = query if life is None else query.where(one.life == life)
-    return connection.execute(query.group_by(one.life, one.column, one.rule)).all()
+    columns = _FIDELITY.c
+    query = sa.select(columns.life, columns.column, columns.rule, sa.func.sum(columns.count)).where(columns.changefeed == changefeed)
+    query = query if life is None else query.where(columns.life == life)
+    return connection.execute(query.group_by(columns.life, columns.column, columns.rule)).all()
 
 
 def _insert_notes(connection: sa.Connection, changefeed: str, life: Life, stats: FileStats) -> None:

@@ -606,7 +606,7 @@ def _python_value(value: pa.Scalar) -> Any:
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield rows so."""
+    """Yield rows as dictionaries of Python values, as `python_values` makes them."""
     columns = (python_values(column) for column in rows.columns)
     return (dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
 

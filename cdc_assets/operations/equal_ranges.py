@@ -28,7 +28,7 @@ _ROWS_AT_ONCE, _MOST = 40_000, 512
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """Ranges of a column, between `borders`: the `known` ones are equal, the `asked` ones are to be compared.
+    """Ranges of a column, between `borders`: the `known` ones are equal, the `open_ranges` are to be compared.
 
     `earlier` counts the rows of the known ones by the TSO as of which they were compared.
     """
@@ -36,7 +36,7 @@ class RangePlan:
     column: Column
     borders: pl.Series
     known: frozenset[int]
-    asked: tuple[range, ...]
+    open_ranges: tuple[range, ...]
     earlier: Mapping[Tso, int]
 
     def bounds(self, ranges: range) -> tuple[str | None, str | None]:

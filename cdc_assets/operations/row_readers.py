@@ -65,14 +65,14 @@ class RowRate:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Rows of the source, read as those of a dump are; `names` are its columns, and `mine` what the lake calls them."""
+    """Rows of the source, read as those of a dump are: its columns `names`, which the lake calls `lake_names`."""
 
     reader: DumpReader
     table: DumpTable
     at: Tso
     generators: Generators
     names: Sequence[str]
-    mine: Sequence[str]
+    lake_names: Sequence[str]
     pace: RowRate
     forgotten: Forgotten = ()
 
@@ -94,7 +94,7 @@ class SourceReader:
                 )
             count = decoded.changes.num_rows
             self.pace.wait(count)
-            rows = decoded.changes.select(self.names).rename_columns(self.mine)
+            rows = decoded.changes.select(self.names).rename_columns(self.lake_names)
             left = _without(rows, self.forgotten)
             yield left, BlockFacts(count, count - left.num_rows, decoded.notes)
 

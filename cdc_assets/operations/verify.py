@@ -514,14 +514,14 @@ class _TablePair:
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
 
         def record(piece: int, count: int) -> None:
-            place = (*plan.bounds(plan.asked[piece]), bare.at, bare.snapshot)
+            place = (*plan.bounds(plan.open_ranges[piece]), bare.at, bare.snapshot)
             found = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
             ledger.record_equal_range(name, self.history.life, found, self.forgotten)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
             return source.of_ranges(grouped(numbers, len(numbers)))
 
-        return how.run(lake, source, plan.asked, record, again, executors)
+        return how.run(lake, source, plan.open_ranges, record, again, executors)
 
     def _executors(self, table: TableId) -> Executors | None:
         """Return who reads a large table; None for the driver, which threads keep as busy as tasks beside it would."""
@@ -767,7 +767,7 @@ class _SourceSide:
     def pieces(self) -> Sequence[Any]:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
-            return self.of_ranges(self.plan.asked)
+            return self.of_ranges(self.plan.open_ranges)
         source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
         conditions = [replace(one, column=their[one.column]) for one in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]

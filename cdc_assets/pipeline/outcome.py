@@ -63,7 +63,7 @@ class TableOutcome:
 
     @property
     def incomplete_cause(self) -> str:
-        """The same in words that name no table."""
+        """What is missing and what a person can do, in words that name no table: equal for tables of one cause."""
         return gap_cause(self.gap, self.life, self.base) if self.gap is not None else ""
 
 

@@ -434,9 +434,9 @@ class Pipeline:
         return self.stage_all((step,))[0]
 
     def stage_all(self, steps: Sequence[ApplyRows]) -> list[StagedWindow]:
-        """Do so for windows of one source table that read the same; where one of them is refused, for the first alone.
+        """Stage several windows that read the same splits of one source table, decoding these once.
 
-        The others are staged when it is their turn then.
+        Where one of them is refused, only the first is staged; the caller stages the others in their turn.
         """
         first = steps[0]
         with concerning_table(first):

@@ -70,29 +70,37 @@ _HARMLESS = frozenset((
 
 def left_out(filters: Iterable[EventFilter], traceless: Mapping[str, tuple[str, str]], where: str) -> Iterator[Finding]:
     """Yield what event filters leave out of `where`, in which hidden DDL that are `traceless` leave no trace."""
-    for one in filters:
-        whose = "[filter]" if one.matcher is None else f"the event filter for {', '.join(one.matcher) or 'no table'}"
-        named = [_ALIASES.get(event, event) for event in one.events]
+    for event_filter in filters:
+        whose = (
+            "[filter]"
+            if event_filter.matcher is None
+            else f"the event filter for {', '.join(event_filter.matcher) or 'no table'}"
+        )
+        named = [_ALIASES.get(event, event) for event in event_filter.events]
         events = (narrow for event in named for narrow in _WIDER.get(event, (event,)))
         hidden = dict.fromkeys(event for event in events if event in traceless)
-        if one.statements and not hidden:
+        if event_filter.statements and not hidden:
             hidden = dict.fromkeys(traceless)
         if hidden:
             lost = "; ".join(f"{ddl}: {follows}" for ddl, follows in map(traceless.__getitem__, hidden))
-            how = "hides DDL by their text; if these are among them," if one.statements else "hides DDL, of which"
+            how = (
+                "hides DDL by their text; if these are among them,"
+                if event_filter.statements
+                else "hides DDL, of which"
+            )
             yield warning(
                 "event-filters",
                 f"{whose} {how} the {where} have no trace. {lost}. Let these DDL through and start the changefeed "
                 "again, or rebuild the tables after each.",
             )
-        if by := [*one.rows, *(event for event in one.events if event in _ROW_EVENTS)]:
+        if by := [*event_filter.rows, *(event for event in event_filter.events if event in _ROW_EVENTS)]:
             yield warning(
                 "event-filters",
                 f"{whose} leaves out rows ({', '.join(by)}): the lake holds the changefeed's rows, which are not all "
                 "of the source's.",
             )
         known = _HARMLESS | _ROW_EVENTS | {*TRACELESS, *TRACELESS_IN_TOPICS, *_WIDER}
-        if unknown := [*one.unknown, *(event for event in named if event not in known)]:
+        if unknown := [*event_filter.unknown, *(event for event in named if event not in known)]:
             yield warning(
                 "event-filters",
                 f"{whose} has what is not known here: {', '.join(unknown)}. It may leave out rows or DDL, which the "

@@ -63,23 +63,23 @@ def conformance(
     `rules` are those of the settings; `collations_known` says that these tell whether the source has new collations.
     `kept_out` are decisions to keep rows of some keys out, None where it is not known which there are.
     """
-    found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
+    findings = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
-        found.append(_without_commit_ts(options.wire, accept_unordered))
+        findings.append(_without_commit_ts(options.wire, accept_unordered))
     for check in RULES:
-        found.extend(check(history, options.wire))
-    found.extend(_unmatched(history, rules.complete))
-    found.extend(_without_table(history, rules.keys))
+        findings.extend(check(history, options.wire))
+    findings.extend(_unmatched(history, rules.complete))
+    findings.extend(_without_table(history, rules.keys))
     if rules.masks:
-        found.extend(_masks(history, rules.masks))
+        findings.extend(_masks(history, rules.masks))
     if rules.masks is not None:
-        found.extend(_short_keys(rules.masks))
-    found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
+        findings.extend(_short_keys(rules.masks))
+    findings.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {}, kept_out)
-    found.extend(undecodable)
+    findings.extend(undecodable)
     if options.kind in RULES_OF:
-        found.extend(import_module(RULES_OF[options.kind]).findings(listing, history, options, heads))
-    return tuple(sorted(found, key=lambda finding: finding.weight))
+        findings.extend(import_module(RULES_OF[options.kind]).findings(listing, history, options, heads))
+    return tuple(sorted(findings, key=lambda finding: finding.weight))
 
 
 RULES_OF: Mapping[str, str] = {
@@ -167,15 +167,15 @@ def versionless_holds(source: Source, wire: Wire, listing: Listing, history: His
     have the columns of that file, the newest one from before them. Where it cannot be told which is their first, the
     table stops from its beginning.
     """
-    found: dict[str, list[str]] = {}
+    paths_by_root: dict[str, list[str]] = {}
     for path in sorted(listing.problems):
         place = source.place(path)
         if place is not None and place.number and not place.version:
-            found.setdefault(place.root, []).append(path)
-    for root, paths in found.items():
+            paths_by_root.setdefault(place.root, []).append(path)
+    for root, paths in paths_by_root.items():
         known = {version: tables for (other, version), tables in history.decoding.items() if other == root}
         since = min((at for path in paths if (at := _first_row(source, wire, path, known)) is not None), default=None)
-        version = max((one for one in known if since is None or one < since), default=0)
+        version = max((version for version in known if since is None or version < since), default=0)
         names = {table.folded for table, _ in known.get(version, ())}
         reason = (
             f"{paths[0]} lies in a directory of version 0, into which TiCDC writes when it cannot read the table's "
@@ -319,7 +319,7 @@ def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
 
 
 def _unmatched(history: History, complete: Sequence[str]) -> Iterator[Finding]:
-    unmatched = [one for one in complete if not any(is_complete(life, [one]) for life in history.lives)]
+    unmatched = [pattern for pattern in complete if not any(is_complete(life, [pattern]) for life in history.lives)]
     if unmatched and history.lives:
         yield warning(
             "unmatched-complete",
@@ -433,7 +433,8 @@ def _decoded(
         name.folded
         for table in history.lives.values()
         for name, _, _ in table.names
-        if kept_out is None or any(one.concerns(table.life, [name for name, _, _ in table.names]) for one in kept_out)
+        if kept_out is None
+        or any(decision.concerns(table.life, [name for name, _, _ in table.names]) for decision in kept_out)
     }
     heads, undecodable = [], []
     for file in listing.data_files:
@@ -459,10 +460,10 @@ def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:
     if error.message.startswith(begins):
         sentence = f"a column {error.message.removeprefix(begins)}"
         return Finding("decoding", Severity.HOLD, table, sentence, begins.removeprefix("column ").strip())
-    said, offsets = error.message, file.messages
+    detail, offsets = error.message, file.messages
     if offsets is not None:
-        said = said.replace(file.path, f"{offsets.partition} offsets {offsets.start} to {offsets.stop - 1}")
-    return Finding("decoding", Severity.HOLD, table, "the first rows cannot be decoded.", said)
+        detail = detail.replace(file.path, f"{offsets.partition} offsets {offsets.start} to {offsets.stop - 1}")
+    return Finding("decoding", Severity.HOLD, table, "the first rows cannot be decoded.", detail)
 
 
 Rule = Callable[[History, Wire], Iterable[Finding]]

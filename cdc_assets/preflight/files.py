@@ -58,10 +58,10 @@ def file_findings(
     through = dict[str, Tso]()
     for life, state in applied.items():
         through[str(life.source)] = min(state.progress.tso, through.get(str(life.source), state.progress.tso))
-    found = (_gaps(source, listing, known, through), _changed(listing, known), _vanished(listing, known, through))
+    problems = (_gaps(source, listing, known, through), _changed(listing, known), _vanished(listing, known, through))
     return tuple(
         Finding(rule, Severity.WARNING, "", sentence, place)
-        for rule, places in zip(FILE_RULES, found, strict=True)
+        for rule, places in zip(FILE_RULES, problems, strict=True)
         for sentence, place in places
     )
 
@@ -147,7 +147,7 @@ def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[tuple
         entry = known.get(file.path)
         if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
             continue
-        was, now = (f"{one.size} bytes (etag {one.etag})" for one in (entry, file))
+        was, now = (f"{file_state.size} bytes (etag {file_state.etag})" for file_state in (entry, file))
         yield _CHANGED, f"{file.path}: read with {was}, now {now}"
 
 

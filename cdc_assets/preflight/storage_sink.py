@@ -114,9 +114,9 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
     forms = {"none": "", "year": r"\d{4}", "month": r"\d{4}-\d{2}", "day": r"\d{4}-\d{2}-\d{2}"}
     form = re.compile(forms.get(options.date_separator, ""))
     other = [file for file in listing.data_files if not form.fullmatch(file.date)]
-    settled = [one for one in listing.settled if not form.fullmatch(one.date)]
+    settled = [settled_files for settled_files in listing.settled if not form.fullmatch(settled_files.date)]
     if other or settled:
-        count = len(other) + sum(one.files for one in settled)
+        count = len(other) + sum(settled_files.files for settled_files in settled)
         shown = other[0].path if other else settled[0].directory
         yield warning(
             "date-level",

@@ -152,12 +152,12 @@ def _inferred(listing: Listing, history: History, options: TopicOptions) -> Iter
 
 def _lost(heads: Iterable[tuple[DataFile, Decoded]], history: History) -> Iterator[Finding]:
     """Values that the messages have lost or changed, of the first rows of each table."""
-    found: dict[str, Counter[tuple[str, str]]] = {}
+    notes_by_table: dict[str, Counter[tuple[str, str]]] = {}
     for file, decoded in heads:
         tables = history.decoding.get((file.root, file.version), ())
         if tables:
-            found.setdefault(str(tables[0][0]), Counter()).update(decoded.notes)
-    for table, notes in found.items():
+            notes_by_table.setdefault(str(tables[0][0]), Counter()).update(decoded.notes)
+    for table, notes in notes_by_table.items():
         for rule in sorted({rule for _, rule in notes}):
             columns = sorted(column for column, of in notes if of == rule)
             count = sum(notes[column, rule] for column in columns)

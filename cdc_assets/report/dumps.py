@@ -65,17 +65,17 @@ def describe_dump(dump: Dump, glances: Mapping[TableId, Glance]) -> DumpInspecti
         tso_time(dump.at),
         dump.started,
         dump.finished,
-        tuple(sorted(tables, key=lambda one: one.table)),
+        tuple(sorted(tables, key=lambda dumped_table: dumped_table.table)),
         dump.warnings,
         dump.ignored,
         tuple(map(str, dump.left_out)),
     )
 
 
-def dump_lines(found: DumpInspection) -> Iterator[str]:
+def dump_lines(inspection: DumpInspection) -> Iterator[str]:
     """Yield the contents of a dump as lines of text."""
-    taken = f", dumped from {found.started} to {found.finished}" if found.finished else ""
-    yield f"{found.uri}: tables as of TSO {found.at} ({found.at_time}){taken}"
+    taken = f", dumped from {inspection.started} to {inspection.finished}" if inspection.finished else ""
+    yield f"{inspection.uri}: tables as of TSO {inspection.at} ({inspection.at_time}){taken}"
     heads = ("table", "key", "columns", "files", "bytes", "rows, about")
     rows = [
         (
@@ -86,10 +86,10 @@ def dump_lines(found: DumpInspection) -> Iterator[str]:
             f"{table.file_bytes:,}",
             "?" if table.rows is None else f"{table.rows:,}",
         )
-        for table in found.tables
+        for table in inspection.tables
     ]
     yield from grid_lines(heads, rows)
-    yield from (f"  {name}: left out, it has no rows of its own" for name in found.left_out)
-    yield from (f"ignored {count}: {reason}" for reason, count in sorted(found.ignored.items()))
-    yield from (f"WARNING: {text}" for text in found.warnings)
-    yield from (f"problem: {table.table}: {table.problem}" for table in found.tables if table.problem)
+    yield from (f"  {name}: left out, it has no rows of its own" for name in inspection.left_out)
+    yield from (f"ignored {count}: {reason}" for reason, count in sorted(inspection.ignored.items()))
+    yield from (f"WARNING: {text}" for text in inspection.warnings)
+    yield from (f"problem: {table.table}: {table.problem}" for table in inspection.tables if table.problem)

@@ -41,12 +41,15 @@ class FindingGroup:
 
 def grouped(findings: Iterable[Finding], new: Collection[Finding] | None = None) -> tuple[FindingGroup, ...]:
     """Return findings by their causes, the most important first; `new` are those of no earlier run, None for all."""
-    found: dict[tuple[str, Severity, str], dict[Finding, None]] = {}
-    for finding in sorted(findings, key=lambda one: (one.weight, one.table)):
-        found.setdefault((finding.rule, finding.severity, finding.sentence), {})[finding] = None
+    groups: dict[tuple[str, Severity, str], dict[Finding, None]] = {}
+    for finding in sorted(findings, key=lambda finding: (finding.weight, finding.table)):
+        groups.setdefault((finding.rule, finding.severity, finding.sentence), {})[finding] = None
     return tuple(
-        FindingGroup(*cause, tuple(GroupedSubject(one.table, one.detail, new is None or one in new) for one in members))
-        for cause, members in found.items()
+        FindingGroup(
+            *cause,
+            tuple(GroupedSubject(finding.table, finding.detail, new is None or finding in new) for finding in members),
+        )
+        for cause, members in groups.items()
     )
 
 

@@ -27,8 +27,8 @@ NO_ROWS = (
 
 def forget_lines(report: ForgetReport) -> Iterator[str]:
     """Yield the lines on what was removed from each table, where it was searched, and what may bring the rows back."""
-    said = f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
-    yield f"{said}, run {report.run}" if report.run else said
+    summary = f"{report.changefeed}: {counted(report.keys, 'key')} of {report.table}, {report.begun} to {report.ended}"
+    yield f"{summary}, run {report.run}" if report.run else summary
     for begun in report.continued:
         yield f"  continued  a run for the same keys of {begun}: what that removed is not counted here"
     for removed in report.removed:
@@ -70,6 +70,6 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
 
 def forget_json(report: ForgetReport) -> dict[str, Any]:
     """Return a report for programs."""
-    removed = [{**asdict(one), "life": str(one.life)} for one in report.removed]
+    removed = [{**asdict(removal), "life": str(removal.life)} for removal in report.removed]
     figures = {**asdict(report), "table": str(report.table), "removed": removed, "complete": report.complete}
     return {**figures, "found_nothing": report.found_nothing, "not_searched": NOT_SEARCHED}

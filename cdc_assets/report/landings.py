@@ -52,7 +52,7 @@ class UnreadText:
 
 @dataclass(frozen=True, slots=True)
 class LandingText:
-    """What is landed of a changefeed. `end` of partitions is as of the newest landing, unless `asked` says as of now.
+    """What is landed of a changefeed. `end` of partitions is as of the newest landing, unless `is_current`: as of now.
 
     `lag_seconds` is the time from the greatest mark to the landing that brought it. `rows` and `row_bytes` are of
     messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
@@ -70,7 +70,7 @@ class LandingText:
     expired: Mapping[str, Tso] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
-    asked: bool = False
+    is_current: bool = False
     waits: str = ""
     left_out: int = 0
 
@@ -119,7 +119,13 @@ def describe_landing(
         tuple(f"{bad.place}: {bad.reason}" for bad in (*landed.open_bad, *landed.open_late)),
         landed.ignored,
         ends is not None,
-        _waits(landed, {Partition(one.topic, one.partition): one.behind for one in partitions}),
+        _waits(
+            landed,
+            {
+                Partition(partition_text.topic, partition_text.partition): partition_text.behind
+                for partition_text in partitions
+            },
+        ),
         sum(decision.kind in (EventKind.RELEASED, EventKind.LOST) for decision in landed.decisions),
     )
 
@@ -186,11 +192,11 @@ def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, 
     for name, at in through.items():
         known[name] = max(at, known.get(name, 0))
     least = min(through.values(), default=0)
-    found: dict[Partition, int] = {}
+    offsets: dict[Partition, int] = {}
     for split in landed.splits:
         if split.high > known.get(split.table, least):
-            found[split.partition] = min(split.first, found.get(split.partition, split.first))
-    return found
+            offsets[split.partition] = min(split.first, offsets.get(split.partition, split.first))
+    return offsets
 
 
 def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
@@ -201,18 +207,22 @@ def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
     TiCDC's, which have streams, hold nothing up.
     """
     starts = landed.starts
-    empty = [one for one in starts if landed.next.get(one) == starts[one].offset and not behind.get(one)]
+    empty = [
+        partition
+        for partition in starts
+        if landed.next.get(partition) == starts[partition].offset and not behind.get(partition)
+    ]
     living = [partition for partition in landed.ends if partition not in landed.dead and partition not in empty]
     with_barriers = {partition.topic for partition in landed.barriers}
     waiting = [partition for partition in living if partition.topic in with_barriers]
-    if landed.streams or not waiting or not (landed.ahead or any(behind.get(one) for one in waiting)):
+    if landed.streams or not waiting or not (landed.ahead or any(behind.get(partition) for partition in waiting)):
         return ""
-    open_ends = [one for one in waiting if not landed.barriers.get(one) and behind.get(one)]
-    known = [one for one in waiting if one not in open_ends]
-    least = min((landed.barriers.get(one, "") for one in known), default="")
-    last = sorted([*open_ends, *(one for one in known if landed.barriers.get(one, "") == least)])
-    last = [one for one in last if not behind.get(one)] or last
-    names = first_of([str(one) for one in last], "partition", _SHOWN_PARTITIONS)
+    open_ends = [partition for partition in waiting if not landed.barriers.get(partition) and behind.get(partition)]
+    known = [partition for partition in waiting if partition not in open_ends]
+    least = min((landed.barriers.get(partition, "") for partition in known), default="")
+    last = sorted([*open_ends, *(partition for partition in known if landed.barriers.get(partition, "") == least)])
+    last = [partition for partition in last if not behind.get(partition)] or last
+    names = first_of([str(partition) for partition in last], "partition", _SHOWN_PARTITIONS)
     more = ", also what is landed of it, which is more than a landing holds" if landed.ahead else ""
     return (
         f"what stands beyond the newest barrier of {names} waits for {'its' if len(last) == 1 else 'their'} next one"
@@ -232,10 +242,10 @@ def _expired(landed: Landed) -> dict[str, Tso]:
     }
 
 
-def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
+def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
     """Yield what is landed of changefeeds as lines of text."""
     heads = ("changefeed", "topic", "log ends at", "landed to", "applied to", "not landed", "newest mark", "its time")
-    every = list(found)
+    every = list(landings)
     rows = [
         (
             landing.changefeed,
@@ -254,7 +264,7 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
         yield from grid_lines(heads, rows)
     for landing in every:
         when = tso_time(landing.landed_ms << 18) if landing.landed_ms else "never"
-        asked = "now" if landing.asked else "then"
+        asked = "now" if landing.is_current else "then"
         marked = f"its newest mark was {seconds_text(landing.lag_seconds)} old"
         mark = marked if any(part.mark for part in landing.partitions) else "no mark is landed"
         yield (

@@ -175,7 +175,7 @@ def _rewrites(change: SchemaChange) -> bool:
     from cdc_assets.types.mysql_types import widens
 
     retypes = [change] if isinstance(change, RetypeColumn) else []
-    return any(needs_conversion(one.old, one.new) or not widens(one.old, one.new) for one in retypes)
+    return any(needs_conversion(retype.old, retype.new) or not widens(retype.old, retype.new) for retype in retypes)
 
 
 def _change(change: SchemaChange) -> str:

@@ -226,7 +226,7 @@ def incomplete_tables(history: History) -> dict[str, str]:
 
 
 def incomplete_causes(history: History) -> dict[str, str]:
-    """Return the same in words that name no table."""
+    """Return, by name of each table that lacks rows, why, in words that name no table: equal for one cause."""
     return {
         str(table.name): gap_cause(table.gap, table.life)
         for table in history.lives.values()

@@ -47,28 +47,28 @@ def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
             yield f"    cost   {step.cost}" + (f"; undo: {step.undo}" if step.undo else "")
 
 
-def inspection_lines(found: Inspection) -> Iterator[str]:
+def inspection_lines(inspection: Inspection) -> Iterator[str]:
     """Yield the contents of a changefeed's prefix, or of its topics, as lines of text."""
-    yield f"checkpoint {found.checkpoint} ({found.checkpoint_time})"
-    if found.partitions:
-        ends = [(f"{o.topic}[{o.partition}]", o.end, o.mark or "none", o.mark_time) for o in found.partitions]
+    yield f"checkpoint {inspection.checkpoint} ({inspection.checkpoint_time})"
+    if inspection.partitions:
+        ends = [(f"{o.topic}[{o.partition}]", o.end, o.mark or "none", o.mark_time) for o in inspection.partitions]
         yield from grid_lines(("topic", "log ends at", "newest mark", "its time"), ends)
         yield ""
-    pieces = "ranges of offsets" if found.partitions else "files"
+    pieces = "ranges of offsets" if inspection.partitions else "files"
     heads = ("table", "state", "key", "columns", "versions", "newest version", pieces, "bytes")
-    cells = [(_state(t.state, t.incomplete), ", ".join(t.key) or "none") for t in found.tables]
+    cells = [(_state(t.state, t.incomplete), ", ".join(t.key) or "none") for t in inspection.tables]
     rows = [
         (t.table, *cell, t.columns, t.versions, t.newest_version, t.files, f"{t.file_bytes:,}")
-        for t, cell in zip(found.tables, cells, strict=True)
+        for t, cell in zip(inspection.tables, cells, strict=True)
     ]
     yield from grid_lines(heads, rows)
-    yield from (f"  {table.table}: {' '.join(ddl.split())}" for table in found.tables for ddl in table.ddl)
-    yield from (f"ignored {count:,}: {reason}" for reason, count in sorted(found.ignored.items()))
-    yield from (f"held: {table.table}: {table.reason}" for table in found.tables if table.reason)
-    yield from _fidelity_lines(found.tables)
-    yield from _mask_lines(found.tables)
-    yield from group_lines(found.findings)
-    yield from problem_lines(found.problems)
+    yield from (f"  {table.table}: {' '.join(ddl.split())}" for table in inspection.tables for ddl in table.ddl)
+    yield from (f"ignored {count:,}: {reason}" for reason, count in sorted(inspection.ignored.items()))
+    yield from (f"held: {table.table}: {table.reason}" for table in inspection.tables if table.reason)
+    yield from _fidelity_lines(inspection.tables)
+    yield from _mask_lines(inspection.tables)
+    yield from group_lines(inspection.findings)
+    yield from problem_lines(inspection.problems)
 
 
 def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
@@ -126,12 +126,12 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
     before = {finding.table for finding in outcome.known_findings if finding.rule == INCOMPLETE}
     lacking = [(str(t.name), t.incomplete, t.incomplete_cause) for t in outcome.tables if t.incomplete]
-    yield from ((line, True) for line in incomplete_lines(one for one in lacking if one[0] not in before))
+    yield from ((line, True) for line in incomplete_lines(lack for lack in lacking if lack[0] not in before))
     if still := [name for name, _, _ in lacking if name in before]:
         yield f"incomplete as before: {first_of(still, 'table')}: see `cdc-assets status`", True
     new, known = (
-        [finding for finding in found if finding.rule != INCOMPLETE]
-        for found in (outcome.new_findings, outcome.known_findings)
+        [finding for finding in findings if finding.rule != INCOMPLETE]
+        for findings in (outcome.new_findings, outcome.known_findings)
     )
     yield from ((line, True) for line in group_lines(grouped(new)))
     standing = len(grouped(known))

@@ -504,7 +504,10 @@ class Settings(Model):
         return self.lake or plain
 
     def needed_lake(self, warehouse: str | None = None) -> LakeSettings:
-        """Return the same. Raises BadSettings where nothing names one, too."""
+        """Return the lake that the settings or --warehouse name.
+
+        Raises BadSettings where neither names one, or both name different ones.
+        """
         lake = self.lake_of(warehouse)
         if lake is None:
             raise BadSettings("no lake is named. Give --warehouse DIR, or `lake:` in changefeeds.yaml.")

@@ -244,20 +244,20 @@ def parse_options(
 
 def storage_options(sink_uri: str, given: FeedInputs | None = None) -> dict[str, Any]:
     """Return what the URIs of a feed say of how to reach its storage, in clear text."""
-    found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or FeedInputs())
-    return found
+    options: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or FeedInputs())
+    return options
 
 
 def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return how TiCDC reaches the schema registry of a feed of topics, as `schema_registry` takes it; {} if not."""
-    found: dict[str, Any] = _plug(sink_uri).registry_options(sink_uri, changefeed_config)
-    return found
+    options: dict[str, Any] = _plug(sink_uri).registry_options(sink_uri, changefeed_config)
+    return options
 
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return what a sink URI and changefeed TOML say of how to reach the broker of topics, in clear text."""
-    found: dict[str, Any] = _plug(sink_uri).broker_options(sink_uri, changefeed_config)
-    return found
+    options: dict[str, Any] = _plug(sink_uri).broker_options(sink_uri, changefeed_config)
+    return options
 
 
 def connect(sink_uri: str, options: SourceOptions, storage: Mapping[str, Any]) -> Source:

@@ -44,13 +44,13 @@ _KINDS = {str: "a text", bool: "true or false", int: "a number", float: "a numbe
 
 def table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """Return the table below some names, {} where it is not there; raises BadSettings where one is not a table."""
-    found = document
+    section = document
     for depth, name in enumerate(names, 1):
-        found = found.get(name, {})
-        if not isinstance(found, dict):
-            path, kind = ".".join(names[:depth]), _KINDS.get(type(found), "a time")
+        section = section.get(name, {})
+        if not isinstance(section, dict):
+            path, kind = ".".join(names[:depth]), _KINDS.get(type(section), "a time")
             raise BadSettings(f"changefeed TOML: `{path}` is {kind}; expected a [{path}] table.")
-    return found
+    return section
 
 
 def rules(
@@ -60,17 +60,17 @@ def rules(
 
     Raises BadSettings for any others.
     """
-    found: list[Mapping[str, Any]] = section.get(name, [])
-    is_sound = isinstance(found, list) and all(
+    entries: list[Mapping[str, Any]] = section.get(name, [])
+    is_sound = isinstance(entries, list) and all(
         isinstance(rule, dict)
-        and all(_is_texts(rule.get(one)) for one in lists)
-        and all(isinstance(rule.get(one, ""), str) or _is_texts(rule[one]) for one in more)
-        for rule in found
+        and all(_is_texts(rule.get(key)) for key in lists)
+        and all(isinstance(rule.get(key, ""), str) or _is_texts(rule[key]) for key in more)
+        for rule in entries
     )
     if not is_sound:
         with_lists = f" with lists of texts ({', '.join(lists)})" if lists else ""
         raise BadSettings(f"{name} in the changefeed TOML are not tables{with_lists}. Expected {example}.")
-    return found
+    return entries
 
 
 def _is_texts(value: Any) -> bool:
@@ -107,14 +107,14 @@ def known_protocol(given: Any, known: Collection[str], place: str, example: str)
 def misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the parameters that are called nearly as one that decides how rows are read, with that one."""
     for name in sorted(set(given).difference(known)):
-        yield from ((name, one) for one in get_close_matches(name, known, n=1, cutoff=0.8))
+        yield from ((name, known_name) for known_name in get_close_matches(name, known, n=1, cutoff=0.8))
 
 
 def column_selectors(document: Mapping[str, Any]) -> ColumnSelectors:
     """Return the column selectors of a changefeed; raises BadSettings for what are none."""
     example = '[[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"]'
-    found = rules(table(document, "sink"), "column-selectors", example, ("matcher", "columns"))
-    return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in found)
+    selectors = rules(table(document, "sink"), "column-selectors", example, ("matcher", "columns"))
+    return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in selectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,12 @@ def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
     A key without a value ([] or "") leaves nothing out. Raises BadSettings for what are no event filters.
     """
 
-    def texts(one: Mapping[str, Any], name: str) -> tuple[str, ...]:
-        value = one.get(name) or []
+    def texts(rule: Mapping[str, Any], name: str) -> tuple[str, ...]:
+        value = rule.get(name) or []
         return tuple([value] if isinstance(value, str) else value)
 
-    def keys(one: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
-        given = [key for key, value in one.items() if value or value is False or value == 0]
+    def keys(toml_table: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
+        given = [key for key, value in toml_table.items() if value or value is False or value == 0]
         rows = tuple(key for key in _LEAVING_ROWS_OUT if key in given and key in known)
         return {"rows": rows, "unknown": tuple(key for key in given if key not in known)}
 
@@ -160,12 +160,12 @@ def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
     whole = EventFilter(None, **keys(section, _FILTER_KEYS))
     filters = tuple(
         EventFilter(
-            texts(one, "matcher"),
-            tuple(text.lower() for text in texts(one, "ignore-event")),
-            texts(one, "ignore-sql"),
-            **keys(one, _EVENT_FILTER_KEYS),
+            texts(rule, "matcher"),
+            tuple(text.lower() for text in texts(rule, "ignore-event")),
+            texts(rule, "ignore-sql"),
+            **keys(rule, _EVENT_FILTER_KEYS),
         )
-        for one in rules(section, "event-filters", example, (), sorted(_EVENT_FILTER_KEYS))
+        for rule in rules(section, "event-filters", example, (), sorted(_EVENT_FILTER_KEYS))
     )
     return (*filters, whole) if whole.rows or whole.unknown else filters
 
@@ -173,7 +173,7 @@ def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
 def hides_inserts(filters: Iterable[EventFilter], name: TableId) -> bool:
     """Return whether filters may leave out the insert of a row, or an update that gives it another key."""
     return any(
-        (one.rows or one.unknown or {"all dml", "insert", "update"} & {*one.events})
-        and (one.matcher is None or decided(one.matcher, (name.schema, name.table)))
-        for one in filters
+        (event_filter.rows or event_filter.unknown or {"all dml", "insert", "update"} & {*event_filter.events})
+        and (event_filter.matcher is None or decided(event_filter.matcher, (name.schema, name.table)))
+        for event_filter in filters
     )

@@ -106,9 +106,9 @@ class JoinedSource:
             except CdcError as error:
                 lost[one.uri] = error
                 continue
-            found, generated = _imports(one, dump)
+            dump_imports, generated = _imports(one, dump)
             self._rows[dump.uri] = _Rows(one.reader, generated)
-            imports += found
+            imports += dump_imports
             warnings += [f"{dump.uri}: {text}" for text in (*dump.warnings, *left_out)]
         warnings = [*listing.warnings, *warnings]
         return replace(listing, imports=tuple(imports), warnings=tuple(warnings), lost_dumps=lost)
@@ -135,7 +135,9 @@ def _of_feed(dump: Dump, tables: ReplicatedTables, in_feed: Collection[TableId])
     kept = tuple(table for table in dump.tables if table.id not in left)
     problems = {name: problem for name, problem in dump.problems.items() if name not in left}
     groups = ((out, _FILTERED), (keyless, _DOUBTFUL if tables.keyless is None else _KEYLESS))
-    findings = [text.format(first_of([str(one) for one in of], "table", _SHOWN)) for of, text in groups if of]
+    findings = [
+        text.format(first_of([str(table_name) for table_name in of], "table", _SHOWN)) for of, text in groups if of
+    ]
     return replace(dump, tables=kept, problems=problems), findings
 
 

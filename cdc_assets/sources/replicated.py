@@ -65,5 +65,7 @@ def replicated(changefeed_config: str | os.PathLike[str] | None) -> ReplicatedTa
         truth("case-sensitive", config.get("case-sensitive", False)),
         None if force is None else truth("force-replicate", force),
         column_selectors(config),
-        tuple(tuple(one.get("matcher", ())) for one in table(config, "filter").get("event-filters", ())),
+        tuple(
+            tuple(event_filter.get("matcher", ())) for event_filter in table(config, "filter").get("event-filters", ())
+        ),
     )

@@ -13,13 +13,13 @@ class SettledTally:
     """Takes the names of settled files as they are listed, and says which directories still hold what they held."""
 
     def __init__(self, settled: Iterable[SettledFiles]) -> None:
-        self._settled = {one.directory: one for one in settled}
+        self._settled = {settled_files.directory: settled_files for settled_files in settled}
         self._found = dict.fromkeys(self._settled, (0, 0))
 
     def takes(self, directory: str, path: str, size: int, etag: str) -> bool:
         """Return whether a data file, as listed, is where settled ones are."""
-        one = self._settled.get(directory)
-        if one is None or not one.has(path):
+        settled_files = self._settled.get(directory)
+        if settled_files is None or not settled_files.has(path):
             return False
         count, digest = self._found[directory]
         self._found[directory] = count + 1, (digest + fingerprint(path, size, etag)) & DIGEST_MASK
@@ -32,10 +32,10 @@ class SettledTally:
         """
         kept, changed = list[SettledFiles](), list[SettledFiles]()
         for directory, settled in self._settled.items():
-            found = self._found[directory]
-            if found == (settled.files, settled.digest):
+            tally = self._found[directory]
+            if tally == (settled.files, settled.digest):
                 kept.append(replace(settled, checkpoint=checkpoint, passed_over=False))
-            elif found[0]:
+            elif tally[0]:
                 changed.append(settled)
             else:
                 kept.append(settled if settled.passed_over else replace(settled, checkpoint=checkpoint))

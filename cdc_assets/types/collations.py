@@ -61,21 +61,21 @@ def spark_normal_form(column_sql: str, collation: str) -> str:
     if is_plain(collation):
         return column_sql
     pad, table = _rule(collation)
-    found = f"rtrim({column_sql})" if pad else column_sql
+    expression = f"rtrim({column_sql})" if pad else column_sql
     if table is None:
-        return found
+        return expression
     mapping = table()
     for code, text in sorted(mapping.items()):
         if isinstance(text, str) and len(text) > 1:
-            found = f"replace({found}, {_literal(chr(code))}, {_literal(text)})"
+            expression = f"replace({expression}, {_literal(chr(code))}, {_literal(text)})"
     beyond = mapping.beyond
     if beyond is not None:
-        found = f"regexp_replace({found}, '[\U00010000-\U0010ffff]', {_literal(chr(beyond))})"
+        expression = f"regexp_replace({expression}, '[\U00010000-\U0010ffff]', {_literal(chr(beyond))})"
     single = {code: chr(to) for code, to in sorted(mapping.items()) if isinstance(to, int)}
     gone = [code for code, text in sorted(mapping.items()) if text == ""]
     source = "".join(map(chr, [*single, *gone]))
     # characters without a counterpart are deleted
-    return f"translate({found}, {_literal(source)}, {_literal(''.join(single.values()))})"
+    return f"translate({expression}, {_literal(source)}, {_literal(''.join(single.values()))})"
 
 
 def _literal(text: str) -> str:

@@ -37,24 +37,24 @@ def column_fidelity(
         rows = fidelity_report(schema, {})
     except MalformedData:
         return ()
-    said = {column.name: _KEPT.format(column.kept) for column in schema.columns if column.kept}
-    said |= {name: f"{said.get(name, '')} {guess.text};".strip() for name, guess in guesses(ddl).items()}
-    said = {name: text for name, text in said.items() if name not in masked}  # a guess may name a default
+    notes = {column.name: _KEPT.format(column.kept) for column in schema.columns if column.kept}
+    notes |= {name: f"{notes.get(name, '')} {guess.text};".strip() for name, guess in guesses(ddl).items()}
+    notes = {name: text for name, text in notes.items() if name not in masked}  # a guess may name a default
     for column in schema.columns:
-        for doubt in (one for one in inferred if one.startswith(f'"{column.name}": ')):
+        for doubt in (sentence for sentence in inferred if sentence.startswith(f'"{column.name}": ')):
             text = doubt.partition(": ")[2]
-            said[column.name] = f"{said.get(column.name, '')} taken from rows, {text};".strip()
+            notes[column.name] = f"{notes.get(column.name, '')} taken from rows, {text};".strip()
     for name, at in (rewritten or {}).items():
-        said[name] = f"{said.get(name, '')} {_REWRITTEN.format(at)};".strip()
+        notes[name] = f"{notes.get(name, '')} {_REWRITTEN.format(at)};".strip()
     for name, how in (unsent or {}).items():
-        said[name] = f"{said.get(name, '')} {UNSENT.format(how)};".strip()
+        notes[name] = f"{notes.get(name, '')} {UNSENT.format(how)};".strip()
     return tuple(
         dataclasses.replace(
             row,
             grade=Grade.MASKED if row.column in masked else Grade.CHANGED,
-            rule=f"{said[row.column]} {row.rule}".strip(),
+            rule=f"{notes[row.column]} {row.rule}".strip(),
         )
-        if row.column in said
+        if row.column in notes
         else row
         for row in rows
     )

@@ -70,7 +70,7 @@ def _in_newest_type(values: pa.Array, column: Column) -> tuple[pa.Array, Column]
     """Return values as the newest type of their column has them, and the column so."""
     assert column.mask is not None
     types = column.mask.types
-    places = [n for n, alike in enumerate(types) if any(one.decodes_like(column) for one in alike)]
+    places = [n for n, alike in enumerate(types) if any(typed_column.decodes_like(column) for typed_column in alike)]
     places = places or [n for n, alike in enumerate(types) if same_masked(column, alike[-1])]
     if len(places) != 1:
         raise TableHeld(
@@ -96,8 +96,8 @@ def _hashes(plain: pa.Array, key: bytes, family: str) -> pa.Array:
     import polars as pl  # what masks nothing by a hash needs neither
     from polars_hash import col
 
-    said = pc.binary_join_element_wise(f"{family}\0".encode(), plain.cast(pa.binary()), b"")
-    made = pl.DataFrame({"value": pl.from_arrow(said)}).select(col("value").chash.hmac_sha256(key=key.decode()))
+    messages = pc.binary_join_element_wise(f"{family}\0".encode(), plain.cast(pa.binary()), b"")
+    made = pl.DataFrame({"value": pl.from_arrow(messages)}).select(col("value").chash.hmac_sha256(key=key.decode()))
     return made.to_series().to_arrow().cast(pa.string())
 
 

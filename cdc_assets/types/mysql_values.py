@@ -62,11 +62,11 @@ class TextSettings(NamedTuple):
     binary: Binary
 
 
-def either(one: pa.BooleanArray | None, other: pa.BooleanArray | None) -> pa.BooleanArray | None:
+def either(mask: pa.BooleanArray | None, other: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Return the union of two masks, None standing for an empty one."""
-    if one is None or other is None:
-        return other if one is None else one
-    return pc.or_(one, other)
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return pc.or_(mask, other)
 
 
 def _some(mask: pa.BooleanArray | None) -> pa.BooleanArray | None:
@@ -115,8 +115,8 @@ def _misfits(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> pa.Boole
 def parse_number(texts: pa.Array, how: TextSettings) -> Values:
     """Read integers, decimals of up to 38 digits and floats; a lost digit or a value out of range is bad."""
     small = _too_small(texts) if pa.types.is_decimal(how.wire) else None
-    found = _fitting(texts if small is None else _without(texts, small), lambda some: _as_utf8(some).cast(how.wire))
-    return found if small is None else found._replace(bad=either(found.bad, small))
+    numbers = _fitting(texts if small is None else _without(texts, small), lambda some: _as_utf8(some).cast(how.wire))
+    return numbers if small is None else numbers._replace(bad=either(numbers.bad, small))
 
 
 def _too_small(texts: pa.Array) -> pa.BooleanArray | None:

@@ -69,11 +69,13 @@ def postgres_column(name: str, text: str, modes: Mapping[str, str], own: Mapping
     if kind.endswith("]"):
         element = postgres_column(name, kind[: kind.index("[")], modes, own)
         return Column(name, "array", precision=element.precision, scale=element.scale, elems=(element.type,))
-    digits = [int(one) for one in re.findall(r"-?\d+", (re.search(r"\(([-\d\s,]*)\)", kind) or ["", ""])[1])]
+    digits = [int(number) for number in re.findall(r"-?\d+", (re.search(r"\(([-\d\s,]*)\)", kind) or ["", ""])[1])]
     kind = re.sub(r"\s*\([^)]*\)", "", kind).strip()
     kind = kind.rpartition(".")[2] if kind.rpartition(".")[2] in own else kind
     if own.get(kind, "enum") != "enum":
-        return postgres_column(name, own[kind], modes, {one: two for one, two in own.items() if one != kind})
+        return postgres_column(
+            name, own[kind], modes, {type_name: two for type_name, two in own.items() if type_name != kind}
+        )
     return _sized(name, "enum" if kind in own else kind, digits, modes)
 
 

@@ -57,8 +57,8 @@ def always(kind: pa.DataType) -> OfColumn:
 
 def graded(grade: Grade, rule: str) -> Callable[[Column], Fidelity]:
     """Return what is kept, whatever the column says."""
-    found = Fidelity(grade, rule)
-    return lambda _: found
+    fidelity = Fidelity(grade, rule)
+    return lambda _: fidelity
 
 
 def text_rule(fidelity: Callable[[Column], Fidelity], zero: Callable[[Column], str | bytes] = lambda _: "") -> TypeRule:

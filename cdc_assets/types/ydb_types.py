@@ -74,7 +74,7 @@ def ydb_column(name: str, text: str) -> Column:
     """
     bare = re.sub(r"\s+", "", text)
     bare = re.sub(r"^Optional<(.*)>$", r"\1", bare, flags=re.IGNORECASE).rstrip("?")
-    digits = [int(one) for one in re.findall(r"\d+", bare.partition("(")[2])]
+    digits = [int(number) for number in re.findall(r"\d+", bare.partition("(")[2])]
     kind = bare.partition("(")[0]
     known = _SYNONYMS.get(kind.lower()) or _BY_FOLDED.get(kind.lower(), "")
     if not known and kind.lower().startswith("pg"):

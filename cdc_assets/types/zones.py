@@ -41,9 +41,9 @@ class Zone:
 
 
 @lru_cache(maxsize=64)
-def _agree(one: str, other: str) -> bool:
+def _agree(zone: str, other: str) -> bool:
     try:
-        return bool(_clock(one).equals(_clock(other)))
+        return bool(_clock(zone).equals(_clock(other)))
     except ValueError:  # Arrow's error for a zone that is not known is one
         return False
 

@@ -32,7 +32,7 @@ def planned(borders: pl.Series, equal: Sequence[EqualRange] = (), rows: int = 0)
 
 
 def asked(plan: RangePlan) -> list[tuple[str | None, str | None]]:
-    return [plan.bounds(ranges) for ranges in plan.asked]
+    return [plan.bounds(ranges) for ranges in plan.open_ranges]
 
 
 def is_in(value: int, bounds: tuple[str | None, str | None]) -> bool:
@@ -57,7 +57,7 @@ def test_every_value_is_asked_for_once_unless_it_is_known(ends: list[int], rows:
 
 @pytest.mark.parametrize(("rows", "questions"), [(100, 64), (5_000_000, 125), (10**9, 512)])
 def test_a_server_is_asked_more_often_of_more_rows(rows: int, questions: int) -> None:
-    assert questions / 2 < len(planned(pl.Series(range(1023)), (), rows).asked) <= questions
+    assert questions / 2 < len(planned(pl.Series(range(1023)), (), rows).open_ranges) <= questions
 
 
 def test_days_and_times_are_borders_as_servers_print_them() -> None:
@@ -66,7 +66,7 @@ def test_days_and_times_are_borders_as_servers_print_them() -> None:
     assert asked(days)[1][0] == "2025-01-02"
     times = planned(pl.Series([datetime(2025, 1, 1, 0, 0, second // 2, second % 2) for second in range(63)]))
     assert asked(times)[1][0] == "2025-01-01 00:00:00.000000"
-    (_, conditions), *_ = list(times.files(TABLE, times.asked))[1:]
+    (_, conditions), *_ = list(times.files(TABLE, times.open_ranges))[1:]
     assert [(one.column, one.operator) for one in conditions] == [("id", ">="), ("id", "<")]
 
 

@@ -121,8 +121,8 @@ def _settle_alike(
     entering = pl.when(known).then(int(Op.UPDATE)).otherwise(int(Op.INSERT))
     ops = pl.when(pl.col(OP) > 0).then(entering).otherwise(pl.col(OP)).cast(pl.Int8)
     met = last.filter("_cdc_beside")
-    found = AlikeKeys.such_as(len(met), met.select(key).row(0)) if len(met) else AlikeKeys()
-    return last.with_columns(ops.alias(OP)), found
+    alike_keys = AlikeKeys.such_as(len(met), met.select(key).row(0)) if len(met) else AlikeKeys()
+    return last.with_columns(ops.alias(OP)), alike_keys
 
 
 def _other_spellings(frame: pl.DataFrame, key: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
@@ -130,9 +130,9 @@ def _other_spellings(frame: pl.DataFrame, key: Sequence[str], by: Sequence[str])
 
     An UPDATE without the row before it may have replaced the other spelling, which no longer exists then.
     """
-    mine = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).last().over(by)) for name in key)
+    key_match = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).last().over(by)) for name in key)
     frame = frame.with_columns(
-        mine.alias("_cdc_mine"), (pl.struct(key).is_last_distinct() & (pl.col(OP) > 0)).alias("_cdc_living")
+        key_match.alias("_cdc_mine"), (pl.struct(key).is_last_distinct() & (pl.col(OP) > 0)).alias("_cdc_living")
     )
     others_live = (~pl.col("_cdc_mine") & pl.col("_cdc_living")).any()
     replaced = (pl.col("_cdc_mine") & (pl.col(OP) == int(Op.UPDATE))).any()

@@ -108,7 +108,7 @@ class LogKind(TableKind):
         without = others()
         if not without.num_rows:
             return net
-        frame, known = (pl.from_arrow(one.select([FILE, LINE, OP])) for one in (net, without))
+        frame, known = (pl.from_arrow(changes.select([FILE, LINE, OP])) for changes in (net, without))
         assert isinstance(frame, pl.DataFrame)
         assert isinstance(known, pl.DataFrame)
         added = frame.with_row_index("_cdc_row").join(known, on=[FILE, LINE, OP], how="anti")

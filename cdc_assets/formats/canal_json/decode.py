@@ -83,8 +83,8 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     frame = cut_file(data, options.terminator)
     tail = _find_tail(frame, path, options.terminator)
     records = _records(frame, schema)
-    found = read_changes(records, lambda line: frame[line - 1], path, table, schema, options)
-    return replace(found, tail=tail)
+    file_changes = read_changes(records, lambda line: frame[line - 1], path, table, schema, options)
+    return replace(file_changes, tail=tail)
 
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: CanalJsonOptions) -> dict[int, bytes]:
@@ -101,8 +101,8 @@ def commit_stamps(data: bytes, options: CanalJsonOptions) -> list[int | None]:
     for records in _of_lines(frame, np.arange(len(frame))):
         commit_ts, whole = records.whole_numbers("_tidb", "commitTs")
         stamps |= zip(records.messages[whole].tolist(), commit_ts[whole].tolist(), strict=True)
-    found = [stamps.get(record) for record in range(len(frame))]
-    return [*found, *([None] if _find_tail(frame, "", options.terminator) is not None else [])]
+    record_stamps = [stamps.get(record) for record in range(len(frame))]
+    return [*record_stamps, *([None] if _find_tail(frame, "", options.terminator) is not None else [])]
 
 
 def record_beginning(raw: bytes) -> bytes:
@@ -123,8 +123,8 @@ def record_identity(raw: bytes) -> object:
 
 def _commit_ts(raw: bytes) -> int | None:
     """Read the commit-ts of a record that need not be whole: an unescaped quote stands in no text."""
-    found = re.search(rb'"_tidb":\{"commitTs":(\d{1,19})[,}]', raw)
-    return int(found[1]) if found and int(found[1]) < 1 << 63 else None
+    match = re.search(rb'"_tidb":\{"commitTs":(\d{1,19})[,}]', raw)
+    return int(match[1]) if match and int(match[1]) < 1 << 63 else None
 
 
 def _find_tail(frame: RecordFrame, path: str, terminator: str) -> Reject | None:
@@ -146,8 +146,8 @@ def _find_tail(frame: RecordFrame, path: str, terminator: str) -> Reject | None:
 
 def _least_commit_ts(raw: bytes) -> int | None:
     """Return the least commit-ts of the record's millisecond: `es` is written before what is cut off as a rule."""
-    found = re.search(rb'"es":(\d{1,14}),', raw)
-    return int(found[1]) << 18 if found else None
+    match = re.search(rb'"es":(\d{1,14}),', raw)
+    return int(match[1]) << 18 if match else None
 
 
 def _records(frame: RecordFrame, schema: TableSchema) -> Iterator[Records]:
@@ -197,8 +197,8 @@ def read_changes(
         rows = records.among(records.sound)
         before = rows.column("type").equal("UPDATE") & (rows.lengths("old") == 1)
         sides.take(_images(rows, before), (rows, ("data", 0)), (rows.among(before), ("old", 0)))
-    found = sides.images
-    if strange and not len(found) and options.places == "files":
+    images = sides.images
+    if strange and not len(images) and options.places == "files":
         raise MalformedData(
             f"{path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
             f"file: {_listed(column.name for column in schema.stored)}. The file lies in another version's directory, "
@@ -206,11 +206,11 @@ def read_changes(
             path=path,
             column=min(strange),
         )
-    _check_extension(found, options, faults)
+    _check_extension(images, options, faults)
     names = [column.name for column in schema.stored]
     texts = {name: sides.column(name) for name in names}
     absent = {name: column.are(CellKind.ABSENT) for name, column in texts.items()}
-    _check_columns(found, {name: mask for name, mask in absent.items() if mask.any()}, schema, options, path)
+    _check_columns(images, {name: mask for name, mask in absent.items() if mask.any()}, schema, options, path)
 
     def cells(column: Column) -> Cells:
         whole, lacking = texts[column.name].texts, absent[column.name]
@@ -221,7 +221,7 @@ def read_changes(
         types = RecordColumn.joined([records.column("mysqlType", column.name) for records, _ in sides.sides])
         return _cells_of_members(whole, lacking, types.texts, column)
 
-    done = changes_of(found, cells, schema, options, faults)
+    done = changes_of(images, cells, schema, options, faults)
     rejects = (
         reject if reject.commit_ts else replace(reject, commit_ts=_commit_ts(reject.raw)) for reject in done.rejects
     )
@@ -307,10 +307,10 @@ def _listed(names: Iterable[str]) -> str:
 def _images(rows: Records, before: Marks) -> Images:
     kinds = rows.column("type")
     stamps, _ = rows.tsos("_tidb", "commitTs")
-    found = row_images(rows.messages + 1, np.where(stamps > 0, stamps, -1), np.ones(len(rows), bool), before)
-    found.ops[: len(rows)][kinds.equal("UPDATE") & ~before] = Op.UPDATE
-    found.ops[: len(rows)][kinds.equal("DELETE")] = Op.DELETE
-    return found
+    images = row_images(rows.messages + 1, np.where(stamps > 0, stamps, -1), np.ones(len(rows), bool), before)
+    images.ops[: len(rows)][kinds.equal("UPDATE") & ~before] = Op.UPDATE
+    images.ops[: len(rows)][kinds.equal("DELETE")] = Op.DELETE
+    return images
 
 
 def _check_extension(images: Images, options: MessageOptions, faults: Faults) -> None:
@@ -374,26 +374,26 @@ def _check_columns(
 
 def _noted(done: Decoded, schema: TableSchema) -> Mapping[tuple[str, str], int]:
     """Count the texts in which something may have been replaced, too."""
-    found = dict(done.notes)
+    notes = dict(done.notes)
     for column in schema.stored:
         if column.type in CHARACTER and column.name in done.changes.column_names:
             replaced = pc.match_substring(done.changes.column(column.name), "\ufffd")
-            found |= {(column.name, REPLACED): pc.sum(replaced).as_py()} if pc.any(replaced).as_py() else {}
-    return found
+            notes |= {(column.name, REPLACED): pc.sum(replaced).as_py()} if pc.any(replaced).as_py() else {}
+    return notes
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _with_text_null(found: RecordColumn, column: Column) -> tuple[pa.StringArray, Mapping[str, Marks]]:
+def _with_text_null(cells: RecordColumn, column: Column) -> tuple[pa.StringArray, Mapping[str, Marks]]:
     """Return the texts of a column, and which are the text null that TiCDC wrote as if it were NULL, as a note.
 
     TiCDC 8.5.4 and 8.5.5 do so (ticdc#3958). Where a column may be NULL the two cannot be told apart.
     """
-    mask = found.are(CellKind.NULL)
+    mask = cells.are(CellKind.NULL)
     if column.nullable or column.type not in _WITH_TEXT_NULL or not mask.any():
-        return found.texts, {}
-    return pc.if_else(pa.array(mask), pa.scalar("null", found.texts.type), found.texts), {TEXT_NULL: mask}
+        return cells.texts, {}
+    return pc.if_else(pa.array(mask), pa.scalar("null", cells.texts.type), cells.texts), {TEXT_NULL: mask}
 
 
 def _cells_of_members(texts: pa.StringArray, absent: Marks, types: pa.StringArray, column: Column) -> Cells:
@@ -420,6 +420,8 @@ def _names(texts: pa.Array, column: Column, types: pa.Array) -> pa.Array:
     """Turn numbers of ENUM and SET into names, null where a number has none; declared types may differ in a file."""
     names = pa.nulls(len(texts), pa.string())
     for text in types.unique().to_pylist():
-        found = named(texts, column.type, members(text, column))
-        names = pc.if_else(pc.is_null(types) if text is None else pc.equal(types, text).fill_null(False), found, names)
+        member_names = named(texts, column.type, members(text, column))
+        names = pc.if_else(
+            pc.is_null(types) if text is None else pc.equal(types, text).fill_null(False), member_names, names
+        )
     return names

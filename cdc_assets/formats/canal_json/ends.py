@@ -73,7 +73,7 @@ def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
     places = np.flatnonzero((leads >= 0) & (after <= last))
     if not len(places):
         return Ends(places, pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), places)
-    kind, es, after, last, stop = (one[places] for one in (kind, es, after, last, ends))
+    kind, es, after, last, stop = (positions[places] for positions in (kind, es, after, last, ends))
     numbers, fit = whole_numbers(held, es, es + _ES_DIGITS)
     fit &= _is_one_of(held, kind, _KINDS) & _is_one_of(held, after - 8, (b",",), 7)
     if extended:
@@ -130,8 +130,8 @@ def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) 
         unknown[left[0]] = False
         left = left[ends[left] - starts[left] >= lead + len(_LAST_OF_LEAD)]
         if lead >= 0:
-            found = left[_is_one_of(held, starts[left] + lead, (_LAST_OF_LEAD,))]
-            leads[found], unknown[found] = lead, False
+            matches = left[_is_one_of(held, starts[left] + lead, (_LAST_OF_LEAD,))]
+            leads[matches], unknown[matches] = lead, False
     left = np.flatnonzero(unknown)
     leads[left] = pc.find_substring(values.take(pa.array(left)), _LAST_OF_LEAD).to_numpy(zero_copy_only=False)
     return leads
@@ -139,24 +139,24 @@ def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) 
 
 def _is_one_of(held: Words, at: Numbers, texts: Iterable[bytes], start: int = 0) -> Marks:
     """Return where one of some texts stands; one of less than eight bytes from `start` of a word to its end."""
-    found = np.zeros(len(at), bool)
+    marks = np.zeros(len(at), bool)
     for text in texts:
         if len(text) < _WORD:
             mask = ~np.uint64(0) << np.uint64(8 * start)
-            found |= held[at] & mask == np.uint64(int.from_bytes(text.rjust(_WORD, b"\0"), "little"))
+            marks |= held[at] & mask == np.uint64(int.from_bytes(text.rjust(_WORD, b"\0"), "little"))
         else:
-            found |= have(held, at, text)
-    return found
+            marks |= have(held, at, text)
+    return marks
 
 
 def _names(data: pa.Buffer, starts: Numbers, ends: Numbers) -> tuple[pa.Array, pa.Array]:
     """Return database and table that stand in leads, null in those that are none."""
     coded = pieces(data, starts, ends).dictionary_encode()
-    found: list[tuple[str | None, str | None]] = []
+    name_pairs: list[tuple[str | None, str | None]] = []
     for lead in coded.dictionary.to_pylist():
         match = _LEAD.fullmatch(lead)
         schema, table = (None, None) if match is None else (_name_of(match["schema"]), _name_of(match["table"]))
-        found.append((schema, table) if schema and table else (None, None))
-    columns = (pa.array([names[place] for names in found], pa.string()) for place in (0, 1))
+        name_pairs.append((schema, table) if schema and table else (None, None))
+    columns = (pa.array([names[place] for names in name_pairs], pa.string()) for place in (0, 1))
     schemas, tables = (column.take(coded.indices) for column in columns)
     return schemas, tables

@@ -85,8 +85,8 @@ class RecordFrame:
     @cached_property
     def _line_feeds(self) -> Positions:
         parts = (range(0, len(self.body), _CACHED_BYTES)) if self.body else ()
-        found = [np.flatnonzero(self._bytes[at : at + _CACHED_BYTES] == _LF) + at for at in parts]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        feeds = [np.flatnonzero(self._bytes[at : at + _CACHED_BYTES] == _LF) + at for at in parts]
+        return np.concatenate(feeds) if feeds else np.zeros(0, np.int64)
 
     @cached_property
     def _bytes(self) -> npt.NDArray[np.uint8]:
@@ -163,12 +163,12 @@ def _object_end(text: str, position: int) -> int:
 def _next_object(text: str, terminator: str, position: int) -> int:
     """Return where a record that is not an object ends: before the terminator of the next object, or at the end."""
     if not terminator:
-        found = text.find("}{", position - 1)
-        return found + 1 if found >= 0 else -1
-    found = text.find(terminator + "{", position)
-    if found < 0 and text.endswith(terminator) and position <= len(text) - len(terminator):
+        offset = text.find("}{", position - 1)
+        return offset + 1 if offset >= 0 else -1
+    offset = text.find(terminator + "{", position)
+    if offset < 0 and text.endswith(terminator) and position <= len(text) - len(terminator):
         return len(text) - len(terminator)
-    return found
+    return offset
 
 
 # --- what records have in common --------------------------------------------------------------------------------------
@@ -227,9 +227,9 @@ class _FileHeads:
             if not len(left):
                 break
             at = np.clip(olds[left] + more, len(_OLD), len(held) - 1 + len(_OLD))
-            found = have(held, at - len(_OLD), _OLD)
-            olds[left[found]] += more
-            left = left[~found]
+            matches = have(held, at - len(_OLD), _OLD)
+            olds[left[matches]] += more
+            left = left[~matches]
         fit[left] = False
         return olds
 
@@ -289,5 +289,5 @@ def file_records(frame: RecordFrame, schema: TableSchema) -> Iterator[Records]:
         fit, kinds, olds = heads.held_against(body, begin, stop)
         for kind in KINDS:
             rows = np.flatnonzero(fit & bits(pc.equal(kinds, kind)))
-            for found in shapes_behind(heads.prefix(kind), pieces(body, olds[rows], stop[rows])):
-                yield found.moved(rows[found.messages] + low)
+            for records in shapes_behind(heads.prefix(kind), pieces(body, olds[rows], stop[rows])):
+                yield records.moved(rows[records.messages] + low)

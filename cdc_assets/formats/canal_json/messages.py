@@ -60,12 +60,12 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     values = unpacked_array(messages.column("value"), options)
     ends = read_ends(values, options.enable_tidb_extension)
     stamps = ends.numbers if options.enable_tidb_extension else ends.numbers << 18
-    mine = _lines_of_rows(ends.places, ends.schemas, ends.tables, stamps, options)
+    row_lines = _lines_of_rows(ends.places, ends.schemas, ends.tables, stamps, options)
     left = np.delete(np.arange(len(values)), ends.places)
     if not len(left):
-        return mine
+        return row_lines
     others = json_records(values.take(pa.array(left)), unordered=files.TYPES)
-    return in_order([mine, *(lines for records in others for lines in _lines(records, values, left, options))])
+    return in_order([row_lines, *(lines for records in others for lines in _lines(records, values, left, options))])
 
 
 def _lines_of_rows(
@@ -120,9 +120,9 @@ def _lines(
         else:
             lines.append(Classification(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY))
     yield classified(lines)
-    mine, places = pa.array(rows & whole), numbers[records.messages[rows & whole]]
-    schemas_, tables = (column.texts.filter(mine) for column in names)
-    claim = claims.only(claimed).filter(mine)
+    mask, places = pa.array(rows & whole), numbers[records.messages[rows & whole]]
+    schemas_, tables = (column.texts.filter(mask) for column in names)
+    claim = claims.only(claimed).filter(mask)
     yield _lines_of_rows(places, schemas_, tables, stamps[rows & whole], options, claim=claim)
 
 
@@ -170,7 +170,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     values = unpacked_array(sent, options)
     records = json_records(values, unordered=files.TYPES)
     own = options.for_table(schema)
-    found = files.read_changes(
+    row_changes = files.read_changes(
         records,
         lambda line: values[line - 1].as_py() or b"",
         path,
@@ -179,8 +179,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         own,
         deletes_are_cut=options.cuts_large_rows,
     )
-    rejects = tuple(replace(reject, raw=sent[reject.line - 1].as_py() or b"") for reject in found.rejects)
-    return replace(found, rejects=rejects)
+    rejects = tuple(replace(reject, raw=sent[reject.line - 1].as_py() or b"") for reject in row_changes.rejects)
+    return replace(row_changes, rejects=rejects)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
     Deletes show none where they have their key only.
     """
-    found: dict[tuple[TableId, tuple[tuple[str, str], ...]], SchemaEvent] = {}
+    events: dict[tuple[TableId, tuple[tuple[str, str], ...]], SchemaEvent] = {}
     values = unpacked_array(messages.column("value"), options)
     spoken = classify(messages, options)
     whole = spoken.filter(pc.and_(pc.equal(spoken.column("kind"), Kind.ROW.value), pc.is_null(spoken.column("claim"))))
@@ -206,12 +206,12 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
                 continue
             data, types = held["data"][0], held["mysqlType"]
             shape = (table, tuple((column, str(types[column])) for column in data))
-            if shape not in found or commit_ts < found[shape].version:
+            if shape not in events or commit_ts < events[shape].version:
                 schema, doubts = _inferred(data, types, held.get("pkNames") or ())
-                found[shape] = SchemaEvent(message, table, commit_ts, schema, doubts)
+                events[shape] = SchemaEvent(message, table, commit_ts, schema, doubts)
         except _TROUBLE:
             continue  # decode rejects it
-    return tuple(found.values())
+    return tuple(events.values())
 
 
 def _inferred(
@@ -234,7 +234,7 @@ def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Colu
     if kind in ("ENUM", "SET") and match[2] is not None:
         names = members(text, column)
         if names is not None and None not in names:
-            return replace(column, elems=tuple(one for one in names if one is not None)), ""
+            return replace(column, elems=tuple(member for member in names if member is not None)), ""
     if numbers is not None and kind in ("DATETIME", "TIMESTAMP", "TIME"):
         return replace(column, scale=int(numbers[1])), ""
     if numbers is not None:
@@ -244,8 +244,8 @@ def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Colu
 
 
 def _read_row(key: bytes | None, value: bytes, ordinal: int, options: MessageOptions) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json_value(unpack(value, options.large_message_handle_compression))["data"][0]
-    return found
+    row: Mapping[str, Any] = json_value(unpack(value, options.large_message_handle_compression))["data"][0]
+    return row
 
 
 def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:

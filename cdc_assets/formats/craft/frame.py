@@ -63,8 +63,8 @@ class Varints:
 
     def count(self, starts: Places, stops: Places) -> Places:
         """Return how many varints end between places."""
-        found: Places = np.searchsorted(self._ends, stops) - np.searchsorted(self._ends, starts)
-        return found
+        counts: Places = np.searchsorted(self._ends, stops) - np.searchsorted(self._ends, starts)
+        return counts
 
     def sequences(self, starts: Places, counts: Places, stops: Places) -> tuple[Numbers, Places, Mask]:
         """Read `counts` varints from each start: their values one after the other, where each sequence ends, soundness.
@@ -112,30 +112,30 @@ def delta(values: npt.NDArray[np.uint64], counts: Places) -> npt.NDArray[np.uint
 
 def sums_before(counts: Places) -> Places:
     """Return the sum of all counts before each."""
-    found: Places = np.cumsum(counts) - counts
-    return found
+    sums: Places = np.cumsum(counts) - counts
+    return sums
 
 
 def ranges(starts: Places, counts: Places) -> Places:
     """Return start, start + 1, … for each start, one after the other."""
     total = int(counts.sum())
-    found: Places = np.repeat(starts - sums_before(counts), counts) + np.arange(total, dtype=np.int64)
-    return found
+    places: Places = np.repeat(starts - sums_before(counts), counts) + np.arange(total, dtype=np.int64)
+    return places
 
 
 def sums_of(values: Places, counts: Places) -> Places:
     """Add up sequences of values that follow each other."""
     total = np.concatenate([[0], np.cumsum(values)])
     first = sums_before(counts)
-    found: Places = total[first + counts] - total[first]
-    return found
+    sums: Places = total[first + counts] - total[first]
+    return sums
 
 
 def before_each(values: Places, counts: Places) -> Places:
     """Return for each value the sum of those before it in its sequence."""
     total = np.concatenate([[0], np.cumsum(values)])
-    found: Places = total[:-1] - np.repeat(total[sums_before(counts)], counts)
-    return found
+    sums: Places = total[:-1] - np.repeat(total[sums_before(counts)], counts)
+    return sums
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class _Messages:
         self.sound = self.sound & holds
 
     def require_each(self, holds: Mask, owners: Places, reason: str) -> None:
-        """Do so for things of which each message has several."""
+        """Refuse the `owners` (numbers of messages, several values each) of values for which it does not hold."""
         if not holds.all():
             every = np.ones(len(self.sound), bool)
             every[owners[~holds]] = False
@@ -309,20 +309,20 @@ def _walk_tables(at: _Messages, numbers: Numbers, first: Places, stop: Places) -
     """
     lanes, here = np.flatnonzero(first < stop), first.copy()
     most = np.full(len(first), 2, np.int64)
-    found = [(_NONE, _NONE, _NONE)]
+    tables = [(_NONE, _NONE, _NONE)]
     while len(lanes):
         n = np.minimum(numbers[here[lanes]], np.uint64(len(numbers))).astype(np.int64)
-        turn = len(found) - 1
+        turn = len(tables) - 1
         fits = (n <= stop[lanes] - here[lanes] - 1) & (turn < most[lanes]) & ((turn > 0) | (n == 2))
         if turn == 1:
             most[lanes] += n
         if not fits.all():
             at.require_each(fits, lanes, _NO_FIT)
             lanes, n = lanes[fits], n[fits]
-        found.append((lanes, here[lanes] + 1, n))
+        tables.append((lanes, here[lanes] + 1, n))
         here[lanes] += n + 1
         lanes = lanes[here[lanes] < stop[lanes]]
-    message, places, counts = (np.concatenate(column) for column in zip(*found, strict=True))
+    message, places, counts = (np.concatenate(column) for column in zip(*tables, strict=True))
     order = np.argsort(message, kind="stable")
     return message[order], places[order], counts[order]
 
@@ -357,8 +357,8 @@ def _read_dictionaries(at: _Messages, start: Places, size: Places) -> _Terms:
     at.require(after + sums_of(sizes, counts) == stop, reason)
     sizes = np.where(at.sound[owners], sizes, 0)
     places = np.repeat(after, counts) + before_each(sizes, counts)
-    found = pieces(pa.py_buffer(at.varints.data), places, places + sizes)
-    return _Terms(_texts(at, found, owners), sums_before(counts), counts)
+    terms = pieces(pa.py_buffer(at.varints.data), places, places + sizes)
+    return _Terms(_texts(at, terms, owners), sums_before(counts), counts)
 
 
 def _texts(at: _Messages, terms: pa.BinaryArray, owners: Places) -> pa.StringArray:
@@ -386,7 +386,7 @@ def _read_events(
     message = np.repeat(np.arange(len(events)), events)
     columns = [numbers[ranges(base + place * events, events)] for place in range(_HEADER_NUMBERS)]
     commit_ts, kind = delta(columns[0], events), np.minimum(columns[1], np.uint64(1 << 32)).astype(np.int64)
-    schema, table = (delta(signed(one).view(np.uint64), events).view(np.int64) for one in columns[3:])
+    schema, table = (delta(signed(column).view(np.uint64), events).view(np.int64) for column in columns[3:])
     known = terms.counts[message]
     at.require_each((kind >= ROW) & (kind <= RESOLVED), message, "it has an event of a kind that is not known")
     at.require_each(commit_ts < 1 << 63, message, "it has a commit-ts that is not a TSO")

@@ -55,19 +55,19 @@ __all__ = ["classify", "decode", "schemas"]
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (CLASSIFIED); no body of a row is read."""
-    found = []
+    lines = []
     for start, part in parts(messages):
         frames = read_frames(part.column("value"))
-        found.append(classified(_others(frames, start)))
+        lines.append(classified(_others(frames, start)))
         rows = np.flatnonzero(frames.kind == ROW)
         if len(rows):
-            schema, table = (frames.texts.take(pa.array(one[rows])) for one in (frames.schema, frames.table))
-            found.append(
+            schema, table = (frames.texts.take(pa.array(terms[rows])) for terms in (frames.schema, frames.table))
+            lines.append(
                 classified_rows(
                     frames.message[rows] + start, frames.ordinal[rows], schema, table, frames.commit_ts[rows]
                 )
             )
-    return in_order(found)
+    return in_order(lines)
 
 
 def _others(frames: Frames, start: int) -> Iterable[Classification]:
@@ -122,9 +122,9 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     _refuse_strangers(groups, number, numbers, images, schema, faults)
 
     def of(column: Column) -> Cells:
-        mine = np.flatnonzero(number == numbers.get(column.name, -1))
+        places = np.flatnonzero(number == numbers.get(column.name, -1))
         chosen = np.full(len(images), -1, np.int64)
-        chosen[groups.group[mine]] = mine
+        chosen[groups.group[places]] = places
         return cells(frames, groups, chosen, column, lost)
 
     return changes_of(images, of, schema, options, faults)
@@ -140,11 +140,11 @@ def _wanted(
     events = np.where(there, first[owners] + ordinals, 0)
     lines = np.arange(len(owners), dtype=np.int64) + 1
     names = frames.texts.to_pylist()
-    mine = {place for place, name in enumerate(names) if name == table.table}
+    table_terms = {place for place, name in enumerate(names) if name == table.table}
     held = {place for place, name in enumerate(names) if name == table.schema}
     if len(frames.kind):
         there &= frames.kind[events] == ROW
-        there &= np.isin(frames.schema[events], list(held)) & np.isin(frames.table[events], list(mine))
+        there &= np.isin(frames.schema[events], list(held)) & np.isin(frames.table[events], list(table_terms))
     for line in lines[~there].tolist():
         reason = frames.reasons.get(int(owners[line - 1]))
         faults.add(
@@ -295,12 +295,12 @@ def cells(frames: Frames, groups: Groups, chosen: Places, column: Column, lost: 
     code, flags = groups.code[here], groups.flags[here] & UNSIGNED
     start, length = groups.start[here], np.where(absent, -1, groups.length[here])
     kinds = _kinds(code[~absent], flags[~absent])
-    found: list[tuple[Mask | None, Cells]] = []
+    typed_cells: list[tuple[Mask | None, Cells]] = []
     for one, flag in kinds or [(_NULL, 0)]:
         mask = None if len(kinds) < 2 else (code == one) & (flags == flag) & ~absent
         size = length if mask is None else np.where(mask, length, -1)
-        found.append((mask, _values_of_type(frames, one, bool(flag), start, size, column)))
-    merged = found[0][1] if len(found) == 1 else _merged(found)
+        typed_cells.append((mask, _values_of_type(frames, one, bool(flag), start, size, column)))
+    merged = typed_cells[0][1] if len(typed_cells) == 1 else _merged(typed_cells)
     gone = lost[here] & ~absent & (length >= 0)
     if gone.any():
         merged = merged._replace(
@@ -316,12 +316,12 @@ def _kinds(codes: Places, flags: Places) -> list[tuple[int, int]]:
     return sorted(set(zip(codes.tolist(), flags.tolist(), strict=True)))
 
 
-def _merged(found: list[tuple[Mask | None, Cells]]) -> Cells:
+def _merged(typed_cells: list[tuple[Mask | None, Cells]]) -> Cells:
     """Put together a column that is not sent as one type throughout, as texts."""
-    kinds = {cells.array.type for _, cells in found}
-    whole = pa.nulls(len(found[0][1].array), kinds.pop() if len(kinds) == 1 else pa.binary())
+    kinds = {cells.array.type for _, cells in typed_cells}
+    whole = pa.nulls(len(typed_cells[0][1].array), kinds.pop() if len(kinds) == 1 else pa.binary())
     faults: list[tuple[Mask, Reason]] = []
-    for mask, cells in found:
+    for mask, cells in typed_cells:
         array = cells.array if cells.array.type == whole.type else cells.array.cast(pa.string()).cast(pa.binary())
         whole = pc.if_else(pa.array(mask), array, whole)
         faults += cells.faults
@@ -385,7 +385,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
     Deletes show none where they have their key only.
     """
-    found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
+    events: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     for start, part in parts(messages):
         frames = read_frames(part.column("value"))
         groups = read_groups(frames, np.flatnonzero(frames.kind == ROW))
@@ -396,10 +396,10 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             shape = (table, tuple((column.name, column.code, column.flags) for column in columns))
             version = int(frames.commit_ts[event])
             inferred = infer(columns, in_table_order=True)
-            if inferred is None or (shape in found and found[shape].version <= version):
+            if inferred is None or (shape in events and events[shape].version <= version):
                 continue
-            found[shape] = SchemaEvent(start + int(frames.message[event]), table, version, inferred[0], inferred[1])
-    return tuple(found.values())
+            events[shape] = SchemaEvent(start + int(frames.message[event]), table, version, inferred[0], inferred[1])
+    return tuple(events.values())
 
 
 def _shapes(frames: Frames, groups: Groups, some: Iterable[int]) -> Iterable[tuple[int, tuple[TypedColumn, ...]]]:

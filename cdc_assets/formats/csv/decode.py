@@ -96,8 +96,8 @@ class RowColumns:
         return len(self.meta) + len(self.columns)
 
     def without(self, name: str) -> RowColumns:
-        """Return the same without one of TiCDC's own columns."""
-        return RowColumns(tuple(one for one in self.meta if one != name), self.columns, self.absent)
+        """Return a copy of the columns without TiCDC's own column `name`."""
+        return RowColumns(tuple(column for column in self.meta if column != name), self.columns, self.absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,8 @@ def commit_stamps(data: bytes, options: CsvOptions) -> list[int | None]:
     how = dialect(options)
     start, _ = _first_record(data, how, options)
     end = complete_bytes(data, how, start)
-    found = [_stamp(raw, how) if options.include_commit_ts else None for raw in records(data, how, start, end)]
-    return [*found, *([None] if end < len(data) else [])]
+    stamps = [_stamp(raw, how) if options.include_commit_ts else None for raw in records(data, how, start, end)]
+    return [*stamps, *([None] if end < len(data) else [])]
 
 
 def _first_record(data: bytes, how: Dialect, options: CsvOptions) -> tuple[int, int]:
@@ -250,13 +250,13 @@ def _check_terminator(file: _CsvFile) -> None:
     expected = file.how.terminator
     rest = file.data[file.end :]
     if expected == b"\n" and file.data[file.start : file.end].endswith(b"\r\n"):
-        found = "CRLF"
+        line_end = "CRLF"
     elif expected != b"\n" and next(records(rest, replace(file.how, terminator=b"\n")), None) is not None:
-        found = "LF"
+        line_end = "LF"
     else:
         return
     raise file.error(
-        f"{file.path} ends its records with {found}, and terminator {expected.decode()!r} was expected. "
+        f"{file.path} ends its records with {line_end}, and terminator {expected.decode()!r} was expected. "
         "Set terminator in the changefeed TOML as the changefeed has it; TiCDC's default is CRLF.",
         file.first,
     )
@@ -273,8 +273,8 @@ def _with_handle_key_settled(file: _CsvFile) -> _CsvFile:
         return file
     if not file.options.output_field_header:
         record = next(records(file.data, file.how, file.start, file.end))
-        found, _ = leading(record, file.how, len(without.meta) + 1)
-        text = found[-1] or b""
+        first_fields, _ = leading(record, file.how, len(without.meta) + 1)
+        text = first_fields[-1] or b""
         bare = file.how.quote and not record[leading(record, file.how, len(without.meta))[1] :].startswith(
             file.how.quote
         )
@@ -321,7 +321,7 @@ def _cut(data: bytes, start: int, end: int, how: Dialect, types: Mapping[str, pa
     Values are converted while reading; a block with one that does not fit comes as binary. Raises MalformedData for a
     record that is too big.
     """
-    found: list[Rows] = []
+    blocks: list[Rows] = []
     total = 0
     for begin, stop in _blocks(data, start, end, how):
         block = memoryview(data)[begin:stop]
@@ -330,9 +330,9 @@ def _cut(data: bytes, start: int, end: int, how: Dialect, types: Mapping[str, pa
         if rows is None:
             rows = cut_each(records(bytes(block), how), partial(_row, how=how, size=len(types)), list(types))
         lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
-        found.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
+        blocks.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
         total += len(rows.lines) + len(rows.broken)
-    return found
+    return blocks
 
 
 def _blocks(data: bytes, start: int, end: int, how: Dialect) -> Iterator[tuple[int, int]]:
@@ -357,26 +357,26 @@ def _row(record: bytes, how: Dialect, size: int) -> list[bytes | None]:
             raise ValueError(f'it can be read in several ways: texts meet the delimiter "{how.delimiter.decode()}"')
         if readings:
             return [None if written == how.null else how.unescaped(written) for written in readings[0]]
-    found = fields(record, how)
-    if len(found) == size and not how.quote:
+    field_pairs = fields(record, how)
+    if len(field_pairs) == size and not how.quote:
         raise ValueError("its fields are not as TiCDC writes them")
-    for number, (value, quoted) in enumerate(found, 1):
+    for number, (value, quoted) in enumerate(field_pairs, 1):
         if value and not quoted and how.quote and how.quote in value:
             raise ValueError(f"field {number} has a quote within")
-    return [value for value, _ in found]
+    return [value for value, _ in field_pairs]
 
 
 def _readings(record: bytes, how: Dialect, size: int) -> list[list[bytes]]:
     """Return up to two ways to cut a record without quotes into so many fields, each as TiCDC writes one."""
-    found: dict[int, list[list[bytes]]] = {0: [[]]}
+    readings: dict[int, list[list[bytes]]] = {0: [[]]}
     for number in range(size):
         longer: dict[int, list[list[bytes]]] = {}
-        for at, rows in found.items():
+        for at, rows in readings.items():
             for stop in _stops(record, how, at, last=number == size - 1):
                 ways = longer.setdefault(stop + len(how.delimiter), [])
                 ways += [[*row, record[at:stop]] for row in rows][: 2 - len(ways)]
-        found = longer
-    return next(iter(found.values()), [])
+        readings = longer
+    return next(iter(readings.values()), [])
 
 
 @cache
@@ -494,8 +494,8 @@ def _commit_stamps(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         return np.full(batch.num_rows, -1)
     texts = batch.column("commit-ts")
     stamps = texts if pa.types.is_int64(texts.type) else values(texts, _COMMIT_TS).array
-    found: npt.NDArray[np.int64] = stamps.fill_null(-1).to_numpy()
-    return found
+    numbers: npt.NDArray[np.int64] = stamps.fill_null(-1).to_numpy()
+    return numbers
 
 
 def _wrong_flags(batch: pa.RecordBatch, file: _CsvFile) -> pa.BooleanArray:
@@ -527,10 +527,10 @@ def _refuse_cut_texts(file: _CsvFile, faults: Faults) -> None:
     _, *broken, rest = file.data[file.start : file.end].split(file.how.terminator)
     if rest:
         faults.add(file.first + len(broken) + 1, f"it is {rest!r}, part of a terminator")
-    if faults.found:
-        line = min(faults.found)
+    if faults.rejects:
+        line = min(faults.rejects)
         raise file.error(
-            f"{file.path} record {line}: {faults.found[line].reason}. Without quotes the terminator "
+            f"{file.path} record {line}: {faults.rejects[line].reason}. Without quotes the terminator "
             f"{file.options.terminator!r} is not escaped, so a text that holds it is cut, and the row before this "
             "record may be the first part of one. Let the changefeed write with a quote, or with CR and LF at the end.",
             line,
@@ -553,9 +553,9 @@ def _least_commit_ts(raw: bytes, file: _CsvFile) -> int | None:
     known = _commit_ts(raw, file)
     if known is not None or "commit-ts" not in file.columns.meta:
         return known
-    found, at = leading(raw, file.how, 3)
+    first_fields, at = leading(raw, file.how, 3)
     rest = raw[at:]
-    return _tso(rest.ljust(18, b"0")) if len(found) == 3 and rest else None
+    return _tso(rest.ljust(18, b"0")) if len(first_fields) == 3 and rest else None
 
 
 def _commit_ts(raw: bytes, file: _CsvFile) -> int | None:
@@ -564,8 +564,8 @@ def _commit_ts(raw: bytes, file: _CsvFile) -> int | None:
 
 
 def _stamp(raw: bytes, how: Dialect) -> int | None:
-    found, _ = leading(raw, how, 4)
-    return _tso(found[3] or b"") if len(found) == 4 else None
+    first_fields, _ = leading(raw, how, 4)
+    return _tso(first_fields[3] or b"") if len(first_fields) == 4 else None
 
 
 def _tso(text: bytes) -> int | None:
@@ -644,20 +644,21 @@ def _shortened(text: str) -> str:
 
 def explain(first: Sequence[bytes | None], how: Dialect, expected: RowColumns, options: CsvOptions, path: str) -> str:
     """Return the sentences for a file whose rows have another number of fields than the options and schema promise."""
-    found, size = len(first), expected.size
+    field_count, size = len(first), expected.size
     delimiter = how.delimiter.decode()
     wanted = ", ".join((*expected.meta, *(column.name for column in expected.columns)))
     came = (
-        f"{path} line 1 has {counted(found, 'field')} where {size} {'is' if size == 1 else 'are'} expected ({wanted})."
+        f"{path} line 1 has {counted(field_count, 'field')} where {size} {'is' if size == 1 else 'are'} expected "
+        f"({wanted})."
     )
     read = f'The file was read with delimiter "{delimiter}" and quote {how.quote.decode()!r}.'
-    if found < 4:
+    if field_count < 4:
         return f"{came} {read} If the changefeed uses others, add them to its changefeed TOML."
     hints = [*_meta_hints(first, expected, options)]
-    if not hints and found < size:
+    if not hints and field_count < size:
         hints.append(
-            f"{counted(size - found, 'column is', 'columns are')} never written: virtual generated columns are in "
-            "the schema file but not in the rows, and so are columns hidden by a column selector. Which ones is "
+            f"{counted(size - field_count, 'column is', 'columns are')} never written: virtual generated columns are "
+            "in the schema file but not in the rows, and so are columns hidden by a column selector. Which ones is "
             "known from the text of the CREATE or ALTER statement, from a header (output-field-header) or from the "
             "changefeed's column-selectors."
         )

@@ -119,20 +119,20 @@ class CsvOptions:
         }
 
     def having(self, settings: Mapping[str, str]) -> CsvOptions:
-        """Return the same with other values of these settings."""
+        """Return a copy with these values of `settings` (name -> text)."""
         now = {**self.settings, **settings}
         return replace(self, timezone=now["tz"], binary_encoding_method=now["binary-encoding-method"], null=now["null"])
 
     def read_by(self, column: Column) -> Mapping[str, object]:
         """Return what settings make of a column's texts. A number that is not one is refused, whatever NULL is."""
-        found: dict[str, object] = {}
+        settings: dict[str, object] = {}
         if column.type == "TIMESTAMP":
-            found["tz"] = Zone(self.timezone)
+            settings["tz"] = Zone(self.timezone)
         if column.type in BINARY:
-            found["binary-encoding-method"] = self.binary_encoding_method
+            settings["binary-encoding-method"] = self.binary_encoding_method
         if column.nullable and column.type in (*BINARY, *CHARACTER, *MEMBERS):
-            found["null"] = self.null
-        return found
+            settings["null"] = self.null
+        return settings
 
 
 OPTIONS = CsvOptions

@@ -49,8 +49,8 @@ class ConnectorSettings:
         """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
         known = _placeholders(self.unavailable)
         texts = known.texts if kind in (None, "bytes") else known.texts - {known.in_base64}
-        found = cells.are_among(CellKind.TEXT, texts)
-        return found | cells.are_among(CellKind.JSON, known.nested) if kind in (None, "array", "map") else found
+        marks = cells.are_among(CellKind.TEXT, texts)
+        return marks | cells.are_among(CellKind.JSON, known.nested) if kind in (None, "array", "map") else marks
 
     def may_be_left_out(self, field: Field, column: Column) -> bool:
         """Return whether PostgreSQL's connector may send NULL for a long value that a change leaves as it is.
@@ -88,9 +88,9 @@ def _placeholders(text: str) -> _Placeholders:
     data = bytes.fromhex(text[4:]) if text.startswith("hex:") else text.encode()
     shown, coded = data.decode("utf-8", "replace"), base64.b64encode(data).decode()
     named = str(uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3))
-    single = [base64.b64encode(bytes([one])).decode() for one in data]
-    variable = [{"scale": 0, "value": one} for one in single]
-    arrays = ([shown], [coded], [named], [*data], [float(one) for one in data], single, variable)
+    single = [base64.b64encode(bytes([byte])).decode() for byte in data]
+    variable = [{"scale": 0, "value": text} for text in single]
+    arrays = ([shown], [coded], [named], [*data], [float(byte) for byte in data], single, variable)
     in_json = print_json({shown: shown})
     return _Placeholders(coded, frozenset((shown, coded, in_json)), frozenset((*map(print_json, arrays), in_json)))
 
@@ -182,9 +182,9 @@ def field_of(column: Column, settings: ConnectorSettings) -> Field:
         return _own(column, settings)
     if settings.time == "structured" and column.type in _IN_STRUCTS:
         return Field("struct", f"{STRUCTURED}{_IN_STRUCTS[column.type]}")
-    found = _MYSQL.get(column.type)
-    if found is not None:
-        return found
+    mysql_field = _MYSQL.get(column.type)
+    if mysql_field is not None:
+        return mysql_field
     if column.type == "DECIMAL":
         return _decimal(column, settings)
     if column.type == "BIGINT":

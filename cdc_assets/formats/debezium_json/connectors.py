@@ -137,13 +137,13 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     """Return what each message speaks of (CLASSIFIED)."""
     values, keys = messages.column("value"), MessageKeys(messages.column("key"))
     none = bits(pc.fill_null(pc.equal(values, b"null"), True))
-    found = [
+    lines = [
         classified(
             Classification(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist()
         )
     ]
     avro = bits(pc.is_in(pc.fill_null(pc.binary_slice(values, 0, 1), b""), pa.array(_AVRO, pa.binary()))) & ~none
-    found += [
+    lines += [
         classified(
             Classification(message, Kind.BAD, reason=f"{_NO_MESSAGE}: {avro_reason(values[message].as_py())}")
             for message in np.flatnonzero(avro).tolist()
@@ -151,8 +151,8 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     ]
     for rows in envelopes_among(values, ~none & ~avro):
         for members, some in rows.by_members():
-            found += _lines(some, frozenset(members), keys)
-    return in_order(found)
+            lines += _lines(some, frozenset(members), keys)
+    return in_order(lines)
 
 
 def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterator[pa.RecordBatch]:
@@ -170,7 +170,7 @@ def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterat
     if "specversion" in members:
         named = [rows.column(name).texts for name in ("type", "source")]
         origins = pc.binary_join_element_wise(*(pc.fill_null(texts, "") for texts in named), " ").to_pylist()
-        foreign = [foreign_reason(one) if (one := connector_in(text)) else "" for text in origins]
+        foreign = [foreign_reason(connector_name) if (connector_name := connector_in(text)) else "" for text in origins]
         records.require(none, lambda place: foreign[place] or _CLOUD_EVENT)
     records.require(none | rows.are_objects("source"), "it has no source that says where it is from")
     for mask, connector in records.by_value(*rows.base, "source", "connector"):
@@ -202,11 +202,11 @@ def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -
     records.require(connector in SERVERS, foreign_reason(connector))
     commit_ts, names = _commit_ts(rows), rows.column("source", "name")
     records.require(names.are(CellKind.TEXT), "it lacks 'name'")
-    found = source_positions(rows, connector)
+    positions = source_positions(rows, connector)
     prefix = source_text(connector, "")
     if is_ddl and connector in _MYSQL:
         logs = pc.binary_join_element_wise(prefix, names.texts, "")
-        yield _schema_changes(rows, connector, commit_ts, found, logs)
+        yield _schema_changes(rows, connector, commit_ts, positions, logs)
         return
     op, tables = rows.column("op"), _tables(rows)
     is_row, is_message = op.are_among(CellKind.TEXT, _OPS), op.equal("m")
@@ -215,7 +215,12 @@ def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -
     shapes = _shapes(rows, is_row, connector, keys)
     yield _ignored(rows.among(records.sound & is_message), "a logical message")
     mask = pa.array(records.sound & is_row)
-    chosen = {"source_position": found.places, "read_at": found.read_at, "phase": found.phases, "shape": shapes}
+    chosen = {
+        "source_position": positions.places,
+        "read_at": positions.read_at,
+        "phase": positions.phases,
+        "shape": shapes,
+    }
     chosen["source"] = pc.binary_join_element_wise(prefix, names.texts, "")
     yield one_row_messages(
         records.messages[records.sound & is_row],
@@ -230,7 +235,7 @@ def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -
         line = Classification(
             int(records.messages[place]), Kind.DDL, table, commit_ts=int(commit_ts[place]), type=11, source=log
         )
-        emptied.append(replace(line, query=truncating(table), source_position=found.places[place].as_py()))
+        emptied.append(replace(line, query=truncating(table), source_position=positions.places[place].as_py()))
     yield classified(emptied)
 
 
@@ -274,7 +279,7 @@ _NO_TABLES = ("SET", "USE")
 
 
 def _schema_changes(
-    rows: Envelope, connector: str, commit_ts: Places, found: SourcePositions, logs: pa.StringArray
+    rows: Envelope, connector: str, commit_ts: Places, positions: SourcePositions, logs: pa.StringArray
 ) -> pa.RecordBatch:
     lines, records = list[Classification](), rows.records
     texts, changes, spaces, tables = (
@@ -295,7 +300,7 @@ def _schema_changes(
         line = Classification(
             message, Kind.DDL, table, commit_ts=int(commit_ts[place]), query=text, source=logs[place].as_py()
         )
-        at, snapshot = found.ddl[place].as_py(), found.places[place].as_py()
+        at, snapshot = positions.ddl[place].as_py(), positions.places[place].as_py()
         lines.append(replace(line, source_position=at, read_at=snapshot if at == SNAPSHOT_DDL else None))
     return classified(lines)
 
@@ -315,9 +320,9 @@ def _shapes(rows: Envelope, mask: Marks, connector: str, keys: MessageKeys) -> p
 
     Null where DDL texts have the columns, and for a row that has none.
     """
-    found = pa.nulls(len(mask), pa.string())
+    shapes = pa.nulls(len(mask), pa.string())
     if not rows.block and connector in _MYSQL:
-        return found
+        return shapes
     kinds, numbers = keys.of(rows, mask)
     if rows.block:
         return pa.array([kind.shape(rows.block.columns, rows.block.digest) for kind in kinds]).take(pa.array(numbers))
@@ -327,8 +332,8 @@ def _shapes(rows: Envelope, mask: Marks, connector: str, keys: MessageKeys) -> p
             mine = np.isin(rows.records.messages, some.records.messages)
             columns = print_json(sorted(members))
             texts = pa.array([kind.shape(members, columns) for kind in kinds])
-            found = pc.if_else(pa.array(mine), texts.take(pa.array(numbers)), found)
-    return found
+            shapes = pc.if_else(pa.array(mine), texts.take(pa.array(numbers)), shapes)
+    return shapes
 
 
 def _sides_shown(rows: Envelope) -> Iterator[tuple[str, Marks]]:
@@ -348,14 +353,14 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
     rows = spoken.filter(pc.is_valid(spoken.column("shape")))
     shown = rows.group_by(["schema", "table", "shape"], use_threads=False).aggregate([("message", "min")])
     first = np.sort(shown.column("message_min").to_numpy()).astype(np.int64)
-    found, keys = list[SchemaEvent](), MessageKeys(messages.column("key"))
+    events, keys = list[SchemaEvent](), MessageKeys(messages.column("key"))
     values = messages.column("value").take(pa.array(first))
     for same in envelopes(values) if len(first) else ():
         for place in range(len(same.records)):
             some = same.among(np.arange(len(same.records)) == place)
             some = replace(some, records=some.records.moved(first[some.records.messages]))
-            found.append(_shown(some, keys, connector_settings(options)))
-    return tuple(sorted(found, key=lambda event: event.message))
+            events.append(_shown(some, keys, connector_settings(options)))
+    return tuple(sorted(events, key=lambda event: event.message))
 
 
 def _shown(row: Envelope, keys: MessageKeys, settings: ConnectorSettings) -> SchemaEvent:
@@ -433,20 +438,20 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     keys, values = MessageKeys(rows.column("key")), rows.column("value")
     settings, patch = connector_settings(options), patch_op(options.patch_without_row, Op.UPDATE)
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
-    commit_ts, found = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
+    commit_ts, change_sets = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
     for some in envelopes(values):
         commit_ts[some.records.messages] = _require_rows(some, table)
         for mask, connector in some.records.by_value(*some.base, "source", "connector"):
             for changes in _changes(some.among(mask), str(connector), keys, schema, settings, patch):
                 _refuse_unknown(changes, schema)
                 faults.add_refused(changes.rows.records, "it is not a row of a Debezium connector")
-                found.append(changes.sound)
-    if not found:  # what has no rows has columns all the same
-        found.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))
-    _refuse_second(found, keys.keys, faults)
-    images = side_by_side([changes.images(commit_ts) for changes in found])
-    decoded = changes_of(images, lambda column: _cells(found, column, schema, settings), schema, options, faults)
-    blocks = {changes.rows.block.digest: changes.rows.block for changes in found if len(changes.rows.records)}
+                change_sets.append(changes.sound)
+    if not change_sets:  # what has no rows has columns all the same
+        change_sets.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))
+    _refuse_second(change_sets, keys.keys, faults)
+    images = side_by_side([changes.images(commit_ts) for changes in change_sets])
+    decoded = changes_of(images, lambda column: _cells(change_sets, column, schema, settings), schema, options, faults)
+    blocks = {changes.rows.block.digest: changes.rows.block for changes in change_sets if len(changes.rows.records)}
     return replace(decoded, stated=_stated(blocks, schema))
 
 
@@ -461,12 +466,12 @@ def _require_rows(rows: Envelope, table: TableId) -> Places:
     )
     for side in ("before", "after"):
         records.require((rows.kinds(side) <= CellKind.NULL) | rows.are_objects(side), f"its {side} is no row")
-    found = _commit_ts(rows)
+    commit_ts = _commit_ts(rows)
     records.require(
         op.are_among(CellKind.TEXT, _OPS) & (rows.are_objects("after") != op.equal("d")),
         lambda place: f'its op is "{op.shown(place)}", and its image after does not fit that',
     )
-    return found
+    return commit_ts
 
 
 def _changes(
@@ -520,12 +525,12 @@ def _changes(
 
 def _columns(rows: Envelope, side: str, keys: MessageKeys, schema: TableSchema) -> dict[str, RecordColumn]:
     """Return the columns of images; those of the table's key that they lack have the values of the messages' keys."""
-    found = {name: rows.column(side, name) for name in rows.members(side)}
+    columns = {name: rows.column(side, name) for name in rows.members(side)}
     for name in schema.key:
-        cells = found.get(name, RecordColumn.absent(len(rows.records)))
+        cells = columns.get(name, RecordColumn.absent(len(rows.records)))
         if cells.are(CellKind.ABSENT).any():
-            found[name] = cells.else_from(keys.column(rows, name))
-    return found
+            columns[name] = cells.else_from(keys.column(rows, name))
+    return columns
 
 
 def _without_before(
@@ -556,9 +561,9 @@ def _without_before(
     wrong = np.zeros(len(updates), bool)
     wrong[with_before] = ~same & ~identified & by_index
     rows.records.require(~wrong, _BY_INDEX)
-    found = updates & ~before
-    found[with_before] = ~same & identified
-    return found
+    update_mask = updates & ~before
+    update_mask[with_before] = ~same & identified
+    return update_mask
 
 
 def _side(columns: Mapping[str, RecordColumn], mask: Marks, patch: bool) -> _Side:
@@ -585,11 +590,11 @@ def _deletes(rows: Envelope, connector: str, keys: MessageKeys, schema: TableSch
     own = np.zeros(len(keys.keys), bool)
     own[alone.records.messages[has_key]] = True
     for named in envelopes_among(keys.keys, own, of_keys=True) if own.any() else ():
-        mine = alone.among(np.isin(alone.records.messages, named.records.messages))
+        deletes = alone.among(np.isin(alone.records.messages, named.records.messages))
         named.records.require(named.are_objects(), "it is a value alone")
         for place, _, reason in named.records.refused():
-            mine.records.refuse(place, f"its key is no object of columns: {reason}. {NO_JSON_KEY}")
-        parts.append((mine, {name: named.column(name) for name in named.members() if name != ROUTED}))
+            deletes.records.refuse(place, f"its key is no object of columns: {reason}. {NO_JSON_KEY}")
+        parts.append((deletes, {name: named.column(name) for name in named.members() if name != ROUTED}))
     for some, columns in parts:
         absent = RecordColumn.absent(len(some.records))
         if connector == "postgresql":
@@ -602,9 +607,9 @@ def _deletes(rows: Envelope, connector: str, keys: MessageKeys, schema: TableSch
         whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *given])
         for mask, kind in ((whole, Op.DELETE), (~whole, Op.DELETE_KEY)):
             if mask.any():
-                mine = some.among(mask)
-                moved = _lsns(mine, connector, schema, np.ones(len(mine.records), bool))
-                yield _ConnectorChanges(mine, connector, (kind,), (_side(columns, mask, False),), moved)
+                deletes = some.among(mask)
+                moved = _lsns(deletes, connector, schema, np.ones(len(deletes.records), bool))
+                yield _ConnectorChanges(deletes, connector, (kind,), (_side(columns, mask, False),), moved)
 
 
 def _by_another_index(
@@ -623,8 +628,8 @@ def _by_another_index(
         return np.zeros(count, bool)
     whole = [cells.given for name, cells in others.items() if name in fields and fields[name].optional]
     whole += [~np.logical_or.reduce(unsaid)] if len(unsaid) > 1 else []
-    found: Marks = np.logical_and.reduce(key) & ~np.logical_and.reduce(unsaid)
-    return found & ~np.logical_or.reduce(whole) if whole else found
+    index_rows: Marks = np.logical_and.reduce(key) & ~np.logical_and.reduce(unsaid)
+    return index_rows & ~np.logical_or.reduce(whole) if whole else index_rows
 
 
 def _unsaid(cells: RecordColumn, field: Field | None) -> Marks:
@@ -632,8 +637,8 @@ def _unsaid(cells: RecordColumn, field: Field | None) -> Marks:
     unsaid = [~cells.given, *(cells.are_among(kind, texts) for kind, texts in _ZEROS.items())]
     if field is not None and field.default is not None:
         unsaid.append(cells.given & bits(pc.equal(cells.texts, field.default)))
-    found: Marks = np.logical_or.reduce(unsaid)
-    return found
+    mask: Marks = np.logical_or.reduce(unsaid)
+    return mask
 
 
 def _refuse_unknown(changes: _ConnectorChanges, schema: TableSchema) -> None:
@@ -646,18 +651,18 @@ def _refuse_unknown(changes: _ConnectorChanges, schema: TableSchema) -> None:
             )
 
 
-def _refuse_second(found: Sequence[_ConnectorChanges], keys: pa.BinaryArray, faults: Faults) -> None:
+def _refuse_second(change_sets: Sequence[_ConnectorChanges], keys: pa.BinaryArray, faults: Faults) -> None:
     """Refuse another row of a snapshot with a key that it had before: all of them are there at once."""
     coded = pc.dictionary_encode(keys)
     numbers = coded.indices.fill_null(len(coded.dictionary)).to_numpy()
     counts = np.bincount(numbers, minlength=len(coded.dictionary) + 1)
     counts[-1] = 0  # no key is none that others have
     scanned = list[tuple[int, str | None, str | None]]()
-    for changes in found:
+    for changes in change_sets:
         rows = changes.rows
-        mine = rows.column("op").equal("r") & (counts[numbers[rows.records.messages]] > 1)
-        if mine.any():
-            some = rows.among(mine & ~rows.column("source", "snapshot").equal("incremental"))
+        repeats = rows.column("op").equal("r") & (counts[numbers[rows.records.messages]] > 1)
+        if repeats.any():
+            some = rows.among(repeats & ~rows.column("source", "snapshot").equal("incremental"))
             places = source_positions(some, changes.connector).places.to_pylist()
             scanned += zip(some.records.messages.tolist(), some.column("after").texts.to_pylist(), places, strict=True)
     known = dict[int, tuple[str | None, str | None]]()
@@ -701,11 +706,13 @@ class _ImageColumn(NamedTuple):
 
 
 def _cells(
-    found: Sequence[_ConnectorChanges], column: Column, schema: TableSchema, settings: ConnectorSettings
+    change_sets: Sequence[_ConnectorChanges], column: Column, schema: TableSchema, settings: ConnectorSettings
 ) -> Cells:
     """Return the cells of a column; what is not a value of its field is a fault."""
     in_key = column.name in schema.exact
-    images = (_image_column(changes, side, column, in_key, settings) for changes in found for side in changes.sides)
+    images = (
+        _image_column(changes, side, column, in_key, settings) for changes in change_sets for side in changes.sides
+    )
     parts = [_side_by_side(list(same)) for _, same in groupby(images, key=attrgetter("field"))]
     read = [read_column(part.cells, part.field, column, settings.binary) for part in parts]
     kinds = {values.array.type for values in read if values.array.null_count < len(values.array)}
@@ -730,7 +737,8 @@ def _cells(
     meanings = np.repeat([part.field.meaning for part in parts], [len(part.cells) for part in parts])
     what = 'column "{}" has a value that is not of the type {}'
     faults = tuple(
-        (wrong & (meanings == one), what.format(column.name, one)) for one in np.unique(meanings[wrong]).tolist()
+        (wrong & (meanings == meaning), what.format(column.name, meaning))
+        for meaning in np.unique(meanings[wrong]).tolist()
     )
     rounded = [
         are_rounded(values.array)
@@ -812,19 +820,19 @@ def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
     except MalformedData:
         return {}  # its values are not read at all: decoding says why, of its table alone
     given = dict(options.connector)
-    found: dict[str, object] = {
+    reading_settings: dict[str, object] = {
         name: own
         for name, modes in CONNECTOR_MODES.items()
         if any(_way(column, options.having({name: mode})) != own for mode in modes)
     }
     if column.type in _MOMENTS:
-        found["time.precision.mode"] = given.get("time.precision.mode", "adaptive")
+        reading_settings["time.precision.mode"] = given.get("time.precision.mode", "adaptive")
     if column.type in _SPANS:
-        found["interval.handling.mode"] = given.get("interval.handling.mode", "numeric")
+        reading_settings["interval.handling.mode"] = given.get("interval.handling.mode", "numeric")
     settings = connector_settings(options)
     if field_of(column, settings).type in ("string", "bytes", "array", "map"):
-        found[_STAND_IN] = settings.unavailable
-    return found
+        reading_settings[_STAND_IN] = settings.unavailable
+    return reading_settings
 
 
 def _way(column: Column, options: MessageOptions) -> object:

@@ -118,17 +118,17 @@ def _block(text: str | bytes | None, of_key: bool) -> SchemaBlock:
     """Return the columns that a block describes: of a key all its fields, of a value those of an image."""
     held: Any = None if text is None else json_value(text)
     fields = held.get("fields") or () if isinstance(held, dict) else ()
-    for one in [held] if of_key and fields else fields:
-        if of_key or (one.get("field") in ("after", "before") and one.get("type") == "struct"):
-            columns = {str(column["field"]): _field(column) for column in one["fields"]}
-            what = [(name, one.meaning, sorted(one.parameters.items())) for name, one in columns.items()]
+    for block in [held] if of_key and fields else fields:
+        if of_key or (block.get("field") in ("after", "before") and block.get("type") == "struct"):
+            columns = {str(column["field"]): _field(column) for column in block["fields"]}
+            what = [(name, field.meaning, sorted(field.parameters.items())) for name, field in columns.items()]
             return SchemaBlock(columns, hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest())
     return SchemaBlock()
 
 
 def _field(block: Mapping[str, Any]) -> Field:
     items, default = block.get("items"), block.get("default")
-    found = Field(
+    field = Field(
         str(block["type"]),
         str(block.get("name") or ""),
         dict(block.get("parameters") or {}),
@@ -136,5 +136,5 @@ def _field(block: Mapping[str, Any]) -> Field:
         _field(items) if isinstance(items, dict) else None,
         default if default is None or isinstance(default, str) else print_json(default),
     )
-    columns_of({"": found}, ConnectorSettings())  # raises where parameters are none of its type
-    return found
+    columns_of({"": field}, ConnectorSettings())  # raises where parameters are none of its type
+    return field

@@ -98,10 +98,10 @@ def _lines(records: Records) -> Iterator[pa.RecordBatch]:
             Classification(message, Kind.DDL, table, commit_ts=ts, query=text, source_position=position_text(ts))
         )
     yield classified(others)
-    mine = records.sound & rows
-    stamps, chosen = pa.array(commit_ts[mine]), pa.array(mine)
+    sound_rows = records.sound & rows
+    stamps, chosen = pa.array(commit_ts[sound_rows]), pa.array(sound_rows)
     names = schemas.filter(chosen), tables.filter(chosen)
-    yield one_row_messages(records.messages[mine], *names, stamps, source_position=position_texts(stamps))
+    yield one_row_messages(records.messages[sound_rows], *names, stamps, source_position=position_texts(stamps))
 
 
 def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, npt.NDArray[np.int64]]:
@@ -178,7 +178,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
     A block without `tidb_type` (no extension) does not separate bytes from texts, so it is not used.
     """
-    keys, found = messages.column("key"), dict[tuple[TableId, str | bytes], SchemaEvent]()
+    keys, events = messages.column("key"), dict[tuple[TableId, str | bytes], SchemaEvent]()
     for records in _records(unpacked_array(messages.column("value"), options)):
         spaces, names, commit_ts = _require_source(records)
         op = records.column("payload", "op")
@@ -189,20 +189,20 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             places = np.flatnonzero(same & records.sound)
             for place in places[np.argsort(commit_ts[places], kind="stable")].tolist():
                 table, message = TableId(spaces[place].as_py(), names[place].as_py()), int(records.messages[place])
-                known, version = found.get((table, block)), int(commit_ts[place])
+                known, version = events.get((table, block)), int(commit_ts[place])
                 if known is not None and known.version <= version:
                     continue
                 try:
                     stated = (known.schema, known.approximate) if known else _described_by(block, keys[message].as_py())
                 except _TROUBLE:
                     continue  # decode rejects it
-                found[table, block] = SchemaEvent(message, table, version, *stated)
-    return tuple(sorted(found.values(), key=lambda event: event.message))
+                events[table, block] = SchemaEvent(message, table, version, *stated)
+    return tuple(sorted(events.values(), key=lambda event: event.message))
 
 
 def _described_by(block: str | bytes, key: bytes | None) -> tuple[TableSchema, tuple[str, ...]]:
     envelope = json_value(block)["fields"]
-    listed = next(one["fields"] for one in envelope if one["field"] in ("after", "before"))
+    listed = next(side["fields"] for side in envelope if side["field"] in ("after", "before"))
     fields = {str(field["field"]): field for field in listed}.values()  # the new architecture has virtual ones twice
     names = tuple(str(name) for name in json_value(key)["payload"]) if key is not None else ()
     columns = (_column(field, str(field["field"]) in names) for field in fields)

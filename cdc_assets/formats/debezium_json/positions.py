@@ -87,10 +87,10 @@ def source_positions(rows: Envelope, connector: str) -> SourcePositions:
     )
     padded = (pc.ascii_lpad(part, _DIGITS, "0") for part in parts)
     first = pc.if_else(is_snapshot, position_text(1), position_text(2))
-    found = pc.if_else(pa.array(sound), pc.binary_join_element_wise(first, *padded, "."), nothing)
-    places = pc.if_else(incremental, nothing, found)
+    positions = pc.if_else(pa.array(sound), pc.binary_join_element_wise(first, *padded, "."), nothing)
+    places = pc.if_else(incremental, nothing, positions)
     ddl = pc.if_else(is_snapshot, SNAPSHOT_DDL, places)
-    return SourcePositions(places, ddl, pc.if_else(incremental, found, nothing), phases)
+    return SourcePositions(places, ddl, pc.if_else(incremental, positions, nothing), phases)
 
 
 _Columns = Callable[[str], RecordColumn]

@@ -73,9 +73,9 @@ def _row_start(split: DumpSplit, read_range: ReadRange, offset: int) -> int:
         piece = read_range(at, min(at + (1 << 16), split.file.size))
         if not piece:
             raise _shrunk(split, at)
-        found = piece.find(b"\n")
-        if found >= 0:
-            return at + found + 1
+        line_end = piece.find(b"\n")
+        if line_end >= 0:
+            return at + line_end + 1
         at += len(piece)
     return split.file.size
 

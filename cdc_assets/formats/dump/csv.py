@@ -55,13 +55,13 @@ def raw_records(
 ) -> dict[int, bytes]:
     """Return the bytes of the split's records with these numbers, without terminator."""
     how, first = csv_dialect(options), 0 if split.start == 0 and options.header else 1
-    found: dict[int, bytes] = {}
+    records: dict[int, bytes] = {}
     for block in blocks(split, read_range, how):
         for line, raw in enumerate(bare_records(block.data, how), first):
             if line in lines:
-                found[line] = raw
+                records[line] = raw
             first = line + 1
-    return found
+    return records
 
 
 def read(
@@ -86,8 +86,8 @@ def read(
             start = end if split.start == 0 else 0
             cutting = _cutting(Target(path, table, schema, options, at, columns, before), how)
         if start < len(block.data):
-            found, count = decoded(_lot(block.data[start:], line, how), cutting)
-            yield found
+            decoded_rows, count = decoded(_lot(block.data[start:], line, how), cutting)
+            yield decoded_rows
             line += count
 
 
@@ -138,14 +138,14 @@ def _columns_of_header(record: bytes, schema: TableSchema, how: Dialect, path: s
     if not own and not record:
         return ()
     try:
-        found = fields(record, how)
+        header_fields = fields(record, how)
     except ValueError:
-        found = []
-    names = [(value or b"").decode("utf-8", "replace") for value, _ in found]
+        header_fields = []
+    names = [(value or b"").decode("utf-8", "replace") for value, _ in header_fields]
     known = {column.name.lower() for column in schema.columns}
-    bare = how.quote and not all(quoted for _, quoted in found)
+    bare = how.quote and not all(quoted for _, quoted in header_fields)
     if bare or not known.intersection(name.lower() for name in names):
-        expected = how.delimiter.join(how.quote + one.name.encode() + how.quote for one in own).decode()
+        expected = how.delimiter.join(how.quote + column.name.encode() + how.quote for column in own).decode()
         raise MalformedData(
             f'{path} line 1 is "{shown(record)}" where a header is expected, such as "{expected}". {_advice(how)} '
             "If it was run with --no-header, set header to false.",
@@ -160,14 +160,14 @@ def _columns_of_row(record: bytes, schema: TableSchema, how: Dialect, path: str)
     if not own and not record:
         return own
     try:
-        found = fields(record, how)
+        record_fields = fields(record, how)
     except ValueError as problem:
         raise _unlike(str(problem), record, how, path) from None
-    columns = columns_by_count(len(found), schema)
+    columns = columns_by_count(len(record_fields), schema)
     if columns is None:
         wanted = f"{len(own)} are expected ({', '.join(column.name for column in own)})"
-        raise _unlike(f"it has {counted(len(found), 'field')} where {wanted}", record, how, path)
-    names = [value.decode("utf-8", "replace") for value, _ in found if value is not None]
+        raise _unlike(f"it has {counted(len(record_fields), 'field')} where {wanted}", record, how, path)
+    names = [value.decode("utf-8", "replace") for value, _ in record_fields if value is not None]
     if names == [column.name for column in columns if column is not None]:
         raise MalformedData(
             f'{path} line 1 is a header: "{shown(record)}". It was read with header false; take that out.',

@@ -35,13 +35,13 @@ def csv_dialect(options: DumpOptions) -> Dialect:
     """Return the options as bytes. Raises BadSettings for those with which rows cannot be separated."""
     separator, delimiter = options.separator.encode(), options.delimiter.encode()
     escapes = _escapes(delimiter or separator) if options.escape_backslash else {}
-    found = Dialect(separator, delimiter, options.null_value.encode(), b"\n", escapes)
-    if wrong := _ambiguity(found, options):
+    dialect = Dialect(separator, delimiter, options.null_value.encode(), b"\n", escapes)
+    if wrong := _ambiguity(dialect, options):
         raise BadSettings(
             f"The CSV options of the dump have {wrong}. Give the options that Dumpling had, or dump again with its "
             "defaults."
         )
-    return found
+    return dialect
 
 
 def sql_dialect(options: DumpOptions) -> Dialect:
@@ -82,7 +82,9 @@ def _ambiguity(how: Dialect, options: DumpOptions) -> str:
     return next((text for broken, text in rules if broken), "")
 
 
-def _overlap(one: bytes, other: bytes) -> bool:
+def _overlap(text: bytes, other: bytes) -> bool:
     """Return whether some text may have an end of one that is a beginning of the other, or one within the other."""
-    ends = (one[-size:] == other[:size] or other[-size:] == one[:size] for size in range(1, min(len(one), len(other))))
-    return any(ends) or (one != other and bool(other) and (one in other or other in one))
+    ends = (
+        text[-size:] == other[:size] or other[-size:] == text[:size] for size in range(1, min(len(text), len(other)))
+    )
+    return any(ends) or (text != other and bool(other) and (text in other or other in text))

@@ -132,13 +132,13 @@ def _damaged(path: str, error: Exception) -> MalformedData:
 
 
 def _row_groups(file: pq.ParquetFile, split: DumpSplit) -> list[int]:
-    found = []
+    groups = []
     for number in range(file.metadata.num_row_groups):
         chunk = file.metadata.row_group(number).column(0)
         begins = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
         if split.start <= begins < split.end:
-            found.append(number)
-    return found
+            groups.append(number)
+    return groups
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[bytes]:

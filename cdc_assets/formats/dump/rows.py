@@ -136,9 +136,9 @@ def columns_by_name(names: Sequence[str], schema: TableSchema, path: str, line: 
     """
     exact = {column.name: column for column in schema.columns}
     loose = {column.name.lower(): column for column in schema.columns}
-    found = [exact.get(name) or loose.get(name.lower()) for name in names]
-    foreign = [name for name, column in zip(names, found, strict=True) if column is None]
-    named = [column.name for column in found if column is not None]
+    columns = [exact.get(name) or loose.get(name.lower()) for name in names]
+    foreign = [name for name, column in zip(names, columns, strict=True) if column is None]
+    named = [column.name for column in columns if column is not None]
     lacking = [column.name for column in schema.stored if not column.generated and column.name not in named]
     twice = [name for name, count in Counter(named).items() if count > 1]
     problem = (
@@ -158,7 +158,7 @@ def columns_by_name(names: Sequence[str], schema: TableSchema, path: str, line: 
             path=path,
             line=line,
         )
-    return tuple(None if column is None or column.virtual else column for column in found)
+    return tuple(None if column is None or column.virtual else column for column in columns)
 
 
 def columns_by_count(count: int, schema: TableSchema) -> tuple[Column | None, ...] | None:
@@ -192,14 +192,14 @@ def rows_of(arrays: Sequence[pa.Array], lines: pa.Int64Array, cutting: Cutting, 
 def take_column(
     builder: ChangeBuilder,
     column: Column,
-    found: Values,
+    values: Values,
     sent: pa.Array,
     notes: Mapping[str, pa.BooleanArray] = MappingProxyType({}),
 ) -> None:
     """Add the values of a column to the changes, with a note on digits that a dump has lost."""
-    rounded = _rounded(found.array) if column.type == "FLOAT" else None
+    rounded = _rounded(values.array) if column.type == "FLOAT" else None
     lost = rounded is not None and rounded.true_count
-    builder.add(column, found, sent, {**notes, SIX_DIGITS: rounded} if lost else notes)
+    builder.add(column, values, sent, {**notes, SIX_DIGITS: rounded} if lost else notes)
 
 
 def _rounded(floats: pa.FloatArray) -> pa.BooleanArray:
@@ -385,12 +385,12 @@ def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
     broken = {number for number, _ in rows.broken}
     for number, record in enumerate(bare_records(lot.data, cutting.how)):
         try:
-            found = fields(record, cutting.how)
+            record_fields = fields(record, cutting.how)
         except ValueError as problem:
             if number in broken and "backslash" not in str(problem):
                 continue
             raise cutting.error(f" has {problem}", record, lot.line(number)) from None
-        for (value, quoted), column in zip(found, cutting.target.columns, strict=False):
+        for (value, quoted), column in zip(record_fields, cutting.target.columns, strict=False):
             if cutting.how.quote and value is not None and not quoted and column is not None and is_quoted(column):
                 reason = f', column "{column.name}": "{shown(value)}" is neither in delimiters nor the null-value'
                 raise cutting.error(reason, record, lot.line(number))

@@ -66,14 +66,14 @@ def raw_records(
 ) -> dict[int, bytes]:
     """Return the bytes of the split's lines with these numbers, without line end."""
     how, first = sql_dialect(options), 1
-    found: dict[int, bytes] = {}
+    records: dict[int, bytes] = {}
     for block in blocks(split, read_range, how):
         starts, ends = _lines(block.data, how)
         for line, start, end in zip(range(first, first + len(starts)), starts, ends, strict=True):
             if line in lines:
-                found[line] = block.data[start:end]
+                records[line] = block.data[start:end]
         first += len(starts)
-    return found
+    return records
 
 
 def read(
@@ -95,11 +95,11 @@ def read(
             file = _opened(head, target, how)
         if block.cut:
             raise cut_off(path, block.data, line + before())
-        found = _found_lines(block, line, open_statement, file)
-        open_statement = found.open_statement
-        if len(found.starts):
-            yield decoded(_lot(block.data, found, line, how), file.cutting)[0]
-        line += found.count
+        lines = _found_lines(block, line, open_statement, file)
+        open_statement = lines.open_statement
+        if len(lines.starts):
+            yield decoded(_lot(block.data, lines, line, how), file.cutting)[0]
+        line += lines.count
     if file is not None and open_statement and starts_in(split, read_range)[1] == split.file.size:
         raise file.cutting.target.error(
             f"{path} line {{line}} ends with a comma, and no row follows: the file was cut off while it was written or "
@@ -120,32 +120,32 @@ class _InsertFile:
 
 
 def _opened(data: bytes, target: Target, how: Dialect) -> _InsertFile:
-    found = _HEAD.search(data)
-    if found is None:
+    match = _HEAD.search(data)
+    if match is None:
         advice = "It was read as INSERT statements of Dumpling; put the file back as Dumpling wrote it."
         return _InsertFile(Cutting(target, how, "hex", advice), b"")
-    if b"\n" in found[0] or (not how.escapes and found[0].count(b"'") & 1):
+    if b"\n" in match[0] or (not how.escapes and match[0].count(b"'") & 1):
         raise MalformedData(
-            f"{target.path}: a name in {shown(found[0])} has a line end or a quote in it, with which the ends of rows "
+            f"{target.path}: a name in {shown(match[0])} has a line end or a quote in it, with which the ends of rows "
             "cannot be found. Dump the table as CSV.",
             path=target.path,
         )
-    schema, name = (None if part is None else _unquoted(part) for part in found.group(1, 2))
+    schema, name = (None if part is None else _unquoted(part) for part in match.group(1, 2))
     if name != target.table.table or (schema is not None and schema != target.table.schema):
-        where = data.count(b"\n", 0, found.start()) + 1
+        where = data.count(b"\n", 0, match.start()) + 1
         raise MalformedData(
-            f"{target.path} line {where} inserts into {shown(found[0])} where {target.table} is expected. Put the file "
+            f"{target.path} line {where} inserts into {shown(match[0])} where {target.table} is expected. Put the file "
             "back under the name that Dumpling gave it.",
             path=target.path,
             line=where,
         )
-    columns = _columns(found, data, target)
+    columns = _columns(match, data, target)
     names = ", ".join("(none)" if column is None else column.name for column in columns)
     advice = (
         f"It was read with escape-backslash {str(bool(how.escapes)).lower()} and the columns {names}; give "
         "escape-backslash as Dumpling had it."
     )
-    return _InsertFile(Cutting(replace(target, columns=columns), how, "hex", advice), found[0].rstrip())
+    return _InsertFile(Cutting(replace(target, columns=columns), how, "hex", advice), match[0].rstrip())
 
 
 def _unquoted(name: bytes) -> str:
@@ -214,22 +214,22 @@ def _found_lines(block: Block, line: int, open_statement: bool | None, file: _In
     )
     wrong = [(int(np.flatnonzero(mask)[0]), reason) for mask, reason in problems if mask.any()]
     if wrong:
-        number, reason = min(wrong, key=lambda one: one[0])
+        number, reason = min(wrong, key=lambda fault: fault[0])
         raise file.cutting.error(f" {reason}", data[starts[number] : ends[number]], line + number)
     return _Lines(starts[rows], ends[rows], np.flatnonzero(rows), len(starts), bool((goes_on | heads)[-1]))
 
 
-def _lot(data: bytes, found: _Lines, line: int, how: Dialect) -> Lot:
+def _lot(data: bytes, row_lines: _Lines, line: int, how: Dialect) -> Lot:
     codes = np.frombuffer(data, np.uint8)
     keep = np.zeros(len(codes) + 1, np.int8)
-    keep[found.starts + 1] += 1
-    keep[found.ends - 2] -= 1
+    keep[row_lines.starts + 1] += 1
+    keep[row_lines.ends - 2] -= 1
     kept = np.cumsum(keep[:-1], dtype=np.int8).astype(np.bool_)
-    kept[found.ends] = True
-    lines = pa.array(found.numbers + line)
+    kept[row_lines.ends] = True
+    lines = pa.array(row_lines.numbers + line)
 
     def raws() -> Iterator[bytes]:
-        return (data[start:end] for start, end in zip(found.starts, found.ends, strict=True))
+        return (data[start:end] for start, end in zip(row_lines.starts, row_lines.ends, strict=True))
 
     return Lot(_without_x(codes[kept].tobytes(), how), lines.take, raws)
 

@@ -95,8 +95,8 @@ def read_each(
     for own, read in readers.items():
         if read is as_it_is:
             known |= cells.are(own)
-    found = read_rest(cells, known, cells.only(known), readers)
-    return found if kind is None else found._replace(array=found.array.cast(kind))
+    values = read_rest(cells, known, cells.only(known), readers)
+    return values if kind is None else values._replace(array=values.array.cast(kind))
 
 
 def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mapping[CellKind, ReadCell]) -> ColumnValues:
@@ -105,22 +105,22 @@ def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mappi
     rest = np.flatnonzero(cells.given & ~known)
     if not len(rest):
         return ColumnValues(array, known)
-    found = list[str | bytes | None]()
+    values = list[str | bytes | None]()
     kinds = cells.kinds[rest].tolist()
     for place, kind, text in zip(rest.tolist(), kinds, cells.texts.take(pa.array(rest)).to_pylist(), strict=True):
-        found.append(None)
+        values.append(None)
         try:
-            found[-1] = readers[CellKind(kind)](text)
+            values[-1] = readers[CellKind(kind)](text)
         except OutOfRange as error:
-            found[-1], beyond[place] = error.kept, True
+            values[-1], beyond[place] = error.kept, True
         except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError):
             sound[place] = False
-    if any(isinstance(one, bytes) for one in found) and array.type != pa.binary():
+    if any(isinstance(one, bytes) for one in values) and array.type != pa.binary():
         array = array.cast(pa.binary())
-        found = [one.encode() if isinstance(one, str) else one for one in found]
+        values = [one.encode() if isinstance(one, str) else one for one in values]
     mask = np.zeros(len(cells), bool)
     mask[rest] = True
-    array = pc.replace_with_mask(array, pa.array(mask), pa.array(found, array.type))
+    array = pc.replace_with_mask(array, pa.array(mask), pa.array(values, array.type))
     return ColumnValues(array, sound, beyond if beyond.any() else None)
 
 

@@ -161,16 +161,16 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def _within(value: str, most: int, wraps: bool) -> str:
-    found = whole(value)
-    if not -most <= found < most:
+    number = whole(value)
+    if not -most <= number < most:
         raise ValueError(value)
-    return str(found & _UNSIGNED if wraps else found)
+    return str(number & _UNSIGNED if wraps else number)
 
 
 def _year(value: str) -> str:
     """A YEAR is 0 or 1901 to 2155; connectors reckon from 1900, and send 0 as that."""
-    found = whole(value)
-    return "0" if found == 1900 else str(found)
+    year = whole(value)
+    return "0" if year == 1900 else str(year)
 
 
 def _digit_of_bool(value: str) -> str:
@@ -234,10 +234,10 @@ def _signed(value: str) -> int:
 
 def _variable(value: str) -> Decimal:
     """A number with its scale: of a numeric without one, or as before a numeric got it."""
-    found = json_value(value)
-    if type(found["value"]) is not str or type(found["scale"]) is str:
+    struct = json_value(value)
+    if type(struct["value"]) is not str or type(struct["scale"]) is str:
         raise TypeError(value)
-    return Decimal(_signed(found["value"])).scaleb(-whole(found["scale"]), _WIDE)
+    return Decimal(_signed(struct["value"])).scaleb(-whole(struct["scale"]), _WIDE)
 
 
 def _number_text(number: Decimal, column: Column, *, rounds: bool = False) -> str:
@@ -255,10 +255,10 @@ def _number_text(number: Decimal, column: Column, *, rounds: bool = False) -> st
         return str(int(number))
     if column.type not in ("DECIMAL", DECIMAL):
         return format(number, "f")
-    found = number.quantize(Decimal(1).scaleb(-(column.scale or 0)), ROUND_HALF_UP, _WIDE)
-    if found != number and not (rounds and len(number.as_tuple().digits) > DOUBLE_DIGITS):
+    decimal = number.quantize(Decimal(1).scaleb(-(column.scale or 0)), ROUND_HALF_UP, _WIDE)
+    if decimal != number and not (rounds and len(number.as_tuple().digits) > DOUBLE_DIGITS):
         raise ValueError(number)
-    return format(found or found.copy_abs(), "f")
+    return format(decimal or decimal.copy_abs(), "f")
 
 
 _ENDLESS = (1 << 63) - 1
@@ -266,15 +266,15 @@ _ENDLESS = (1 << 63) - 1
 
 def _count(value: str) -> int:
     """Return a count since 1970; infinity is the greatest or least number, also of nanoseconds, which end in 2262."""
-    found = whole(value)
-    if abs(found) >= _ENDLESS:
+    count = whole(value)
+    if abs(count) >= _ENDLESS:
         raise OutOfRange
-    return found
+    return count
 
 
 def _moment(micros: int, column: Column) -> str:
-    found = moment_text(micros)
-    return found[:10] if _is_date(column) else found
+    moment = moment_text(micros)
+    return moment[:10] if _is_date(column) else moment
 
 
 def _is_date(column: Column) -> bool:
@@ -296,12 +296,12 @@ _CLOCK = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,9}))?Z?", re.ASCII)
 
 
 def _iso_clock(value: str) -> int:
-    found = _CLOCK.fullmatch(value)
-    if found is None:
+    match = _CLOCK.fullmatch(value)
+    if match is None:
         raise ValueError(value)
-    micros = ((int(found[2]) * 60 + int(found[3])) * 60 + int(found[4])) * 1_000_000
-    micros += int((found[5] or "").ljust(6, "0")[:6])
-    return -micros if found[1] else micros
+    micros = ((int(match[2]) * 60 + int(match[3])) * 60 + int(match[4])) * 1_000_000
+    micros += int((match[5] or "").ljust(6, "0")[:6])
+    return -micros if match[1] else micros
 
 
 CLOCKS: Mapping[str, tuple[CellKind, Callable[[str], int]]] = {
@@ -331,15 +331,15 @@ def _iso(text: str) -> str:
     """Turn an ISO 8601 moment, in UTC or with its offset from it, into the text of a date and time in UTC."""
     if text.lstrip("-") == "infinity":
         raise OutOfRange
-    found = _ISO.fullmatch(text.removesuffix(" BC"))
-    if found is None:
+    match = _ISO.fullmatch(text.removesuffix(" BC"))
+    if match is None:
         raise ValueError(text)
-    if text.endswith(" BC") or not 0 <= int(found[1]) <= 9999:
+    if text.endswith(" BC") or not 0 <= int(match[1]) <= 9999:
         raise OutOfRange
-    moment = f"{int(found[1]):04d}-{found[2]}-{found[3]} {found[4] or '00:00:00'}.{(found[5] or '').ljust(6, '0')[:6]}"
-    zone = found["zone"] or "+00"
-    offset = (int(zone[1:]) * 60 + int(found["minutes"] or 0)) * 60 + int(found["seconds"] or 0)
-    if offset and found[4] is None:
+    moment = f"{int(match[1]):04d}-{match[2]}-{match[3]} {match[4] or '00:00:00'}.{(match[5] or '').ljust(6, '0')[:6]}"
+    zone = match["zone"] or "+00"
+    offset = (int(zone[1:]) * 60 + int(match["minutes"] or 0)) * 60 + int(match["seconds"] or 0)
+    if offset and match[4] is None:
         raise ValueError(text)
     return _in_utc(moment, -offset if zone[0] == "-" else offset)
 
@@ -495,15 +495,15 @@ def _numbers(cells: RecordColumn) -> tuple[pa.StringArray, pa.Int64Array, Marks]
     """Return whole numbers as texts and numbers, and which of the cells are such."""
     known = cells.are(CellKind.NUMBER)
     texts = cells.only(known)
-    found, fits = cast_fitting(texts, pa.int64(), r"^-?[0-9]{1,18}$")
-    return texts, found, known & fits
+    numbers, fits = cast_fitting(texts, pa.int64(), r"^-?[0-9]{1,18}$")
+    return texts, numbers, known & fits
 
 
 def _integers(cells: RecordColumn, least: int, most: int) -> tuple[pa.Array, Marks]:
-    texts, found, known = _numbers(cells)
-    low, high = pc.min_max(found).as_py().values()
+    texts, numbers, known = _numbers(cells)
+    low, high = pc.min_max(numbers).as_py().values()
     if low is not None and (low < least or high > most):
-        known &= bits(pc.and_(pc.greater_equal(found, least), pc.less_equal(found, most)))
+        known &= bits(pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most)))
     if low is not None and low <= 0:
         known &= ~bits(pc.equal(texts, "-0"))
     return texts, known
@@ -511,15 +511,15 @@ def _integers(cells: RecordColumn, least: int, most: int) -> tuple[pa.Array, Mar
 
 def _doubles(cells: RecordColumn) -> tuple[pa.Array, Marks]:
     known = cells.are(CellKind.NUMBER) & ~bits(pc.equal(cells.texts, "-0"))
-    found = cells.only(known).cast(pa.float64())
-    return found, known & bits(pc.is_finite(found))
+    numbers = cells.only(known).cast(pa.float64())
+    return numbers, known & bits(pc.is_finite(numbers))
 
 
 def _moments(cells: RecordColumn, meaning: str, column: Column) -> tuple[pa.Array, Marks]:
     """Counts since 1970 as texts of moments, or of dates."""
-    _, found, known = _numbers(cells)
-    known &= bits(pc.is_valid(found))
-    counts, (times, over) = found.fill_null(0).to_numpy(), COUNTS[meaning]
+    _, numbers, known = _numbers(cells)
+    known &= bits(pc.is_valid(numbers))
+    counts, (times, over) = numbers.fill_null(0).to_numpy(), COUNTS[meaning]
     known &= (counts > -_ENDLESS) & (counts < _ENDLESS)
     counts = counts // over if over > 1 else counts
     known &= (counts >= FIRST_MICROS // times) & (counts <= LAST_MICROS // times)

@@ -61,20 +61,20 @@ def cells_of(cells: RecordColumn, column: Column, in_key: bool) -> Cells:
         cells = cells.without(notes[ZERO_DATE])
     elif column.type in ("DATE", "DATETIME") and not column.nullable and not in_key:
         notes[MAYBE_ZERO_DATE] = cells.are(CellKind.NUMBER) & bits(pc.equal(cells.texts, "0"))
-    found = _READERS.get(column.type, _texts)(cells, column)
-    wrong = cells.given & ~found.sound
+    values = _READERS.get(column.type, _texts)(cells, column)
+    wrong = cells.given & ~values.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
-    if found.beyond is not None:
-        notes[TOO_LARGE] = found.beyond
+    if values.beyond is not None:
+        notes[TOO_LARGE] = values.beyond
     if column.type == "DECIMAL":
-        rounded = are_rounded(found.array)
+        rounded = are_rounded(values.array)
         notes |= {ROUNDED: rounded} if rounded.any() else {}
     if column.nullable and column.default is not None:
-        notes[DEFAULTED] = _are_defaults(found.array, column)
+        notes[DEFAULTED] = _are_defaults(values.array, column)
     absent = cells.are(CellKind.ABSENT)
     zones = pa.repeat("UTC", len(cells)) if column.type == "TIMESTAMP" else None
     return Cells(
-        found.array,
+        values.array,
         absent if absent.any() else None,
         "base64" if column.type in BINARY else "raw",
         zones,
@@ -138,12 +138,12 @@ def _reals(cells: RecordColumn, column: Column) -> ColumnValues:
 
 def _decimal(number: Decimal, column: Column) -> str:
     try:
-        found = number.quantize(Decimal(1).scaleb(-(column.scale or 0)), ROUND_HALF_UP, _WIDE)
+        decimal = number.quantize(Decimal(1).scaleb(-(column.scale or 0)), ROUND_HALF_UP, _WIDE)
     except InvalidOperation:
-        found = number
-    if abs(found) >= Decimal(10) ** ((column.precision or 10) - (column.scale or 0)):
+        decimal = number
+    if abs(decimal) >= Decimal(10) ** ((column.precision or 10) - (column.scale or 0)):
         raise OutOfRange
-    return format(found, "f")
+    return format(decimal, "f")
 
 
 def _bits_of(cells: RecordColumn, column: Column) -> ColumnValues:

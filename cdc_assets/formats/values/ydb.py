@@ -50,13 +50,13 @@ def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
     notes = {NULL_OR_JSON: cells.are(CellKind.NULL)} if column.type in _DOCUMENTS else {}
     if column.type == "Double":
         notes[TEN_DIGITS] = _have_ten_digits(cells)
-    found = _READERS.get(column.type, _each(as_it_is, CellKind.TEXT))(cells, column)
-    wrong = cells.given & ~found.sound
+    values = _READERS.get(column.type, _each(as_it_is, CellKind.TEXT))(cells, column)
+    wrong = cells.given & ~values.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
-    if found.beyond is not None:
-        notes[NOT_FINITE if column.type == "Decimal" else OUT_OF_RANGE] = found.beyond
+    if values.beyond is not None:
+        notes[NOT_FINITE if column.type == "Decimal" else OUT_OF_RANGE] = values.beyond
     same = patches & cells.are(CellKind.ABSENT)
-    return Cells(found.array, None, "raw", None, faults if wrong.any() else (), notes, named=True, unchanged=same)
+    return Cells(values.array, None, "raw", None, faults if wrong.any() else (), notes, named=True, unchanged=same)
 
 
 def _each(read: ReadCell, kind: CellKind) -> _Reader:
@@ -79,13 +79,13 @@ def _integers(low: int, high: int) -> _Reader:
     def read_all(cells: RecordColumn, column: Column) -> ColumnValues:
         sound = cells.are(CellKind.NUMBER)
         try:
-            found = cells.only(sound | ~cells.given).cast(kind)
+            numbers = cells.only(sound | ~cells.given).cast(kind)
         except pa.ArrowInvalid:
             return _each(read, CellKind.NUMBER)(cells, column)
-        least, most = pc.min_max(found).as_py().values()
+        least, most = pc.min_max(numbers).as_py().values()
         if least is not None and (least < low or most > high):
-            sound &= bits(pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high)))
-        return ColumnValues(found, sound)
+            sound &= bits(pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)))
+        return ColumnValues(numbers, sound)
 
     return read_all
 
@@ -120,11 +120,11 @@ def _reals(most: float) -> _Reader:
 def _have_ten_digits(cells: RecordColumn) -> Marks:
     """Mark the numbers with ten digits from the first that is not zero on; those of ten are no longer than 17."""
     lengths = pc.binary_length(cells.texts)
-    found = cells.are(CellKind.NUMBER) & bits(pc.and_(pc.greater_equal(lengths, 10), pc.less_equal(lengths, 17)))
-    if found.any():
-        digits = pc.replace_substring_regex(cells.texts.filter(pa.array(found)), r"^-?[0.]*|\.|[eE].*$", "")
-        found[found] = bits(pc.equal(pc.binary_length(digits), 10))
-    return found
+    mask = cells.are(CellKind.NUMBER) & bits(pc.and_(pc.greater_equal(lengths, 10), pc.less_equal(lengths, 17)))
+    if mask.any():
+        digits = pc.replace_substring_regex(cells.texts.filter(pa.array(mask)), r"^-?[0.]*|\.|[eE].*$", "")
+        mask[mask] = bits(pc.equal(pc.binary_length(digits), 10))
+    return mask
 
 
 def _decimal(text: str) -> str:

@@ -235,8 +235,8 @@ def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
             return f"{files[0].path} and {file.path} were written in different ways"
     padded = {len(file.number): file for file in files if not file.number or file.number.startswith("0")}
     if len(padded) > 1:
-        one, other = list(padded.values())[:2]
-        return f"{one.path} and {other.path} are numbered in different ways"
+        first_file, other = list(padded.values())[:2]
+        return f"{first_file.path} and {other.path} are numbered in different ways"
     return ""
 
 
@@ -288,9 +288,9 @@ def _tables(
 
     workers = 1 if opener.protocol in ("file", "memory") else _WORKERS
     with ThreadPoolExecutor(workers) as pool:
-        found = dict(zip(wanted, pool.map(read, wanted), strict=True))
-    problems = {table: result for table, result in found.items() if isinstance(result, str)}
-    return [result for result in found.values() if isinstance(result, DumpTable)], problems
+        results = dict(zip(wanted, pool.map(read, wanted), strict=True))
+    problems = {table: result for table, result in results.items() if isinstance(result, str)}
+    return [result for result in results.values() if isinstance(result, DumpTable)], problems
 
 
 def _table(
@@ -318,13 +318,15 @@ def _table(
 
 
 def _schema(sql: str, table: TableId, collation: str | None, timezone: str | None) -> tuple[str, TableSchema]:
-    found = [one for one in statements(sql) if _names_a_table(one)]
-    if len(found) != 1:
-        raise Unreadable(f"it has {counted(len(found), 'CREATE TABLE')} where one is expected")
-    _, name = created_name(found[0])
+    create_statements = [statement_text for statement_text in statements(sql) if _names_a_table(statement_text)]
+    if len(create_statements) != 1:
+        raise Unreadable(f"it has {counted(len(create_statements), 'CREATE TABLE')} where one is expected")
+    _, name = created_name(create_statements[0])
     if name != table.table:
         raise Unreadable(f'it creates the table "{name}" and not "{table.table}" of its name')
-    return found[0], created(found[0], database_collation=collation, timezone=timezone, shown=True)
+    return create_statements[0], created(
+        create_statements[0], database_collation=collation, timezone=timezone, shown=True
+    )
 
 
 def _names_a_table(sql: str) -> bool:
@@ -346,7 +348,7 @@ def _collation(opener: Opener, database: str, text: _Text) -> str | None:
     except (Unreadable, MalformedData, UnicodeDecodeError):
         return None
     for one in texts:
-        found = statement(SchemaFile(text.path, database, TableId(database, ""), 0, one, 1, ()))
-        if isinstance(found, CreateDatabase) and found.collation:
-            return found.collation
+        database_ddl = statement(SchemaFile(text.path, database, TableId(database, ""), 0, one, 1, ()))
+        if isinstance(database_ddl, CreateDatabase) and database_ddl.collation:
+            return database_ddl.collation
     return None

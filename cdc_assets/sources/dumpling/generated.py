@@ -27,11 +27,11 @@ _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
 
 def generators(schema: TableSchema) -> dict[str, Predicate | str]:
     """Return how each stored generated column of a table gets its value. Imports sqlglot: for planning only."""
-    found: dict[str, Predicate | str] = {}
+    column_generators: dict[str, Predicate | str] = {}
     for column in schema.stored:
         if column.generated:
-            found[column.name] = _generator(column, schema, found)
-    return found
+            column_generators[column.name] = _generator(column, schema, column_generators)
+    return column_generators
 
 
 def _generator(column: Column, schema: TableSchema, known: Generators) -> Predicate | str:
@@ -95,8 +95,8 @@ def filled(decoded: Decoded, schema: TableSchema, columns: Generators) -> Decode
             array = _evaluated(changes, value, column)
             notes[name, FROM_ZERO_DATE] += _undated(changes, value, decoded.notes)
         changes = changes.append_column(pa.field(name, arrow_type(column)), array)
-    own = [name for name in decoded.changes.column_names if name not in {one.name for one in schema.columns}]
-    order = [*own, *(one.name for one in schema.columns if one.name in changes.column_names)]
+    own = [name for name in decoded.changes.column_names if name not in {column.name for column in schema.columns}]
+    order = [*own, *(column.name for column in schema.columns if column.name in changes.column_names)]
     return replace(decoded, changes=changes.select(order), notes=dict(+notes))
 
 

@@ -36,12 +36,12 @@ class Directory:
         """Return what lies in the directory; raises MalformedDump, BucketMissing."""
         entries = tuple(sorted(self.reader.opener.entries()))
         if entries not in self._known:
-            found = read_dump(self.reader.opener, self.stated, self.reader.options.timezone, entries)
+            parsed_dump = read_dump(self.reader.opener, self.stated, self.reader.options.timezone, entries)
             files = [(path, size, etag) for path, size, etag, _ in entries]
             digest = sha256(repr((self.reader.options, files)).encode()).hexdigest()
-            found = replace(found, identity=f"{self.uri} {digest}")
+            parsed_dump = replace(parsed_dump, identity=f"{self.uri} {digest}")
             self._known.clear()
-            self._known[entries] = found
+            self._known[entries] = parsed_dump
         return self._known[entries]
 
     def splits(self, file: DumpFile, conditions: Sequence[RowCondition] = ()) -> tuple[DumpSplit, ...]:

@@ -104,7 +104,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f%\"*./:<>?\\|]|-(?=schema)", re.IGNORECASE)
 
 def escaped(name: str) -> str:
     """Return a name of a database or a table as it stands in the name of a file."""
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)
 
 
 def unescaped(text: str) -> str:
@@ -129,25 +129,25 @@ def parse_name(name: str) -> Name:
     if "/" in name:
         return IgnoredName("in a directory below the dump's")
     for kind, pattern in _PATTERNS:
-        found = pattern.fullmatch(name)
-        if found is not None:
-            return _named(kind, found)
+        match = pattern.fullmatch(name)
+        if match is not None:
+            return _named(kind, match)
     return IgnoredName("no name of a dump's file")
 
 
-def _named(kind: str, found: re.Match[str]) -> Name:
+def _named(kind: str, match: re.Match[str]) -> Name:
     if kind == "ignored":
         return IgnoredName("no rows in it: triggers, routines or a copy that was put aside")
     if kind == "policy":
         return IgnoredName("a placement policy")
-    part = found.groupdict()
+    part = match.groupdict()
     try:
         table = TableId(unescaped(part["db"]), unescaped(part.get("table") or ""))
     except ValueError as problem:
-        return StrangeName(TableId(part["db"], part.get("table") or ""), f"{problem} in the name {found[0]}")
+        return StrangeName(TableId(part["db"], part.get("table") or ""), f"{problem} in the name {match[0]}")
     suffix = (part.get("suffix") or "").lower()
     if suffix not in _COMPRESSIONS or (suffix and (part.get("kind") or "").lower() == "parquet"):
-        return _uncompressed(table, found[0], suffix)
+        return _uncompressed(table, match[0], suffix)
     compression = _COMPRESSIONS[suffix]
     if kind == "database":
         return DatabaseName(table.schema, compression)

@@ -45,11 +45,11 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], ra
             continue
         if table.schema not in known:
             known[table.schema] = sizes(session, table.schema)
-        found = _table(session, table, known[table.schema].get(table.table, Size()), range_bytes)
-        if isinstance(found, DumpTable):
-            tables.append(found)
+        result = _table(session, table, known[table.schema].get(table.table, Size()), range_bytes)
+        if isinstance(result, DumpTable):
+            tables.append(result)
         else:
-            problems[table] = found
+            problems[table] = result
     if not tables and not problems:
         raise MalformedDump(
             f"{session.address.uri} shows no table that is wanted. Check the URI of the source, which of its tables "
@@ -77,10 +77,10 @@ def _names_of_its_own(session: Session) -> Iterator[str]:
 
     MySQL has `server_uuid`, MariaDB `server_uid`; the id of a cluster is in `mysql.tidb` since TiDB v9.0.
     """
-    asked = ["SELECT @@server_uuid", "SELECT @@server_uid"]
+    queries = ["SELECT @@server_uuid", "SELECT @@server_uid"]
     if session.is_tidb:
-        asked = ["SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME = 'cluster_id'"]
-    for query in asked:
+        queries = ["SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME = 'cluster_id'"]
+    for query in queries:
         with suppress(InputError, BadSettings):  # it has none, or the user may not see it
             yield from (_text(row[0]) for row in session.query(query))
 
@@ -89,11 +89,11 @@ def _listed(session: Session) -> Iterator[tuple[TableId, str]]:
     """Yield tables with their kinds, in the order of their names."""
     # SHOW heeds the snapshot, which information_schema did not in every TiDB.
     names = [_text(row[0]) for row in session.query("SHOW DATABASES")]
-    asked = session.address.database
+    wanted_database = session.address.database
     databases = [name for name in names if name.lower() not in _SYSTEM]
-    if asked:
-        databases = [name for name in databases if name.lower() == asked.lower()]
-    if asked and not databases:
+    if wanted_database:
+        databases = [name for name in databases if name.lower() == wanted_database.lower()]
+    if wanted_database and not databases:
         raise BadSettings(f"{session.address.uri}: the user may see no database of that name. Correct the URI.")
     for database in sorted(databases):
         rows = session.query(f"SHOW FULL TABLES FROM {identifier(database)}")
@@ -107,8 +107,8 @@ def _table(session: Session, table: TableId, size: Size, range_bytes: int) -> Du
     try:
         query = _text(session.query(f"SHOW CREATE TABLE {name}")[0][1])
         schema = created(query, timezone="UTC", shown=True)
-        found = DumpTable(table, schema, (), query)
-        return replace(found, files=cut(session, found, size, range_bytes))
+        dump_table = DumpTable(table, schema, (), query)
+        return replace(dump_table, files=cut(session, dump_table, size, range_bytes))
     except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
         return f"its CREATE TABLE cannot be read ({problem}). Take a dump of it, or leave it out"
     except InputError as problem:
@@ -132,7 +132,7 @@ def is_written(session: Session, table: TableId, seconds: float) -> bool:
     newest = next((row[12] for row in rows if _text(row[0]) == table.table), None)
     if newest is None:
         return False
-    begin = datetime.fromisoformat(session.asked("SELECT NOW(6)")) - timedelta(seconds=seconds)
+    begin = datetime.fromisoformat(session.scalar("SELECT NOW(6)")) - timedelta(seconds=seconds)
     return datetime.fromisoformat(_text(newest)) > begin.replace(microsecond=0)
 
 

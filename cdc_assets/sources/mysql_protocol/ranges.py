@@ -115,7 +115,7 @@ def _handle(session: Session, table: DumpTable, name: str) -> tuple[Column, ...]
             return (_ROW_ID,)
     primary = next((index for index in table.schema.indexes if index.primary and not index.partial), None)
     names = primary.columns if primary else ()
-    return tuple(table.schema.column(one) for one in names)
+    return tuple(table.schema.column(column_name) for column_name in names)
 
 
 def _comparable(handle: Sequence[Column]) -> tuple[Column, ...]:
@@ -153,30 +153,30 @@ def _steps(session: Session, name: str, column: Column, count: int) -> list[Bord
 
 
 def _sought(session: Session, name: str, columns: Sequence[Column], step: int) -> list[Border]:
-    found: list[Row] = []
+    border_rows: list[Row] = []
     condition = ""
-    while len(found) < _MOST:
+    while len(border_rows) < _MOST:
         rows = session.query(
             f"SELECT {_names(columns)} FROM {name}{condition} ORDER BY {_names(columns)} LIMIT 1 OFFSET {step}"
         )
         border = _distinct(rows, columns)
         if not border:
             break
-        found += rows
+        border_rows += rows
         condition = f" WHERE {_at_or_behind(columns, border[0])}"
-    return _distinct(found, columns)
+    return _distinct(border_rows, columns)
 
 
 def _distinct(rows: Iterable[Row], columns: Sequence[Column]) -> list[Border]:
     """Return borders as SQL writes them, up to one that it cannot write."""
-    found: list[Border] = []
+    borders: list[Border] = []
     for row in rows:
         border = tuple(_literal(value, column) for value, column in zip(row, columns, strict=True))
         if "" in border:
             break
-        if not found or found[-1] != border:
-            found.append(border)
-    return found
+        if not borders or borders[-1] != border:
+            borders.append(border)
+    return borders
 
 
 def _literal(value: bytes | None, column: Column) -> str:
@@ -193,7 +193,7 @@ def _literal(value: bytes | None, column: Column) -> str:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
         return ""
-    return "'" + _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) + "'"
+    return "'" + _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text) + "'"
 
 
 _ESCAPES = {"\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z", "'": "\\'", '"': '\\"', "\\": "\\\\"}

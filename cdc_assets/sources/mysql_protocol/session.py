@@ -99,12 +99,12 @@ class Session:
                 cursor.execute(sql)
             while True:
                 with _translated(self.address):
-                    found = cursor.fetchmany(rows)
-                if not found:
+                    batch = cursor.fetchmany(rows)
+                if not batch:
                     return
-                yield found
+                yield batch
 
-    def asked(self, sql: str) -> str:
+    def scalar(self, sql: str) -> str:
         """Return the one value of a query as text."""
         return (self.query(sql)[0][0] or b"").decode("utf-8", "replace")
 
@@ -118,13 +118,13 @@ class Session:
             self.query(statement)
         for statement in _WHERE_KNOWN:
             self._try(statement)
-        self.version = self.asked("SELECT VERSION()")
+        self.version = self.scalar("SELECT VERSION()")
         self.is_tidb = bool(self.query("SHOW SESSION VARIABLES LIKE 'tidb_snapshot'"))
         if self.is_tidb:
             self.query(f"SET SESSION tidb_snapshot = '{snapshot}'")
         wanted = {"time_zone": "+00:00"} | ({"tidb_snapshot": snapshot} if self.is_tidb else {})
         for name, value in wanted.items():
-            found = self.asked(f"SELECT @@SESSION.{name}")
+            found = self.scalar(f"SELECT @@SESSION.{name}")
             if found != value:
                 raise BadSettings(
                     f'{self.address.uri} has {name} "{found}" after it was set to "{value}": something between, such '
@@ -225,38 +225,40 @@ def _translated(address: Address) -> Iterator[None]:
 
 
 def _error(address: Address, code: int, text: str, cause: object) -> CdcError:
-    where, said = {"file": address.uri, "code": code}, f"({code}: {text})"
+    where, detail = {"file": address.uri, "code": code}, f"({code}: {text})"
     if isinstance(cause, ssl.SSLError):
-        return BadSettings(f"{address.uri} has a certificate that is not trusted {said}. Correct ssl-ca, or ssl-mode.")
+        return BadSettings(
+            f"{address.uri} has a certificate that is not trusted {detail}. Correct ssl-ca, or ssl-mode."
+        )
     if code == 2026 or (code == 2003 and "SSL" in text):
-        return BadSettings(f"{address.uri} does not agree on TLS {said}. Correct ssl-mode.", **where)
+        return BadSettings(f"{address.uri} does not agree on TLS {detail}. Correct ssl-mode.", **where)
     if code in _REFUSED:
         return BadSettings(
-            f'{address.uri} refuses the user "{address.user}" {said}. It needs SELECT on the tables, and its password '
-            "from the environment: password: {env: NAME}.",
+            f'{address.uri} refuses the user "{address.user}" {detail}. It needs SELECT on the tables, and its '
+            "password from the environment: password: {env: NAME}.",
             **where,
         )
     if code in _NO_RIGHTS:  # other tables can be read
-        return InputError(f'{address.uri} refuses the user "{address.user}" {said}. Grant it SELECT.', **where)
+        return InputError(f'{address.uri} refuses the user "{address.user}" {detail}. Grant it SELECT.', **where)
     if code == _NO_SUCH_DATABASE:
-        return BadSettings(f"{address.uri} has no such database {said}. Correct the URI of the source.", **where)
+        return BadSettings(f"{address.uri} has no such database {detail}. Correct the URI of the source.", **where)
     if code in _TOO_OLD:
         return BucketMissing(
-            f"{address.uri} no longer has the data of the TSO {said}: it has been garbage-collected. Create the "
+            f"{address.uri} no longer has the data of the TSO {detail}: it has been garbage-collected. Create the "
             "changefeed first, which keeps it, or raise tidb_gc_life_time; then take a newer TSO, and "
             "a changefeed that begins at or before that.",
             **where,
         )
     if code in _MEMORY:
         return MalformedDump(
-            f"{address.uri} does not have enough memory for a query {said}. Raise tidb_mem_quota_query.", **where
+            f"{address.uri} does not have enough memory for a query {detail}. Raise tidb_mem_quota_query.", **where
         )
     if code in _PASSING:
         return StorageUnavailable(
-            f"{address.uri} did not answer {said}. Try again later. If the setting initial names it and all its tables "
-            "are imported, take it out there.",
+            f"{address.uri} did not answer {detail}. Try again later. If the setting initial names it and all its "
+            "tables are imported, take it out there.",
             **where,
         )
     if code in _GONE:
-        return MalformedData(f"{address.uri}: a table went away while it was read {said}. Read again.", **where)
-    return InputError(f"{address.uri} refuses a query {said}.", **where)
+        return MalformedData(f"{address.uri}: a table went away while it was read {detail}. Read again.", **where)
+    return InputError(f"{address.uri} refuses a query {detail}.", **where)

@@ -68,7 +68,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
 def _wire(kind: type[SinkWire], config: Mapping[str, Any], given: Mapping[str, str], tz: str) -> SinkWire:
     """Return the options of a format, which says where TiCDC has each."""
     options = _typed(_given(config, given, kind.toml_options, kind.uri_options), kind())
-    if any(one.name == "column_selectors" for one in fields(kind)):  # type: ignore[arg-type]
+    if any(field.name == "column_selectors" for field in fields(kind)):  # type: ignore[arg-type]
         options["column_selectors"] = column_selectors(config)
     wire = kind(**options, timezone=tz)  # type: ignore[call-arg]
     if wire.complaint:
@@ -89,9 +89,11 @@ def _given(
 ) -> dict[str, Any]:
     """Return what TOML and sink URI say of some options; of the URI's `wins` override the TOML, `fills` do not."""
     held = {name: table(config, "sink", *below) for name, below in tables.items()}
-    found = {name: section[name] for name, section in held.items() if name in section}
-    taken = {name for name, text in parameters.items() if text and (name in wins or (name in fills - found.keys()))}
-    return {**found, **{name: parameters[name] for name in taken}}
+    toml_options = {name: section[name] for name, section in held.items() if name in section}
+    taken = {
+        name for name, text in parameters.items() if text and (name in wins or (name in fills - toml_options.keys()))
+    }
+    return {**toml_options, **{name: parameters[name] for name in taken}}
 
 
 def _typed(options: Mapping[str, Any], defaults: object) -> dict[str, Any]:

@@ -133,15 +133,17 @@ class StorageSink:
         self, settled: Sequence[SettledFiles], checkpoint: Tso
     ) -> tuple[_NamesByKind, Sequence[SettledFiles], Sequence[SettledFiles]]:
         """List names; return them, and which settled files are what they were and which are not."""
-        passed_over = {one.directory: one.files for one in settled if one.passed_over}
+        passed_over = {
+            settled_files.directory: settled_files.files for settled_files in settled if settled_files.passed_over
+        }
         try:
-            found = _NamesByKind(self.opener.entries("", passed_over), self._extension, settled)
+            names = _NamesByKind(self.opener.entries("", passed_over), self._extension, settled)
         except NotPassedOver:
-            found = _NamesByKind(self.opener.entries(), self._extension, settled)
-        unchanged, reopened = found.unchanged.verdict(checkpoint)
+            names = _NamesByKind(self.opener.entries(), self._extension, settled)
+        unchanged, reopened = names.unchanged.verdict(checkpoint)
         for one in reopened:
-            found.take_again(one, self.opener.entries(one.directory))
-        return found, unchanged, reopened
+            names.take_again(one, self.opener.entries(one.directory))
+        return names, unchanged, reopened
 
     def _missing_last_files(
         self, names: _NamesByKind, settled: Sequence[SettledFiles], schema_files: Iterable[SchemaFile]
@@ -151,12 +153,16 @@ class StorageSink:
         Writers since v8.5.5 write the index after the file, older ones before it (ticdc#3785). An index is read once
         for each of its contents, by whichever process; the contents are kept with those of schema files.
         """
-        fresh = [one for one in names.index_files if (one.path, one.size, one.etag) not in self._recalled]
+        fresh = [
+            index_file
+            for index_file in names.index_files
+            if (index_file.path, index_file.size, index_file.etag) not in self._recalled
+        ]
         fresh = fresh[:_INDEXES_AT_ONCE]
         workers = 1 if self.opener.protocol in ("file", "memory") else 16
         with ThreadPoolExecutor(workers) as pool:
             contents = dict(zip(fresh, pool.map(self._index_contents, fresh), strict=True))
-        seen = {one.directory: one for one in settled}
+        seen = {settled_files.directory: settled_files for settled_files in settled}
         numbered_after_writing = _writes_index_last(schema_files)
         lost, unwritten = [], []
         for index in names.index_files:
@@ -373,8 +379,11 @@ class _NamesByKind:
         """Return what to say about data files of other protocols. Raises BadSettings when there are no others."""
         if not self.others:
             return []
-        found = ", ".join(f"{count} {extension}" for extension, count in sorted(self.others.items()))
-        sentence = f"{uri} holds data files that protocol {protocol} does not write: {found}; expected {self.extension}"
+        extension_counts = ", ".join(f"{count} {extension}" for extension, count in sorted(self.others.items()))
+        sentence = (
+            f"{uri} holds data files that protocol {protocol} does not write: {extension_counts}; "
+            f"expected {self.extension}"
+        )
         if not any_data:
             raise BadSettings(f"{sentence}. Give the sink URI and changefeed TOML exactly as TiCDC has them.")
         return [f"{sentence}. They are left out; if the changefeed's protocol was changed, read each part on its own."]

@@ -34,7 +34,8 @@ def parse_schema(text: str) -> tuple[TableSchema, tuple[str, ...]]:
     """Read what `format_schema` wrote."""
     fields = json.loads(text)
     columns = tuple(
-        Column(**{**one, "elems": None if one["elems"] is None else tuple(one["elems"])}) for one in fields["columns"]
+        Column(**{**column, "elems": None if column["elems"] is None else tuple(column["elems"])})
+        for column in fields["columns"]
     )
-    indexes = tuple(Index(**{**one, "columns": tuple(one["columns"])}) for one in fields["indexes"])
+    indexes = tuple(Index(**{**index, "columns": tuple(index["columns"])}) for index in fields["indexes"])
     return TableSchema(columns, tuple(fields["key"]), indexes), tuple(fields["approximate"])

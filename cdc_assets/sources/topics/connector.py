@@ -235,7 +235,7 @@ def _first_list(members: Mapping[str, str], names: Sequence[str]) -> tuple[str, 
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(",") if one.strip())
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def _read(file: Path | None) -> dict[str, str]:
@@ -300,9 +300,9 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 def _pair(line: str) -> tuple[str, str]:
-    found = _PAIR.fullmatch(line)
-    assert found is not None
-    name, value = (_ESCAPE.sub(_unescaped, part) for part in found.groups())
+    match = _PAIR.fullmatch(line)
+    assert match is not None
+    name, value = (_ESCAPE.sub(_unescaped, part) for part in match.groups())
     return name, value
 
 

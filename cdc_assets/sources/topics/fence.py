@@ -47,8 +47,8 @@ class Names:
 def names_at(files: Iterable[SchemaFile], at: Tso) -> Names:
     """Return the names of tables at a TSO."""
     names = Names()
-    due = (file for file in sorted(files, key=lambda one: one.version) if file.version <= at)
-    for version, group in groupby(due, key=lambda one: one.version):
+    due = (file for file in sorted(files, key=lambda file: file.version) if file.version <= at)
+    for version, group in groupby(due, key=lambda file: file.version):
         pairs: list[tuple[TableId, TableId]] = []
         for file in group:
             match ddl.statement(file):
@@ -158,12 +158,12 @@ def _absent(
 
 def _left(names: Names, topic_of: Callable[[TableId], str], living: Collection[str]) -> dict[str, Tso]:
     """Return the topics in which tables lived before, each with the version at which the last one left it."""
-    found: dict[str, Tso] = {}
+    versions: dict[str, Tso] = {}
     for name, version in names.ended.items():
         topic = topic_of(name)
         if topic not in living:
-            found[topic] = max(version, found.get(topic, 0))
-    return found
+            versions[topic] = max(version, versions.get(topic, 0))
+    return versions
 
 
 def _spoken_of(landed: Landed, topic_of: Callable[[TableId], str]) -> set[str]:

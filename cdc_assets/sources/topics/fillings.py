@@ -54,7 +54,7 @@ class Fillings:
         self._options, self._scanned = snapshots, scanned
         self._of_connector, self._scans = messages.in_source_order, not messages.sends_again
         self._by_table: dict[TableId, list[_Snapshot]] = {}
-        self._places = {(one.partition, one.offset) for one in landed.events if one.kind is EventKind.SNAPSHOT}
+        self._places = {(event.partition, event.offset) for event in landed.events if event.kind is EventKind.SNAPSHOT}
         self._starts = frozenset(landed.starts)
         self._ended: dict[tuple[str, str], Tso] = {}
         self._marked: set[tuple[str, str]] = set()
@@ -62,7 +62,7 @@ class Fillings:
         for event in landed.events:
             if event.kind is EventKind.SNAPSHOT and event.table is not None:
                 self._note(newest, event, event.table.folded)
-        self._began = {table.folded: at for table, at in sorted(landed.began.items(), key=lambda one: -one[1])}
+        self._began = {table.folded: at for table, at in sorted(landed.began.items(), key=lambda item: -item[1])}
         self._sources: dict[TableId, set[str]] = {}
         self._streamed: set[str] = set()
         self._read_apart: set[TableId] = set()
@@ -75,11 +75,11 @@ class Fillings:
 
     def _note(self, newest: dict[tuple[TableId, str, str], _Snapshot], event: LandedEvent, table: TableId) -> None:
         of, word = (event.source, event.source_position), SnapshotRow(event.query)
-        mine = (table, *of)
-        if word is SnapshotRow.ANEW or mine not in newest:
-            newest[mine] = _Snapshot(*of, event.position, event.partition)
-            self._by_table.setdefault(table, []).append(newest[mine])
-        snapshot = newest[mine]
+        key = (table, *of)
+        if word is SnapshotRow.ANEW or key not in newest:
+            newest[key] = _Snapshot(*of, event.position, event.partition)
+            self._by_table.setdefault(table, []).append(newest[key])
+        snapshot = newest[key]
         if word is SnapshotRow.BEGIN:
             word, snapshot.is_first = SnapshotRow.FIRST, True
         snapshot.rows[word] = event.position
@@ -98,12 +98,20 @@ class Fillings:
             return Filling(Lack.SCAN, Whole.SCAN, *(2 * (file.version,) if scanned else ()))
         if not self._of_connector:
             return Filling(Lack.TOPICS)
-        found = statement(file)
-        if isinstance(found, CreateTableStatement) and event is not None and event.source_position == SNAPSHOT_DDL:
+        file_statement = statement(file)
+        if (
+            isinstance(file_statement, CreateTableStatement)
+            and event is not None
+            and event.source_position == SNAPSHOT_DDL
+        ):
             return self._snapshot_of(file, event.source)
-        if isinstance(found, (CreateTableStatement, Truncate)) and self.sent(file.table).left_out:
+        if isinstance(file_statement, (CreateTableStatement, Truncate)) and self.sent(file.table).left_out:
             return Filling(Lack.LEFT_OUT)
-        if isinstance(found, Truncate) and event is not None and (event.partition, event.offset) in self._places:
+        if (
+            isinstance(file_statement, Truncate)
+            and event is not None
+            and (event.partition, event.offset) in self._places
+        ):
             return self._snapshot_of(file)
         return self._snapshot_of(file) if event is None else Filling(Lack.SNAPSHOT)
 
@@ -116,13 +124,13 @@ class Fillings:
         """Return how the next snapshot of a table fills it; `created_by` is the source that sent its CREATE in one."""
         if self._options.takes_rows is False or _is_listed(file.table, self._options.selected):
             return Filling(Lack.SETTINGS, Whole.SNAPSHOT)
-        found = list(self._next(file))
-        whole = [(through, snapshot) for snapshot in found if (through := self._through(snapshot)) is not None]
+        snapshots = list(self._next(file))
+        whole = [(through, snapshot) for snapshot in snapshots if (through := self._through(snapshot)) is not None]
         if whole:
-            through, one = min(whole, key=lambda pair: pair[0])
-            return Filling(Lack.RUNNING, Whole.SNAPSHOT, self._since(one), through)
-        if found:
-            ends = {SnapshotRow.LAST, SnapshotRow.END} & found[0].rows.keys()
+            through, first_snapshot = min(whole, key=lambda pair: pair[0])
+            return Filling(Lack.RUNNING, Whole.SNAPSHOT, self._since(first_snapshot), through)
+        if snapshots:
+            ends = {SnapshotRow.LAST, SnapshotRow.END} & snapshots[0].rows.keys()
             return Filling(Lack.BEGINNING if ends else Lack.RUNNING, Whole.SNAPSHOT)
         if created_by is None:
             return Filling(Lack.LATER if self._is_later(file) else Lack.SNAPSHOT, Whole.SNAPSHOT)
@@ -144,20 +152,22 @@ class Fillings:
         """
         table, seen = file.table.folded, set[str]()
         alone = len(self._sources.get(table, ())) <= 1
-        for snapshot in sorted(self._by_table.get(table, ()), key=lambda one: one.begin):
+        for snapshot in sorted(self._by_table.get(table, ()), key=lambda snapshot: snapshot.begin):
             if snapshot.begin >= file.version and snapshot.source not in seen:
                 seen.add(snapshot.source)
                 if alone or self._began.get(table, 0) >= snapshot.begin:
                     yield snapshot
 
-    def _through(self, one: _Snapshot) -> Tso | None:
+    def _through(self, snapshot: _Snapshot) -> Tso | None:
         """Return the position at which all rows of a table in a snapshot are there, None while they are not."""
-        rows = one.rows
+        rows = snapshot.rows
         last = rows.get(SnapshotRow.LAST, rows.get(SnapshotRow.END))
         if last is not None and (SnapshotRow.FIRST in rows or SnapshotRow.WITHIN not in rows):
             return max(last, rows.get(SnapshotRow.FIRST, last))
-        of = one.source, one.place
-        is_lone = one.is_first and len(rows) == 1  # the row that begins the snapshot is not marked as a last one, too
+        of = snapshot.source, snapshot.place
+        is_lone = (
+            snapshot.is_first and len(rows) == 1
+        )  # the row that begins the snapshot is not marked as a last one, too
         return max(rows.values()) if of in self._ended and (is_lone or of not in self._marked) else None
 
     def _since(self, one: _Snapshot) -> Tso:
@@ -165,8 +175,8 @@ class Fillings:
 
         The partition of the first row may begin with that; where others do not begin at offset 0, before the snapshot.
         """
-        first, mine = one.rows.get(SnapshotRow.FIRST), one.partition
-        others = any(at.topic == mine.topic and at != mine for at in self._starts)
+        first, partition = one.rows.get(SnapshotRow.FIRST), one.partition
+        others = any(at.topic == partition.topic and at != partition for at in self._starts)
         return one.begin - 1 if first is None or others else first
 
     def _is_through(self, source: str, version: Tso) -> bool:
@@ -191,7 +201,7 @@ def without_rows(landed: Landed) -> Iterator[str]:
             if event.query == SnapshotRow.END and event.source_position == max(places[event.source]):
                 ends[event.source] = event
     for source, end in ends.items():
-        before = {one.table for one in landed.streams if one.source == source and len(places[source]) > 1}
+        before = {stream.table for stream in landed.streams if stream.source == source and len(places[source]) > 1}
         lacking = (
             str(table)
             for table in before
@@ -218,7 +228,7 @@ def _is_listed(table: TableId, names: Sequence[str]) -> bool:
 
 def _is_captured(table: TableId, options: SnapshotOptions) -> bool:
     """Return whether a connector sends rows of a table, by its lists of regular expressions, which fit whole names."""
-    in_snapshot = all(_fits(table, one) for one in options.included) and not _fits(table, options.excluded)
+    in_snapshot = all(_fits(table, patterns) for patterns in options.included) and not _fits(table, options.excluded)
     return in_snapshot and options.changes.captures(table) is not False
 
 

@@ -28,28 +28,28 @@ def alike(landed: Landed) -> Iterator[tuple[str, str]]:
     for folded, spelled in doubtful.items():
         if folded in respelled:
             continue
-        (_, one), (place, other), *_ = sorted((first, table) for table, first in spelled.items())
+        (_, earlier_table), (place, other), *_ = sorted((first, table) for table, first in spelled.items())
         position, partition, offset = place
         yield (
             str(LandedPath(format_root(other), position, "bad", *partition, offset, offset)),
-            f"{one} and {other} are two tables whose names differ only in the case of letters, and the lake "
+            f"{earlier_table} and {other} are two tables whose names differ only in the case of letters, and the lake "
             f"does not distinguish such names: from {partition} offset {offset} on neither is applied. Leave one of "
             "them out at the source (table.exclude.list), or give it another name, and let a new feed bring them.",
         )
 
 
 def _firsts(landed: Landed) -> Mapping[TableId, _First]:
-    found: dict[TableId, _First] = {}
+    first_places: dict[TableId, _First] = {}
     for split in landed.splits:
         first = (split.low, split.partition, split.first)
-        found[split.table] = min(first, found.get(split.table, first))
-    schemas = {table.schema for table in found}
+        first_places[split.table] = min(first, first_places.get(split.table, first))
+    schemas = {table.schema for table in first_places}
     for event in landed.events:
         if event.kind is EventKind.DDL and event.table is not None and event.table.table:
             first = (event.position, event.partition, event.offset)
             if event.table.schema in schemas:  # DDL of databases that are not captured comes too
-                found[event.table] = min(first, found.get(event.table, first))
-    return found
+                first_places[event.table] = min(first, first_places.get(event.table, first))
+    return first_places
 
 
 def _respelled(landed: Landed) -> set[TableId]:

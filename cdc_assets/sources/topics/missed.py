@@ -36,12 +36,12 @@ def missed_by_table(
     lost = unread_messages(landed)
     if not lost:
         return {}
-    places, found = _Places(landed, routing), {}
+    places, missed_messages = _Places(landed, routing), {}
     for name in ByName(dict.fromkeys(name for name in names if name.table)):
-        mine = places.of(name)
-        if missed := tuple(one for one in lost if {one.lost.partition, one.lost.partition.topic} & mine):
-            found[name] = missed
-    return found
+        table_places = places.of(name)
+        if missed := tuple(one for one in lost if {one.lost.partition, one.lost.partition.topic} & table_places):
+            missed_messages[name] = missed
+    return missed_messages
 
 
 class _Places:

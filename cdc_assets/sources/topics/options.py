@@ -54,23 +54,23 @@ _FLAGS = (
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
     config = ticdc_document(sink_uri, changefeed_config)
-    found = _found(config, sink_uri)
-    given_name = str(found.get("protocol") or "").lower()
+    options = _found(config, sink_uri)
+    given_name = str(options.get("protocol") or "").lower()
     name = OTHER_NAMES.get(given_name, given_name)
     protocol = known_protocol(name, PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
     connector = connector_configuration(sink_uri, changefeed_config) if PROTOCOLS[protocol].by_connector else None
     brokers, topic = _address(sink_uri, connector, given.topics)
-    compatible = found.get("content-compatible", False)
+    compatible = options.get("content-compatible", False)
     messages = MessageOptions(
         protocol=protocol,
-        enable_tidb_extension=found.get("enable-tidb-extension", False),
+        enable_tidb_extension=options.get("enable-tidb-extension", False),
         content_compatible=compatible,
-        only_output_updated_columns=compatible or found.get("only-output-updated-columns", False),
-        delete_only_output_handle_key_columns=found.get("delete-only-output-handle-key-columns", False),
-        large_message_handle_option=str(found.get("large-message-handle-option") or "none").lower(),
-        large_message_handle_compression=str(found.get("large-message-handle-compression") or "none").lower(),
-        claim_check_raw_value=found.get("claim-check-raw-value", False),
-        encoding_format=str(found.get("encoding-format") or "json").lower(),
+        only_output_updated_columns=compatible or options.get("only-output-updated-columns", False),
+        delete_only_output_handle_key_columns=options.get("delete-only-output-handle-key-columns", False),
+        large_message_handle_option=str(options.get("large-message-handle-option") or "none").lower(),
+        large_message_handle_compression=str(options.get("large-message-handle-compression") or "none").lower(),
+        claim_check_raw_value=options.get("claim-check-raw-value", False),
+        encoding_format=str(options.get("encoding-format") or "json").lower(),
         timezone=tz,
         connector=connector.modes if connector is not None else (),
         patch_without_row=given.patch_without_row,
@@ -93,8 +93,8 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         event_filters=event_filters(config),
         misspelt=tuple(misspelt(parameters(sink_uri), _FROM_URI)) if connector is None and messages.sends_again else (),
         leaves_old_keys=_leaves_old_keys(messages.kind, config, sink_uri),
-        required_acks=_acks(found.get("required-acks", -1)),
-        claim_check_uri=str(found.get("claim-check-storage-uri") or ""),
+        required_acks=_acks(options.get("required-acks", -1)),
+        claim_check_uri=str(options.get("claim-check-storage-uri") or ""),
         archive=_archive(given),
         uri=display(sink_uri),
     )
@@ -107,14 +107,14 @@ def ticdc_document(sink_uri: str, changefeed_config: Path | None) -> Mapping[str
 
 
 def _found(config: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, paths in _TOML.items():
         for section in (table(config, "sink", *path) for path in paths):
             if name in section:
-                found.setdefault(name, section[name])
+                options.setdefault(name, section[name])
     given = parameters(sink_uri)
-    found.update({name: given[name] for name in _FROM_URI if given.get(name)})
-    return {name: truth(name, value) if name in _FLAGS else value for name, value in found.items()}
+    options.update({name: given[name] for name in _FROM_URI if given.get(name)})
+    return {name: truth(name, value) if name in _FLAGS else value for name, value in options.items()}
 
 
 def _address(sink_uri: str, connector: ConnectorConfiguration | None, patterns: Sequence[str]) -> tuple[str, str]:
@@ -165,12 +165,12 @@ def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
     example = '[sink] dispatchers = [{matcher = ["db.*"], topic = "{schema}_{table}", partition = "table"}]'
     return tuple(
         TopicRule(
-            tuple(one["matcher"]),
-            str(one.get("topic") or ""),
-            str(one.get("partition") or one.get("dispatcher") or ""),
-            str(one.get("index") or ""),
+            tuple(rule["matcher"]),
+            str(rule.get("topic") or ""),
+            str(rule.get("partition") or rule.get("dispatcher") or ""),
+            str(rule.get("index") or ""),
         )
-        for one in rules(sink, "dispatchers", example, ("matcher",))
+        for rule in rules(sink, "dispatchers", example, ("matcher",))
     )
 
 

@@ -55,8 +55,8 @@ class OwnNames:
     def _clear(self, one: LandedSplit | LandedEvent) -> TableId | None:
         if one.table is None:
             return None
-        found = tuple(self.candidates(one.table, one.partition.topic))
-        return found[0] if len(found) == 1 else None
+        candidates = tuple(self.candidates(one.table, one.partition.topic))
+        return candidates[0] if len(candidates) == 1 else None
 
     def _by_name(self, given: Mapping[TableId, int]) -> dict[TableId, int]:
         return {name: at for written, at in given.items() for name in self.behind(written)}
@@ -64,11 +64,11 @@ class OwnNames:
     def problems(self, landed: Landed) -> Iterator[tuple[str, str]]:
         """Yield for each table that rows may be of, with others, the name of what holds it and the sentence for it."""
         for split in landed.splits if self.of else ():
-            found = self.candidates(split.table, split.partition.topic)
-            if len(found) < 2:
+            candidates = self.candidates(split.table, split.partition.topic)
+            if len(candidates) < 2:
                 continue
-            names = " and ".join(map(str, sorted(found)))
-            for name in found:
+            names = " and ".join(map(str, sorted(candidates)))
+            for name in candidates:
                 path = LandedPath(format_root(name), split.low, "bad", *split.partition, split.first, split.first)
                 yield (
                     str(path),
@@ -80,8 +80,8 @@ class OwnNames:
 
 def own_names(tables: Iterable[TableId], written: Written, topic_of: Callable[[TableId], str]) -> OwnNames:
     """Return what written names may mean, of the tables that are known."""
-    found: dict[TableId, dict[TableId, TableId]] = {}
+    tables_by_name: dict[TableId, dict[TableId, TableId]] = {}
     for table in tables:
         name = TableId(written(table.schema), written(table.table)).folded
-        found.setdefault(name, {}).setdefault(table.folded, table)
-    return OwnNames({name: tuple(known.values()) for name, known in found.items()}, topic_of)
+        tables_by_name.setdefault(name, {}).setdefault(table.folded, table)
+    return OwnNames({name: tuple(known.values()) for name, known in tables_by_name.items()}, topic_of)

@@ -44,13 +44,13 @@ class LandedPath(NamedTuple):
 
 def parse_path(path: str) -> LandedPath | None:
     """Return what a name says, None for any other; the inverse of `str`."""
-    found = _PATH.fullmatch(path)
-    if found is None:
+    match = _PATH.fullmatch(path)
+    if match is None:
         return None
-    first = int(found["first"])
-    last = int(found["last"]) if found["last"] else first
+    first = int(match["first"])
+    last = int(match["last"]) if match["last"] else first
     return LandedPath(
-        found["root"], int(found["version"]), found["kind"], found["topic"], int(found["number"]), first, last
+        match["root"], int(match["version"]), match["kind"], match["topic"], int(match["number"]), first, last
     )
 
 

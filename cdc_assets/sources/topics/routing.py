@@ -85,7 +85,7 @@ class Routing:
             fixed = (rule.topic.partition("{")[0][:_MOST_LETTERS] for rule in self.options.rules if rule.topic)
             return any(map(topic.startswith, fixed))
         names = [topic, *(given for given, made in _NAMES.items() if made == topic)]
-        return any(one.fullmatch(name) for one in self._expected for name in names)
+        return any(pattern.fullmatch(name) for pattern in self._expected for name in names)
 
     def rule_of_one_table(self, topic: str) -> str:
         """Return the rule by which a topic has rows of one table alone, in words; "" where it may have others' too.
@@ -97,7 +97,7 @@ class Routing:
             return "a connector sends each table to a topic of its name" if own else ""
         fixed = {self.options.topic, *(rule.topic for rule in self.options.rules if "{" not in rule.topic)}
         for rule in self.options.rules if topic not in fixed else ():
-            pattern = "".join(_EXPRESSED.get(one, re.escape(one)) for one in _PARTS.split(rule.topic))
+            pattern = "".join(_EXPRESSED.get(part, re.escape(part)) for part in _PARTS.split(rule.topic))
             if re.fullmatch(pattern, topic):
                 return f'the dispatcher with the topic "{rule.topic}" gives it' if "{table}" in rule.topic else ""
         return ""
@@ -105,10 +105,10 @@ class Routing:
     @cached_property
     def _expected(self) -> tuple[re.Pattern[str], ...]:
         """The forms of topics that the rules give: of a matcher `shop.*` with {schema} only those with `shop`."""
-        found = set()
+        patterns = set()
         for rule in self.options.rules:
-            found |= {pattern for pattern in _topics_of(rule, self.options.case_sensitive) if rule.topic}
-        return tuple(re.compile(pattern) for pattern in sorted(found))
+            patterns |= {pattern for pattern in _topics_of(rule, self.options.case_sensitive) if rule.topic}
+        return tuple(re.compile(pattern) for pattern in sorted(patterns))
 
 
 def _check_patterns(rule: TopicRule) -> None:
@@ -129,7 +129,7 @@ def _substituted(expression: str, table: TableId) -> str:
 
 
 def _topics_of(rule: TopicRule, case_sensitive: bool) -> set[str]:
-    found = set()
+    topic_patterns = set()
     for pattern in rule.matcher:
         text = pattern.strip()
         parts = split_pattern(text)
@@ -139,8 +139,8 @@ def _topics_of(rule: TopicRule, case_sensitive: bool) -> set[str]:
         if not case_sensitive:
             schema, table = f"(?i:{schema})", f"(?i:{table})"
         text = re.escape(rule.topic).replace(r"\{schema\}", schema).replace(r"\{table\}", table)
-        found.add(text)
-    return found
+        topic_patterns.add(text)
+    return topic_patterns
 
 
 def _letters(piece: re.Match[str]) -> str:

@@ -38,13 +38,13 @@ def landed_schema_files(
         # A connector sends the DDL of databases that it does not capture, of which it never sends rows.
         captured = {table.schema for table in landed.began}
         statements = [event for event in statements if event.table is None or event.table.schema in captured]
-    events = [DdlEvent(one.position, one.table, one.query, one.type, one.commit_ts) for one in statements]
-    begins = [one.version for one in events] + list(landed.began.values())
+    events = [DdlEvent(event.position, event.table, event.query, event.type, event.commit_ts) for event in statements]
+    begins = [event.version for event in events] + list(landed.began.values())
     if not begins:
         return []
-    places = {(one.position, one.query): one for one in reversed(statements)}
-    shown = [_known(_typed(one, older.described), older, options) for one in _shown(landed, options)]
-    by_rows = {one.table.folded for one in shown if one.grows}
+    places = {(event.position, event.query): event for event in reversed(statements)}
+    shown = [_known(_typed(event, older.described), older, options) for event in _shown(landed, options)]
+    by_rows = {event.table.folded for event in shown if event.grows}
     rest = {table: schema for table, schema in older.tables.items() if table.folded not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
     fillings = Fillings(landed, options, snapshots, _scanned(older, options))
@@ -81,7 +81,7 @@ def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
 def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
     """Leave out columns of rows where a DDL or schema of the table came before, unless that was its DROP."""
     surer: ByName[bool] = ByName()
-    for _, group in groupby(files, key=lambda one: one.version):
+    for _, group in groupby(files, key=lambda file: file.version):
         together = list(group)
         sure = [file for file in together if not file.approximate and not file.grows]
         surer.update({file.table: isinstance(statement(file), DropTableStatement) for file in sure})
@@ -105,13 +105,15 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
     carried = [event for event in events if not event.query]
     stating = _carried(carried, options)
     hidden = _hidden(stating, landed, options, began)
-    for at, one in enumerate(stating):
-        version = one.version or (carried[one.message].position if options.by_offset else began.get(one.table, 0))
+    for at, schema_event in enumerate(stating):
+        version = schema_event.version or (
+            carried[schema_event.message].position if options.by_offset else began.get(schema_event.table, 0)
+        )
         if at in hidden:
-            yield replace(one, version=one.altered, approximate=())
+            yield replace(schema_event, version=schema_event.altered, approximate=())
         elif version:
-            stated.setdefault(one.table, version)
-            yield replace(one, version=version, approximate=(), altered=0)
+            stated.setdefault(schema_event.table, version)
+            yield replace(schema_event, version=version, approximate=(), altered=0)
     for event in events:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
@@ -128,27 +130,27 @@ def _hidden(
 
     An event filter hides such a DDL. What only says that a table was altered, and has the columns of before, is none.
     """
-    later = {one.table.folded for one in stating if one.altered > began.get(one.table, one.altered)}
+    later = {event.table.folded for event in stating if event.altered > began.get(event.table, event.altered)}
     if not later:
         return frozenset()
     ddl = [e for e in landed.events if e.kind is EventKind.DDL and e.table is not None and e.table.folded in later]
-    known, found = ByName[dict[Tso, TableSchema]](), set[int]()
+    known, places = ByName[dict[Tso, TableSchema]](), set[int]()
     for one in _carried(ddl, options):
         known.setdefault(one.table, {})[one.altered] = one.schema
     for at, one in sorted(enumerate(stating), key=lambda pair: pair[1].altered):
-        mine = known.setdefault(one.table, {})
-        before = max((altered for altered in mine if altered < one.altered), default=None)
-        is_later = one.altered > began.get(one.table, one.altered) and one.altered not in mine
-        if is_later and before is not None and not _reads_alike(mine[before], one.schema):
-            found.add(at)
-        mine.setdefault(one.altered, one.schema)
-    return frozenset(found)
+        table_schemas = known.setdefault(one.table, {})
+        before = max((altered for altered in table_schemas if altered < one.altered), default=None)
+        is_later = one.altered > began.get(one.table, one.altered) and one.altered not in table_schemas
+        if is_later and before is not None and not _reads_alike(table_schemas[before], one.schema):
+            places.add(at)
+        table_schemas.setdefault(one.altered, one.schema)
+    return frozenset(places)
 
 
 def _reads_alike(one: TableSchema, other: TableSchema) -> bool:
     """Return whether rows of both are read alike, in whatever order their columns are."""
-    mine, theirs = ({column.name: column.elems for column in schema.columns} for schema in (one, other))
-    return one.decodes_like(other) and mine == theirs
+    elems, theirs = ({column.name: column.elems for column in schema.columns} for schema in (one, other))
+    return one.decodes_like(other) and elems == theirs
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:
@@ -161,7 +163,9 @@ def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> Sche
         return shown
     if shown.schema.key == _NAMELESS:
         return replace(shown, schema=known)
-    types = {column.name.lower(): column for column in known.columns} | {one.name: one for one in known.columns}
+    types = {column.name.lower(): column for column in known.columns} | {
+        column.name: column for column in known.columns
+    }
     columns = tuple(
         replace(typed, name=column.name, nullable=column.nullable)
         if not column.type and (typed := types.get(column.name) or types.get(column.name.lower())) is not None

@@ -118,16 +118,16 @@ def schema_files(
     is not known.
     """
     read = [_by_text(event) for event in events]
-    found = {(one.version, one.table.folded, one.query): one for one in read}
-    first = _first_statements(found.values())
+    ddl_files = {(file.version, file.table.folded, file.query): file for file in read}
+    first = _first_statements(ddl_files.values())
     files = [_database(name, collation, since) for name, collation in older.collations.items()]
     files += [
         _whole(table, since, schema)
         for table, schema in older.tables.items()
         if not isinstance(first.get(table), ddl.CreateTableStatement)
     ]
-    shown = sorted((event for event in shown if event.version), key=lambda one: one.version)
-    after = {(file.version, file.table.folded): ddl.statement(file) for file in found.values()}
+    shown = sorted((event for event in shown if event.version), key=lambda event: event.version)
+    after = {(file.version, file.table.folded): ddl.statement(file) for file in ddl_files.values()}
     for event in shown:
         by = after.get((event.version, event.table.folded))
         if not isinstance(by, ddl.DropTableStatement):
@@ -135,7 +135,7 @@ def schema_files(
             if event.altered:
                 whole = replace(whole, whole=None, behind_rows=True)
             files.append(replace(whole, grows=event.grows, lags=event.lags))
-    return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
+    return tuple(sorted([*files, *_with_shown(ddl_files.values(), shown)], key=lambda file: file.version))
 
 
 def _with_shown(files: Iterable[SchemaFile], shown: Sequence[SchemaEvent]) -> Iterator[SchemaFile]:
@@ -146,7 +146,7 @@ def _with_shown(files: Iterable[SchemaFile], shown: Sequence[SchemaEvent]) -> It
         versions.setdefault(event.table, []).append(event.version)
         events.setdefault(event.table, []).append(event)
     later: ByName[Tso] = ByName()
-    for file in sorted(files, key=lambda one: one.version, reverse=True):
+    for file in sorted(files, key=lambda file: file.version, reverse=True):
         known = versions.get(file.table, [])
         at = bisect_left(known, file.version)
         if at < len(known) and known[at] < later.get(file.table, known[at] + 1):
@@ -159,11 +159,11 @@ def _with_shown(files: Iterable[SchemaFile], shown: Sequence[SchemaEvent]) -> It
 def _first_statements(files: Iterable[SchemaFile]) -> ByName[ddl.Statement]:
     """The first DDL that speaks of each name: as the table's own, or as the one that a rename takes it from."""
     first: ByName[ddl.Statement] = ByName()
-    for file in sorted(files, key=lambda one: one.version):
-        found = ddl.statement(file)
-        if isinstance(found, ddl.Rename):
-            first.setdefault(TableId(found.old.schema or file.table.schema, found.old.table), found)
-        first.setdefault(file.table, found)
+    for file in sorted(files, key=lambda file: file.version):
+        statement = ddl.statement(file)
+        if isinstance(statement, ddl.Rename):
+            first.setdefault(TableId(statement.old.schema or file.table.schema, statement.old.table), statement)
+        first.setdefault(file.table, statement)
     return first
 
 

@@ -156,10 +156,12 @@ class TopicsSource:
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
         """Return what the name of a split or event says, None for any other."""
-        found = parse_path(path)
-        if found is None:
+        landed_path = parse_path(path)
+        if landed_path is None:
             return None
-        return Place(found.root, found.version, found.directory, f"{found.topic}+{found.number}", 1)
+        return Place(
+            landed_path.root, landed_path.version, landed_path.directory, f"{landed_path.topic}+{landed_path.number}", 1
+        )
 
     def _known(self) -> Landed:
         if self._landed is None:
@@ -200,7 +202,7 @@ class TopicsSource:
         if not unnamed:
             return landed
         known = {*(split.table for split in landed.splits), *landed.began}
-        known |= {one.table for one in landed.events if one.table is not None and one.table.table}
+        known |= {event.table for event in landed.events if event.table is not None and event.table.table}
         events: list[LandedEvent] = []
         for event in landed.events:
             rule, topic = unnamed.get(id(event), ""), event.partition.topic
@@ -228,7 +230,7 @@ class TopicsSource:
         return landed_schema_files(landed, self._messages, self.older, self.options.snapshots)
 
     def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
-        found = find_fence(
+        fence = find_fence(
             landed,
             files,
             self.routing.topic_of,
@@ -238,9 +240,9 @@ class TopicsSource:
             by_offset=self.options.messages.by_offset,
             rule_of_one_table=lambda bad: self._rule(bad, landed),
         )
-        if not found.tso:
-            raise MetadataMissing(self._no_fence(landed, found.kept_by))
-        return found
+        if not fence.tso:
+            raise MetadataMissing(self._no_fence(landed, fence.kept_by))
+        return fence
 
     def _problems(self, landed: Landed) -> Iterator[tuple[str, str]]:
         """Yield the messages that cannot be read: rows of a known table stop at the mark before them.
@@ -282,9 +284,10 @@ class TopicsSource:
         """Say why nothing is landed of an archive: it has no topic of the feed, or nobody has landed it yet."""
         log = connect_log(self.options, self._access)  # the other one only knows the feed's topics
         topics = {partition.topic for partition in log.ends(lambda _: True)}
-        mine = sorted(filter(self.routing.concerns, topics))
-        if mine:
-            return f"{self.options.uri}: nothing of {', '.join(mine)} is landed yet. `cdc-assets apply` lands it first."
+        feed_topics = sorted(filter(self.routing.concerns, topics))
+        if feed_topics:
+            names = ", ".join(feed_topics)
+            return f"{self.options.uri}: nothing of {names} is landed yet. `cdc-assets apply` lands it first."
         some = f"there {'is' if len(topics) == 1 else 'are'} {', '.join(sorted(topics)[:10])}"
         wanted = " or ".join(self.options.topics) or self.options.topic
         return (
@@ -309,7 +312,7 @@ def _cut(
     for file in files:
         if file.table.table and (file.table in versions or not _says_nothing(file)):
             versions.setdefault(file.table, []).append(file)
-    found, unknown = dict[str, tuple[str, SplitPart, DataFile]](), dict[str, str]()
+    parts, unknown = dict[str, tuple[str, SplitPart, DataFile]](), dict[str, str]()
     for split in splits:
         own = versions.get(split.table, ())
         known = sorted({(file.version, file.root) for file in own})
@@ -325,8 +328,8 @@ def _cut(
                 unknown.setdefault(path, reason)
             elif split.high > since and split.low <= min(until, fence):
                 part = _part(split, root, since, until)
-                found[part[0]] = part
-    return list(found.values()), unknown
+                parts[part[0]] = part
+    return list(parts.values()), unknown
 
 
 def _says_nothing(file: SchemaFile) -> bool:

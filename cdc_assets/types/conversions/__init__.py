@@ -51,8 +51,8 @@ def into_enum(value: Any, change: Change) -> str:
     text = text_of(value, change)
     if change.old.type == "ENUM" and not text:
         return ""  # the value of number 0, unless it is a member
-    found = _named(text, change.new)
-    return found if found is not None else _numbered(elems, _number(text))
+    member = _named(text, change.new)
+    return member if member is not None else _numbered(elems, _number(text))
 
 
 def _numbered(elems: tuple[str, ...], number: int) -> str:
@@ -97,7 +97,7 @@ def _named(text: str, column: Column) -> str | None:
         return text
     texts = pa.array([*elems, text], pa.string())
     *forms, form = normal_form(texts, column.collation or "utf8mb4_general_ci").to_pylist()
-    equal = [member for member, one in zip(elems, forms, strict=True) if one == form]
+    equal = [member for member, member_form in zip(elems, forms, strict=True) if member_form == form]
     if len(equal) > 1 and column.collation is None:
         raise ValueError(text)
     return equal[0] if equal else None

@@ -30,8 +30,8 @@ def _point(value: Any, change: Change) -> Moment | None:
     """Return the moment, rounded to the new column's digits but for a DATE; None for a zero or partial date."""
     old, digits = change.old, change.new.scale or 0
     if old.type in DATED:
-        found = moment_of(value, change)
-        return found if change.new.type == "DATE" else found.rounded(digits)
+        moment = moment_of(value, change)
+        return moment if change.new.type == "DATE" else moment.rounded(digits)
     if old.type == "TIME":
         raise TableHeld(
             f'column "{change.new.name}": a TIME that becomes a date takes the day on which the DDL ran in its '
@@ -54,22 +54,22 @@ def _unquoted(value: Any, change: Change) -> str:
 
 def into_date(value: Any, change: Change) -> int | None:
     """Return the days since 1970."""
-    found = _point(value, change)
-    return None if found is None else found.micros // DAY_MICROS
+    moment = _point(value, change)
+    return None if moment is None else moment.micros // DAY_MICROS
 
 
 def into_datetime(value: Any, change: Change) -> int | None:
     """Return the microseconds since 1970 on the clock."""
-    found = _point(value, change)
-    return None if found is None else found.micros
+    moment = _point(value, change)
+    return None if moment is None else moment.micros
 
 
 def into_timestamp(value: Any, change: Change) -> int | None:
     """Return the instant in microseconds since 1970; a TIMESTAMP keeps it in whatever zone."""
     if change.old.type == "TIMESTAMP":
         return round_half_up(value, change.new.scale or 0)
-    found = _point(value, change)
-    return None if found is None else instant(found, change.zone)
+    moment = _point(value, change)
+    return None if moment is None else instant(moment, change.zone)
 
 
 def into_time(value: Any, change: Change) -> str:

@@ -59,5 +59,5 @@ def convert_described(array: pa.Array, old: Column, new: Column) -> pa.Array:
     if pa.types.is_decimal(kind):
         return array.cast(kind)
     digits = "" if new.type == VARIABLE_DECIMAL else f".{new.scale or 0}"
-    texts = [None if one is None else format(Decimal(one), f"{digits}f") for one in array.to_pylist()]
+    texts = [None if value is None else format(Decimal(value), f"{digits}f") for value in array.to_pylist()]
     return pa.array(texts, kind)

@@ -39,7 +39,7 @@ def _depth(value: Any) -> int:
     depth, layer = 0, [value]
     while layer and depth <= _MAX_DEPTH + 1:
         depth += 1
-        lists = [one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, dict | list)]
+        lists = [node.values() if isinstance(node, dict) else node for node in layer if isinstance(node, dict | list)]
         layer = [inner for some in lists for inner in some]
     return depth
 

@@ -60,15 +60,15 @@ class Moment(NamedTuple):
 
     def number(self, digits: int, only_date: bool) -> Decimal:
         """Return YYYYMMDD, or YYYYMMDDHHMMSS with this many fraction digits."""
-        found = self.date_text() if only_date else self.text(digits)
-        return Decimal(re.sub(r"[-: ]", "", found))
+        text = self.date_text() if only_date else self.text(digits)
+        return Decimal(re.sub(r"[-: ]", "", text))
 
     def rounded(self, digits: int) -> Moment:
         """Round to this many fraction digits, half up."""
-        found = Moment(round_half_up(self.micros, digits))
-        if found.micros // DAY_MICROS > _LAST:
-            raise ValueError(found.micros)
-        return found
+        moment = Moment(round_half_up(self.micros, digits))
+        if moment.micros // DAY_MICROS > _LAST:
+            raise ValueError(moment.micros)
+        return moment
 
 
 @lru_cache(maxsize=4096)  # the rows of a table have few dates
@@ -93,9 +93,9 @@ def instant(moment: Moment, zone: str) -> int:
     Raises ValueError for a time that the clock skips, and outside 1970 to 2038.
     """
     local = datetime(1970, 1, 1) + timedelta(microseconds=moment.micros)
-    found = local.replace(tzinfo=zone_of(zone)).astimezone(timezone.utc)
-    micros = (found - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
-    if not _SECOND <= micros <= _LAST_INSTANT or _naive(found.astimezone(zone_of(zone))) != moment:
+    utc_time = local.replace(tzinfo=zone_of(zone)).astimezone(timezone.utc)
+    micros = (utc_time - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    if not _SECOND <= micros <= _LAST_INSTANT or _naive(utc_time.astimezone(zone_of(zone))) != moment:
         raise ValueError(local)
     return micros
 
@@ -145,12 +145,12 @@ def moment_from_text(text: str, digits: int) -> Moment | None:
     Other forms that TiDB knows (zones, several separators in a row, fractions of a shorter form) raise ValueError.
     """
     text = text.strip()
-    found = _DATED.fullmatch(text)
-    if found is not None:
-        year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-        if len(found[1]) == 2 and (year or month or day):
+    match = _DATED.fullmatch(text)
+    if match is not None:
+        year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+        if len(match[1]) == 2 and (year or month or day):
             year = _full_year(year)
-        return _moment(year, month, day, (hour, minute, second), _digits(found[7] or "", digits))
+        return _moment(year, month, day, (hour, minute, second), _digits(match[7] or "", digits))
     packed = _PACKED.fullmatch(text) or _PACKED_FRACTION.fullmatch(text)
     if packed is None:
         raise ValueError(text)
@@ -242,8 +242,8 @@ def time_number(micros: int, digits: int) -> Decimal:
 def time_from_text(text: str, digits: int) -> int:
     """Read `D HH:MM:SS`, `HH:MM:SS`, `HHMMSS`, or the time of a date and time, rounded to this many digits."""
     text = text.strip()
-    found = _CLOCK.fullmatch(text)
-    micros = _clock(found, digits) if found is not None else None
+    match = _CLOCK.fullmatch(text)
+    micros = _clock(match, digits) if match is not None else None
     if micros is not None:
         return micros
     if _BEGINS_DATED.match(text) is None:
@@ -254,9 +254,9 @@ def time_from_text(text: str, digits: int) -> int:
     return round_half_up(moment.micros % DAY_MICROS, digits)
 
 
-def _clock(found: re.Match[str], digits: int) -> int | None:
+def _clock(match: re.Match[str], digits: int) -> int | None:
     """Return the microseconds, None for what is too large or no time."""
-    sign, days, first, second, third, fraction = found.groups()
+    sign, days, first, second, third, fraction = match.groups()
     hours, minutes, seconds = int(first), int(second or 0), int(third or 0)
     if days is None and second is None:
         hours, minutes, seconds = hours // 10_000, hours // 100 % 100, hours % 100

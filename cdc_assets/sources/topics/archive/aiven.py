@@ -56,7 +56,7 @@ class Aiven:
         """Return the layout for a feed; raises BadSettings for fields that are not known, or too few."""
         assert options.archive is not None
         names = options.archive.layout.partition(":")[2]
-        fields = tuple(one.strip() for one in names.split(",")) if names else ("value",)
+        fields = tuple(name.strip() for name in names.split(",")) if names else ("value",)
         unknown = [field for field in fields if field not in _FIELDS]
         if unknown or "value" not in fields:
             raise BadSettings(
@@ -134,10 +134,10 @@ class Aiven:
                 f"{', '.join(self._fields)}. Give the connector's format.output.fields in the layout, such as "
                 "aiven:key,value,offset,timestamp."
             )
-        found: Line = {}
+        line: Line = {}
         for name, text in zip(self._fields, row, strict=True):
-            found[name] = _from_base64(text, path, number) if name in ("key", "value") else text or None
-        return found
+            line[name] = _from_base64(text, path, number) if name in ("key", "value") else text or None
+        return line
 
 
 def _of_json(line: bytes, path: str, number: int) -> Line:
@@ -147,8 +147,8 @@ def _of_json(line: bytes, path: str, number: int) -> Line:
         raise MalformedData(f"{path} line {number} is not JSON ({error}). Restore the file.", file=path) from None
     if not isinstance(record, dict) or "value" not in record or not set(record) <= set(_FIELDS):
         return {"value": line.strip()}  # without envelope
-    found = {name: raw_of(record[name], path, number) for name in ("key", "value") if name in record}
-    return {**found, **{name: record[name] for name in ("offset", "timestamp") if record.get(name) is not None}}
+    raw_fields = {name: raw_of(record[name], path, number) for name in ("key", "value") if name in record}
+    return {**raw_fields, **{name: record[name] for name in ("offset", "timestamp") if record.get(name) is not None}}
 
 
 def _from_base64(text: str, path: str, number: int) -> bytes | None:

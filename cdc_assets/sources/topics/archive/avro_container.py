@@ -45,10 +45,10 @@ class _AvroFile:
 
     def take(self, count: int) -> bytes:
         """Return so many bytes."""
-        found = self._file.read(count) if 0 <= count <= _MOST else b""
-        if len(found) != count:
+        data = self._file.read(count) if 0 <= count <= _MOST else b""
+        if len(data) != count:
             raise ValueError(f"a length of {count} is beyond its end")
-        return found
+        return data
 
     def text(self) -> bytes:
         """Return what bytes and strings are: their length, and as many bytes."""
@@ -74,27 +74,27 @@ def _blocks(at: _AvroFile) -> Iterator[list[bytes | None]]:
     while at:
         count, block = at.long(), _CODECS[codec](at.text())
         values = AvroReader(block)
-        found = [_value(values, branches) for _ in range(count)]
+        block_values = [_value(values, branches) for _ in range(count)]
         if values.at != len(block) or at.take(16) != sync:
             raise ValueError("a block does not end where it should")
-        yield found
+        yield block_values
 
 
 def _metadata(at: _AvroFile) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    metadata: dict[str, bytes] = {}
     while count := at.long():
         if count < 0:
             at.long()  # the bytes of the block
         for _ in range(abs(count)):
             name = at.text().decode()
-            found[name] = at.text()
-    return found
+            metadata[name] = at.text()
+    return metadata
 
 
 def _branches(schema: Any) -> tuple[str, ...] | None:
     """Return the branches of a union, None for a value that stands alone."""
     named = schema if isinstance(schema, list) else [schema]
-    kinds = tuple(one["type"] if isinstance(one, Mapping) else one for one in named)
+    kinds = tuple(branch["type"] if isinstance(branch, Mapping) else branch for branch in named)
     if any(kind not in ("null", "bytes", "string") for kind in kinds):
         raise ValueError("its schema is another one, so the messages were decoded before")
     return kinds if isinstance(schema, list) else None
@@ -108,17 +108,17 @@ def _value(at: AvroReader, branches: tuple[str, ...] | None) -> bytes | None:
 
 def _deflated(block: bytes) -> bytes:
     unpacking = zlib.decompressobj(-15)
-    found = unpacking.decompress(block, _MOST)
+    content = unpacking.decompress(block, _MOST)
     if unpacking.unconsumed_tail or not unpacking.eof:
         raise ValueError("a block is cut off")
-    return found
+    return content
 
 
 def _snappy(block: bytes) -> bytes:
-    found = snappy_block(block[:-4], _MOST)
-    if zlib.crc32(found) != int.from_bytes(block[-4:], "big"):
+    content = snappy_block(block[:-4], _MOST)
+    if zlib.crc32(content) != int.from_bytes(block[-4:], "big"):
         raise ValueError("the checksum of a block is another")
-    return found
+    return content
 
 
 def _zstandard(block: bytes) -> bytes:

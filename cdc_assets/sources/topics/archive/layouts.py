@@ -77,5 +77,5 @@ def layout_of(options: TopicOptions) -> Layout:
         raise BadSettings(
             f'archive layout "{name}" is not known; known are {", ".join(sorted(LAYOUTS))}. Give one of them.'
         )
-    found: Layout = import_module(LAYOUTS[name]).LAYOUT
-    return found.opened(options)
+    layout: Layout = import_module(LAYOUTS[name]).LAYOUT
+    return layout.opened(options)

@@ -39,9 +39,9 @@ def named_spans(files: Sequence[NamedFile], count: Callable[[NamedFile], int]) -
     Raises InputError for two files that begin at the same offset.
     """
     by_partition: dict[Partition, list[NamedFile]] = {}
-    for file in sorted(files, key=lambda one: (one.partition, one.start, one.path)):
+    for file in sorted(files, key=lambda named_file: (named_file.partition, named_file.start, named_file.path)):
         by_partition.setdefault(file.partition, []).append(file)
-    found = []
+    spans = []
     for partition, some in by_partition.items():
         for one, other in pairwise(some):
             if one.start == other.start:
@@ -50,15 +50,15 @@ def named_spans(files: Sequence[NamedFile], count: Callable[[NamedFile], int]) -
                     "file's offsets go on where the one before it ends. Remove what does not belong to this archive.",
                     file=other.path,
                 )
-            found.append(Span(partition, one.start, other.start, one.path))
+            spans.append(Span(partition, one.start, other.start, one.path))
         last = some[-1]
-        found.append(Span(partition, last.start, last.start + count(last), last.path))
-    return found
+        spans.append(Span(partition, last.start, last.start + count(last), last.path))
+    return spans
 
 
-def refuse_no_files(found: Sequence[object], entries: Sequence[Any], expected: str) -> None:
+def refuse_no_files(named_files: Sequence[object], entries: Sequence[Any], expected: str) -> None:
     """Raise BadSettings for an archive that has files, and none that is called as the layout has it."""
-    if entries and not found:
+    if entries and not named_files:
         raise BadSettings(
             f"the archive has {counted(len(entries), 'file')}, and none is called {expected} (one is "
             f"{entries[0].path}). Correct the archive's uri or layout."

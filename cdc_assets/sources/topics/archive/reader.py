@@ -51,11 +51,13 @@ class ArchiveReader:
         """
         entries = tuple(sorted((Entry(path, size, etag) for path, size, etag, _ in self.opener.entries()), key=_path))
         if entries != self._entries:
-            found: dict[Partition, list[Span]] = {}
+            spans_by_partition: dict[Partition, list[Span]] = {}
             self._sizes, self._recent = {entry.path: entry.size for entry in entries}, {}
             for span in self.layout.spans(entries, self._pieces, concerns):
-                found.setdefault(span.partition, []).append(span)
-            self.spans = {one: tuple(sorted(some, key=lambda s: (s.start, s.stop))) for one, some in found.items()}
+                spans_by_partition.setdefault(span.partition, []).append(span)
+            self.spans = {
+                one: tuple(sorted(some, key=lambda s: (s.start, s.stop))) for one, some in spans_by_partition.items()
+            }
             for some in self.spans.values():
                 for earlier, later in _overlapping(some):
                     self._refuse_different(earlier, later)
@@ -97,10 +99,10 @@ class ArchiveReader:
     def _refuse_different(self, earlier: Span, later: Span) -> None:
         """Raise InputError where files that have some offsets of a partition both have different messages there."""
         start, stop = later.start, min(earlier.stop, later.stop)
-        for one in self._messages(earlier, start, stop):
-            first, last = one.column("offset")[0].as_py(), one.column("offset")[-1].as_py()
+        for earlier_messages in self._messages(earlier, start, stop):
+            first, last = earlier_messages.column("offset")[0].as_py(), earlier_messages.column("offset")[-1].as_py()
             for other in self._messages(later, first, last + 1):
-                offset = _first_different(one, other)
+                offset = _first_different(earlier_messages, other)
                 if offset is None:
                     continue
                 raise InputError(
@@ -127,11 +129,11 @@ class ArchiveReader:
             for path in [*self._recent][: 1 - _RECENT_FILES]:
                 self._recent.pop(path, None)
             self._recent[span.path] = pages
-        found = pages.read(span.partition, start, stop)
+        message_tables = pages.read(span.partition, start, stop)
         if not self.of_connector:
-            yield from found
+            yield from message_tables
             return
-        for messages, following in pairwise(chain(found, (None,))):
+        for messages, following in pairwise(chain(message_tables, (None,))):
             assert messages is not None
             yield _with_tombstones(messages, behind if following is None else following.column("offset")[0].as_py())
 
@@ -161,10 +163,10 @@ def _path(entry: Entry) -> str:
 
 def _first_different(one: pa.Table, other: pa.Table) -> int | None:
     """Return the first offset that both have with another key or value; None if there is none."""
-    offsets, mine, theirs = np.intersect1d(
+    offsets, indexes, theirs = np.intersect1d(
         one.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
     )
-    one, other = one.take(pa.array(mine)), other.take(pa.array(theirs))
+    one, other = one.take(pa.array(indexes)), other.take(pa.array(theirs))
     for name in ("key", "value"):
         if one.column(name) != other.column(name):
             pairs = zip(one.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)

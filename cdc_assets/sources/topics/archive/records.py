@@ -74,13 +74,13 @@ def _tables(path: str, read: Read, names: Sequence[str]) -> Iterator[pa.Table]:
     pieces = chain((first,), pieces)
     number = 1
     for lines in line_lists(decompressed(pieces, "gzip", path) if first.startswith(b"\x1f\x8b") else pieces):
-        found = _parsed(lines, with_values="value" in names)
-        if found is None:  # one that is odd or damaged: each line for itself, with its number in errors
+        table = _parsed(lines, with_values="value" in names)
+        if table is None:  # one that is odd or damaged: each line for itself, with its number in errors
             texts = [line for line in lines if line.strip()]
             rows = [_message(path, at, line) for at, line in enumerate(texts, number)]
-            found = pa.Table.from_pylist(rows, schema=message_schema())
-        number += found.num_rows
-        yield found.select(names)
+            table = pa.Table.from_pylist(rows, schema=message_schema())
+        number += table.num_rows
+        yield table.select(names)
 
 
 def _parsed(lines: Sequence[bytes], *, with_values: bool) -> pa.Table | None:
@@ -92,10 +92,10 @@ def _parsed(lines: Sequence[bytes], *, with_values: bool) -> pa.Table | None:
     how = pj.ParseOptions(explicit_schema=pa.schema(members), unexpected_field_behavior="ignore")
     whole = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
-        found = pj.read_json(pa.BufferReader(block), whole, how)
-        found.validate(full=True)
-        columns = {name: found.column(name).combine_chunks() for name in members}
-        if found.num_rows != len(lines) or any(columns[name].null_count for name in _PLACE):
+        table = pj.read_json(pa.BufferReader(block), whole, how)
+        table.validate(full=True)
+        columns = {name: table.column(name).combine_chunks() for name in members}
+        if table.num_rows != len(lines) or any(columns[name].null_count for name in _PLACE):
             return None
         columns["partition"] = columns["partition"].cast(pa.int32())
         if not with_values:
@@ -108,7 +108,7 @@ def _parsed(lines: Sequence[bytes], *, with_values: bool) -> pa.Table | None:
         ]
     except (pa.ArrowException, pl.exceptions.PolarsError):
         return None
-    none = pa.array([[]] * found.num_rows, message_schema().field("headers").type)
+    none = pa.array([[]] * table.num_rows, message_schema().field("headers").type)
     times = columns["timestamp_ms"]
     arrays = [*(columns[name] for name in _PLACE), times, kinds.cast(pa.string()), *bodies, none]
     return pa.Table.from_arrays(arrays, schema=message_schema())
@@ -126,7 +126,7 @@ def _message(path: str, number: int, line: bytes) -> dict[str, Any]:
             "timestamp_type": None if timestamp is None else str(record.get("timestamp_type") or "create"),
             "key": _bytes(record.get("key_b64")),
             "value": _bytes(record.get("value_b64")),
-            "headers": [_header(one) for one in record.get("headers") or ()],
+            "headers": [_header(header) for header in record.get("headers") or ()],
         }
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError) as error:
         raise MalformedData(
@@ -158,22 +158,22 @@ def _spans(tables: Iterable[pa.Table], path: str) -> list[Span]:
     """Return the runs of offsets in a file, which other files may fill up."""
     by_partition: dict[Partition, list[np.ndarray[Any, np.dtype[np.int64]]]] = {}
     for table in tables:
-        for one in table.group_by(["topic", "partition"]).aggregate([("offset", "list")]).to_batches():
+        for batch in table.group_by(["topic", "partition"]).aggregate([("offset", "list")]).to_batches():
             for topic, number, offsets in zip(
-                *(one.column(name) for name in (*_PLACE[:2], "offset_list")), strict=True
+                *(batch.column(name) for name in (*_PLACE[:2], "offset_list")), strict=True
             ):
                 values = offsets.values.to_numpy()
                 by_partition.setdefault(Partition(topic.as_py(), number.as_py()), []).append(values)
-    found = []
+    spans = []
     for partition, parts in by_partition.items():
         offsets = np.unique(np.concatenate(parts))
         starts = np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)
         stops = np.append(starts[1:], len(offsets)) - 1
-        found += [
+        spans += [
             Span(partition, int(offsets[first]), int(offsets[last]) + 1, path)
             for first, last in zip(starts, stops, strict=True)
         ]
-    return found
+    return spans
 
 
 LAYOUT = RecordLines()

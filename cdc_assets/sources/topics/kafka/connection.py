@@ -98,35 +98,35 @@ def _login(given: Mapping[str, Any]) -> dict[str, Any]:
             f'sasl-mechanism is "{given["sasl-mechanism"]}"; TiCDC knows {", ".join(_MECHANISMS)}. '
             "Correct it in the sink URI."
         )
-    found: dict[str, Any] = {"sasl.mechanism": mechanism}
+    options: dict[str, Any] = {"sasl.mechanism": mechanism}
     if mechanism == "GSSAPI":
-        return found | _kerberos(given)
+        return options | _kerberos(given)
     if mechanism == "OAUTHBEARER":
-        return found | _oauth(given)
+        return options | _oauth(given)
     for name, option in (("sasl-user", "sasl.username"), ("sasl-password", "sasl.password")):
         if given.get(name):
-            found[option] = str(given[name])
-    return found
+            options[option] = str(given[name])
+    return options
 
 
 def _kerberos(given: Mapping[str, Any]) -> dict[str, Any]:
-    found = {option: str(given[name]) for name, option in _KERBEROS.items() if given.get(name)}
+    options = {option: str(given[name]) for name, option in _KERBEROS.items() if given.get(name)}
     if user := given.get("sasl-gssapi-user"):
         realm = given.get("sasl-gssapi-realm")
-        found["sasl.kerberos.principal"] = f"{user}@{realm}" if realm else str(user)
-    return found
+        options["sasl.kerberos.principal"] = f"{user}@{realm}" if realm else str(user)
+    return options
 
 
 def _oauth(given: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {option: str(given[name]) for name, option in _OAUTH.items() if given.get(name)}
+    options: dict[str, Any] = {option: str(given[name]) for name, option in _OAUTH.items() if given.get(name)}
     if secret := given.get("sasl-oauth-client-secret"):
         try:
-            found["sasl.oauthbearer.client.secret"] = base64.b64decode(str(secret), validate=True).decode()
+            options["sasl.oauthbearer.client.secret"] = base64.b64decode(str(secret), validate=True).decode()
         except (binascii.Error, ValueError):
             raise BadSettings("sasl-oauth-client-secret is not base64, as TiCDC has it. Correct the TOML.") from None
     if scopes := given.get("sasl-oauth-scopes"):
-        found["sasl.oauthbearer.scope"] = " ".join(map(str, scopes))
-    return found | ({"sasl.oauthbearer.method": "oidc"} if found else {})
+        options["sasl.oauthbearer.scope"] = " ".join(map(str, scopes))
+    return options | ({"sasl.oauthbearer.method": "oidc"} if options else {})
 
 
 def _flag(given: Mapping[str, Any], name: str) -> bool | None:

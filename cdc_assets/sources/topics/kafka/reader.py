@@ -151,9 +151,9 @@ class KafkaLog:
             return {}
 
         def ask(client: AdminClient, seconds: float) -> Mapping[str, str]:
-            asked = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
-            found = {}
-            for name, configuration in asked.items():
+            futures = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
+            ids = {}
+            for name, configuration in futures.items():
                 try:
                     topic_id = configuration.result(seconds + 1).topic_id
                 except KafkaException as error:
@@ -163,8 +163,8 @@ class KafkaLog:
                 if topic_id is not None and (
                     topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits()
                 ):
-                    found[name] = str(topic_id)
-            return found
+                    ids[name] = str(topic_id)
+            return ids
 
         return self._ask(ask)
 
@@ -229,12 +229,14 @@ class KafkaLog:
             came = consumer.consume(min(_AT_ONCE, wanted.stop - position), timeout=0.1)
             reached = position
             if any(map(Message.error, came)):
-                reached = max(self._end_of(one, wanted, position) for one in came if one.error() is not None)
-                came = [one for one in came if one.error() is None]
+                reached = max(
+                    self._end_of(message, wanted, position) for message in came if message.error() is not None
+                )
+                came = [message for message in came if message.error() is None]
             if came:
                 reached = max(reached, int(came[-1].offset() or 0) + 1)
                 if reached > wanted.stop:
-                    came = [one for one in came if int(one.offset() or 0) < wanted.stop]
+                    came = [message for message in came if int(message.offset() or 0) < wanted.stop]
             if came:
                 held.add(came)
             del came
@@ -321,19 +323,19 @@ def _offsets(
         return client.list_offsets(dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=seconds)
 
     both = ask(_EARLIEST, IsolationLevel.READ_COMMITTED), ask(_LATEST, IsolationLevel.READ_UNCOMMITTED)
-    low, written = (_answered(asked, seconds) for asked in both)
+    low, written = (_answered(futures, seconds) for futures in both)
     return low, written, _answered(ask(_LATEST, IsolationLevel.READ_COMMITTED), seconds)
 
 
-def _answered(asked: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
-    found = {}
-    for partition, answer in asked.items():
+def _answered(futures: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
+    offsets = {}
+    for partition, answer in futures.items():
         try:
-            found[Partition(str(partition.topic), int(partition.partition))] = int(answer.result(seconds + 1).offset)
+            offsets[Partition(str(partition.topic), int(partition.partition))] = int(answer.result(seconds + 1).offset)
         except KafkaException as error:
             if error.args[0].code() not in _GONE:
                 raise
-    return found
+    return offsets
 
 
 @lru_cache(maxsize=8)
@@ -417,7 +419,7 @@ class _MessageBuffer:
         headers = pa.array(list(map(Message.headers, messages)), _HEADERS) if named else pa.nulls(count, _HEADERS)
         self._headers.append(headers)
         self.count += count
-        self.size += sum(len(one) for one in chain(keys, values) if one)
+        self.size += sum(len(value) for value in chain(keys, values) if value)
 
     def batch(self) -> pa.RecordBatch:
         """Return what is held, and hold nothing more."""

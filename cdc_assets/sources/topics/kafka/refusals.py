@@ -44,9 +44,9 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
 
     `problems` are KafkaErrors as they came; `where` is the topic, partition and offset that it is about.
     """
-    one = _weightiest(list(problems))
-    code = None if one is None else one.code()
-    said = "it did not answer" if one is None else _said(one, options)
+    problem = _weightiest(list(problems))
+    code = None if problem is None else problem.code()
+    said = "it did not answer" if problem is None else _said(problem, options)
     at = f"{uri}{f', {where}' if where else ''}"
     servers = options.get("bootstrap.servers")
     if code in _LOGIN:

@@ -55,5 +55,5 @@ def connect(options: Mapping[str, Any]) -> Registry:
         plug = import_module(KINDS[kind])
     except ModuleNotFoundError as error:
         raise BadSettings(f"schemas cannot be read from {kind}: {error.name} is not installed. Install it.") from None
-    found: Registry = plug.connect(options)
-    return found
+    registry: Registry = plug.connect(options)
+    return registry

@@ -98,8 +98,8 @@ class ConfluentRegistry:
             session.verify = self.authority or True
             session.cert = self.certificate
             self._sessions.held = session
-        found: requests.Session = self._sessions.held
-        return found
+        held_session: requests.Session = self._sessions.held
+        return held_session
 
 
 def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
@@ -109,20 +109,20 @@ def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
         raise BadSettings(
             f'schema_registry has no option "{unknown[0]}"; known are {", ".join(sorted(_OPTIONS))}. Correct it.'
         )
-    found = [_parted(one) for one in str(options["url"]).split(",") if one.strip()]
-    login = next((one for _, one in found if one is not None), None)
+    servers = [_parted(url) for url in str(options["url"]).split(",") if url.strip()]
+    login = next((one for _, one in servers if one is not None), None)
     if beside := options.get("basic.auth.user.info"):
         user, separator, password = str(beside).partition(":")
         if not separator:
             raise BadSettings("basic.auth.user.info under schema_registry is not USER:PASSWORD. Correct it.")
         login = (user, password)
-    files = [str(options.get(f"ssl.{one}.location") or "") for one in ("certificate", "key")]
+    files = [str(options.get(f"ssl.{kind}.location") or "") for kind in ("certificate", "key")]
     if any(files) and not all(files):
         raise BadSettings(
             "schema_registry has one of ssl.certificate.location and ssl.key.location; give both, or none."
         )
     return ConfluentRegistry(
-        tuple(address for address, _ in found),
+        tuple(address for address, _ in servers),
         login,
         str(options.get("bearer.auth.token") or ""),
         str(options.get("ssl.ca.location") or ""),
