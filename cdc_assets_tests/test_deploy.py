@@ -70,18 +70,20 @@ def test_addresses_of_settings_and_workspace_are_services(
     for name, value in environment(services["code"]).items():
         monkeypatch.setenv(name, value)
     settings = load(DEPLOY / "changefeeds.yaml")
-    lake, changefeed = settings.needed_lake(), settings.changefeeds[0]
+    lake, sink_uri = settings.needed_lake(), settings.changefeeds[0].sink_uri.get_secret_value()
     catalog_properties = lake.pyiceberg_properties()
     postgres, store, catalog = (environment(services[name]) for name in ("postgres", "store", "catalog"))
-    addresses = re.findall(r"(?:http://|@)(\w+):\d+", f"{catalog_properties} {lake.ledger} {changefeed.sink_uri}")
+    addresses = re.findall(r"(?:http://|@)(\w+):\d+", f"{catalog_properties} {lake.ledger} {sink_uri}")
     assert set(addresses) == {"postgres", "store", "catalog"}
     user, password = postgres["POSTGRES_USER"], postgres["POSTGRES_PASSWORD"]
     assert lake.ledger == f"postgresql+psycopg2://{user}:{password}@postgres:5432/{postgres['POSTGRES_DB']}"
     assert catalog_properties["s3.access-key-id"] == store["AWS_ACCESS_KEY_ID"] == catalog["AWS_ACCESS_KEY_ID"]
-    assert catalog_properties["s3.secret-access-key"] == store["AWS_SECRET_ACCESS_KEY"] == catalog["AWS_SECRET_ACCESS_KEY"]
+    assert (
+        catalog_properties["s3.secret-access-key"] == store["AWS_SECRET_ACCESS_KEY"] == catalog["AWS_SECRET_ACCESS_KEY"]
+    )
     assert lake.warehouse == catalog["CATALOG_WAREHOUSE"]
     (buckets,) = re.findall(r"-bucket=(\S+)", services["store"]["entrypoint"])
-    assert {str(uri).split("/")[2] for uri in (lake.warehouse, changefeed.sink_uri)} == set(buckets.split(","))
+    assert {uri.split("/")[2] for uri in (lake.warehouse, sink_uri)} == set(buckets.split(","))
     (workspace,) = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())["load_from"]
     arguments = shlex.split(services[workspace["grpc_server"]["host"]]["command"])
     assert arguments[arguments.index("-p") + 1] == str(workspace["grpc_server"]["port"])

@@ -265,8 +265,8 @@ class _Database:
                     "directory. The tables are as their own commits say."
                 ) from error
             raise StorageUnavailable(
-                f"the ledger {place} did not answer ({message}). The tables are as their own commits say; nothing of them "
-                "is lost. Try again."
+                f"the ledger {place} did not answer ({message}). The tables are as their own commits say; nothing of "
+                "them is lost. Try again."
             ) from error
 
 
@@ -539,7 +539,9 @@ class Ledger:
         """Remove what was found of a table that was rebuilt."""
         columns = _FINDINGS.c
         with self._database.write() as connection:
-            connection.execute(sa.delete(_FINDINGS).where(columns.changefeed == changefeed, columns.table == str(table)))
+            connection.execute(
+                sa.delete(_FINDINGS).where(columns.changefeed == changefeed, columns.table == str(table))
+            )
 
     # --- comparisons ---
 
@@ -694,7 +696,9 @@ class Ledger:
         """
         identities, called = [str(life) for life in lives], [str(name) for name in names]
         with self._database.write() as connection:
-            replace_rows(connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in identities])
+            replace_rows(
+                connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in identities]
+            )
         self.remove_equal_ranges(changefeed, lives)
         with self._database.write() as connection:
             for table in (FILES, _SETTLED_FILES):
@@ -716,7 +720,9 @@ class Ledger:
                 points = tuple((end, through) for end, through in json.loads(row.points))
                 decoded = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
                 decoded["points"] = points
-                states_by_feed.setdefault(row.changefeed, []).append(TableState(**{**_fields(TableState, row), **decoded}))
+                states_by_feed.setdefault(row.changefeed, []).append(
+                    TableState(**{**_fields(TableState, row), **decoded})
+                )
         return {changefeed: tuple(states) for changefeed, states in states_by_feed.items()}
 
 
@@ -808,7 +814,14 @@ def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> di
     from cdc_assets.types.rules import Grade
 
     table_columns = _COLUMNS.c
-    columns = sa.select(table_columns.life, table_columns.column, table_columns.source, table_columns.lake, table_columns.grade, table_columns.rule)
+    columns = sa.select(
+        table_columns.life,
+        table_columns.column,
+        table_columns.source,
+        table_columns.lake,
+        table_columns.grade,
+        table_columns.rule,
+    )
     columns = columns.where(table_columns.changefeed == changefeed).order_by(table_columns.life, table_columns.position)
     columns = columns if life is None else columns.where(table_columns.life == life)
     rows = connection.execute(columns).all()
@@ -825,7 +838,9 @@ def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> di
 def _notes(connection: sa.Connection, changefeed: str, life: str | None) -> Sequence[Any]:
     """Return (life, column, rule, count) of one table or of all."""
     columns = _FIDELITY.c
-    query = sa.select(columns.life, columns.column, columns.rule, sa.func.sum(columns.count)).where(columns.changefeed == changefeed)
+    query = sa.select(columns.life, columns.column, columns.rule, sa.func.sum(columns.count)).where(
+        columns.changefeed == changefeed
+    )
     query = query if life is None else query.where(columns.life == life)
     return connection.execute(query.group_by(columns.life, columns.column, columns.rule)).all()
 
