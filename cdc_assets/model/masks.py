@@ -16,6 +16,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -86,18 +87,7 @@ class MaskLine:
 
         Raises ValueError for another number of them, and for quotes or white space around one, which hardly a name has.
         """
-        parts = tuple(fold_name(part) for part in self.pattern.split("."))
-        if len(parts) != 3 or not all(parts):
-            raise ValueError(
-                f'"{self.pattern}" is no pattern of a column; expected schema.table.column, with ? for a dot in a name'
-            )
-        around = next((part for part in parts if part != part.strip() or _is_quoted(part)), None)
-        if around is not None:
-            raise ValueError(
-                f'"{self.pattern}" has quotes or white space around "{around}", which would be part of the name; '
-                "write names as they are, with ? for such a sign if a name has it"
-            )
-        return parts
+        return pattern_parts(self.pattern)
 
     def matches(self, *names: str) -> bool:
         """Return whether it speaks of a schema, table and column; names that differ in letter case are the same."""
@@ -167,6 +157,23 @@ class MaskPolicy:
             if both not in lines:
                 return f'{said} Say what is to be done there: "{".".join(both)}".'
         return ""
+
+
+@cache
+def pattern_parts(pattern: str) -> tuple[str, ...]:
+    """Return the three parts of a pattern, which are compared with the names of every column."""
+    parts = tuple(fold_name(part) for part in pattern.split("."))
+    if len(parts) != 3 or not all(parts):
+        raise ValueError(
+            f'"{pattern}" is no pattern of a column; expected schema.table.column, with ? for a dot in a name'
+        )
+    around = next((part for part in parts if part != part.strip() or _is_quoted(part)), None)
+    if around is not None:
+        raise ValueError(
+            f'"{pattern}" has quotes or white space around "{around}", which would be part of the name; '
+            "write names as they are, with ? for such a sign if a name has it"
+        )
+    return parts
 
 
 def _is_quoted(part: str) -> bool:
