@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -95,6 +96,9 @@ class _Table:
     missing: MissingRows | None = None
     """The rows that a window proved to be missing."""
 
+    def copied(self) -> _Table:
+        return dataclasses.replace(self, past=[*self.past], tags={**self.tags}, continued={*self.continued})
+
 
 class Driver:
     """Reads everything itself."""
@@ -131,6 +135,13 @@ class MemoryLake:
         self.pins: list[tuple[Life, int]] = []
         self.tasks: Executors = Driver()
         self.shared = 0  # how often several tables read a window at once
+
+    def copied(self) -> MemoryLake:
+        """Return a lake with the same tables and records, which may change without this one."""
+        lake = MemoryLake()
+        vars(lake).update({name: copy.copy(value) for name, value in vars(self).items()})
+        lake.tables = {life: table.copied() for life, table in self.tables.items()}
+        return lake
 
     def applied(self) -> Mapping[Life, AppliedState]:
         return {

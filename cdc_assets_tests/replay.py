@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +19,9 @@ from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
 from cdc_assets_tests.changefeed import sink_options
+from cdc_assets_tests.memory_lake import MemoryLake
 
-__all__ = ["AsOf", "compare", "pipeline_of", "replay"]
+__all__ = ["AsOf", "compare", "pipeline_of", "replay", "replayed"]
 
 
 class ReadableLake(Protocol):
@@ -51,6 +54,29 @@ def pipeline_of(
     """Return what applies a bucket through a checkpoint, with more settings."""
     settings = config.settings(checkpoint.bucket, **given)
     return Pipeline(settings, AsOf(settings, checkpoint.ts), lake, ledger or Ledger("sqlite://"))
+
+
+_REPLAYED: dict[tuple[str, Tso, str], tuple[MemoryLake, Ledger]] = {}
+"""Lakes and ledgers of the changefeeds that were replayed in this process, which nobody changes."""
+
+
+def replayed(config: Config, checkpoint: Checkpoint, **given: Any) -> tuple[MemoryLake, Ledger]:
+    """Return a lake in memory and a ledger with a bucket applied through a checkpoint: copies, one for each call."""
+    key = str(checkpoint.bucket), checkpoint.ts, json.dumps(given, sort_keys=True)
+    if key not in _REPLAYED:
+        lake, ledger = MemoryLake(), Ledger("sqlite://")
+        replay(config, checkpoint, lake, ledger, **given)
+        _REPLAYED[key] = lake, ledger
+    lake, ledger = _REPLAYED[key]
+    copy = Ledger("sqlite://")
+    _connection(ledger).backup(_connection(copy))
+    return lake.copied(), copy
+
+
+def _connection(ledger: Ledger) -> sqlite3.Connection:
+    connection = ledger._database._engine.raw_connection().driver_connection
+    assert isinstance(connection, sqlite3.Connection)
+    return connection
 
 
 def compare(config: Config, expected: Path, lake: ReadableLake, outcome: Outcome) -> list[str]:

@@ -60,7 +60,7 @@ from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.loaded import drop, load
 from cdc_assets_tests.mariadb import PASSWORD, Server
 from cdc_assets_tests.memory_lake import Driver, MemoryForgetting, MemoryLake
-from cdc_assets_tests.replay import AsOf
+from cdc_assets_tests.replay import AsOf, replayed
 from cdc_assets_tests.tidb import TidbStandIn
 from cdc_assets_tests.topic_feed import TopicFeed
 
@@ -80,10 +80,11 @@ class Applied:
 
     def __init__(self, config: Config, through: int = -1, **given: Any) -> None:
         self.config, self.final = config, config.checkpoints[-1]
-        self.lake, settings = MemoryLake(), config.settings(self.final.bucket, **given)
-        self.source = AsOf(settings, config.checkpoints[through].ts)
-        self.pipeline = Pipeline(settings, self.source, self.lake, Ledger("sqlite://"))
-        self.pipeline.apply("test")
+        checkpoint = replace(self.final, ts=config.checkpoints[through].ts)
+        self.lake, ledger = replayed(config, checkpoint, **given)
+        settings = config.settings(self.final.bucket, **given)
+        self.source = AsOf(settings, checkpoint.ts)
+        self.pipeline = Pipeline(settings, self.source, self.lake, ledger)
 
     def go_on(self) -> None:
         """Apply the changefeed to its end."""

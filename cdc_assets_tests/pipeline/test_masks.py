@@ -44,7 +44,7 @@ from cdc_assets_tests.masked import KEY, differences_of_masked
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.pipeline.test_bad_streams import Sent, line_of
-from cdc_assets_tests.replay import pipeline_of, replay
+from cdc_assets_tests.replay import pipeline_of, replay, replayed
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 from cdc_assets_tests.topics import Topic, topics
 
@@ -89,10 +89,22 @@ def rows_of(lake: MemoryLake, but_for: Collection[str] = ()) -> dict[TableId, pa
     return {table.name: table.rows for table in tables if table.name and str(table.name) not in but_for}
 
 
+_PLAIN: dict[str, TopicFeed] = {}
+
+
+def plain_feed(topic: Topic) -> TopicFeed:
+    """Return a recorded topic that is landed and applied without masks, once for all tests."""
+    if str(topic) not in _PLAIN:
+        _PLAIN[str(topic)] = feed = TopicFeed.recording(topic)
+        feed.send()
+        feed.apply()
+    return _PLAIN[str(topic)]
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_recorded_changefeed_with_every_column_hashed_is_the_hashed_source(config: Config) -> None:
-    final, plain, lake = config.checkpoints[-1], MemoryLake(), MemoryLake()
-    replay(config, final, plain)
+    final, lake = config.checkpoints[-1], MemoryLake()
+    plain, _ = replayed(config, final)
     masking = pipeline_of(config, final, lake, privacy=HASHED)
     held = stopped(masking.apply())
     planned = pipeline_of(config, final, plain).planner.plan()[1]
@@ -103,10 +115,8 @@ def test_a_recorded_changefeed_with_every_column_hashed_is_the_hashed_source(con
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_recorded_topic_with_every_column_hashed_is_the_hashed_source(topic: Topic) -> None:
-    plain, masked = TopicFeed.recording(topic), TopicFeed.recording(topic, privacy=HASHED, **SEALED)
-    for feed in (plain, masked):
-        feed.send()
-    plain.apply()
+    plain, masked = plain_feed(topic), TopicFeed.recording(topic, privacy=HASHED, **SEALED)
+    masked.send()
     held = stopped(masked.apply())
     pipeline = Pipeline(plain.settings, plain.source, plain.lake, plain.ledger, landing=plain.landing)
     equal = rows_of(masked.lake, held)
@@ -155,8 +165,8 @@ def of_every_kind(planned: Plan, turn: int) -> dict[str, Any]:
 def test_masks_of_every_kind_give_the_masked_source_however_it_is_cut_killed_and_rebuilt(
     config: Config, turn: int
 ) -> None:
-    final, plain, cut, once, often = config.checkpoints[-1], *(MemoryLake() for _ in range(4))
-    replay(config, final, plain)
+    final, cut, once, often = config.checkpoints[-1], *(MemoryLake() for _ in range(3))
+    plain, _ = replayed(config, final)
     for checkpoint in (*config.checkpoints, final):  # a writer may have written over files that were read
         replay(config, checkpoint, cut)
     planned = pipeline_of(config, final, plain).planner.plan()[1]
@@ -228,9 +238,8 @@ SECRET: dict[str, Any] = {"*.*.*": None} | {f"*.*.{key}": HASHED["*.*.*"] for ke
 def test_no_value_of_a_masked_column_of_files_is_left_anywhere(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    final, plain = config.checkpoints[-1], MemoryLake()
-    replay(config, final, plain)
-    tokens = tokens_of(rows_of(plain).values())
+    final = config.checkpoints[-1]
+    tokens = tokens_of(rows_of(replayed(config, final)[0]).values())
     left = tmp_path / "left"
     left.mkdir()
     bucket = damaged(final.bucket, tmp_path / "bucket", 7)
@@ -303,10 +312,7 @@ def leaks_of_topics(masked: TopicFeed, lines: list[dict[str, Any]], tokens: set[
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_value_of_a_masked_column_of_topics_is_left_anywhere(topic: Topic, tmp_path: Path) -> None:
-    plain = TopicFeed.recording(topic)
-    plain.send()
-    plain.apply()
-    tokens = tokens_of(rows_of(plain.lake).values())
+    tokens = tokens_of(rows_of(plain_feed(topic).lake).values())
     masked = TopicFeed.recording(topic, privacy=SECRET, quarantine=True, **SEALED)
     assert leaks_of_topics(masked, topic.lines, tokens, tmp_path) == []
     assert bool(tokens) != str(topic).startswith(OF_SHORT_VALUES)
@@ -428,12 +434,12 @@ def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
 def test_extracts_of_masked_topics_have_their_rows_and_no_value_of_a_masked_column(
     topic: Topic, tmp_path: Path
 ) -> None:
-    plain, masked = TopicFeed.recording(topic), TopicFeed.recording(topic, privacy=SECRET, **SEALED)
-    pipelines = []
-    for feed in (plain, masked):
-        feed.send()
-        held = stopped(feed.apply())
-        pipelines.append(Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing))
+    plain, masked = plain_feed(topic), TopicFeed.recording(topic, privacy=SECRET, **SEALED)
+    masked.send()
+    held = stopped(masked.apply())
+    pipelines = [
+        Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing) for feed in (plain, masked)
+    ]
     through = pipelines[1].planner.plan()[0].checkpoint
     names = [str(name) for name in rows_of(masked.lake, held)]
     for number, name in enumerate(names):
