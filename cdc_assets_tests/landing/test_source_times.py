@@ -125,7 +125,8 @@ def test_rows_of_a_connector_have_the_time_at_which_its_database_changed_them(
     recording: Recording, tmp_path: Path
 ) -> None:
     at_once, landed_often = recorded_feed(recording, tmp_path), recorded_feed(recording, tmp_path)
-    for mark in recording.marks:
+    *marks, last = recording.marks
+    for mark in (*marks[::4], last):
         landed_often.log.lines = at_once.log.lines = recording.lines_at(mark)
         landed_often.apply()
     at_once.apply()
