@@ -25,6 +25,8 @@ Durations = dict[str, dict[str, tuple[float, float]]]
 
 _SHORT_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
+_FOREIGN = set[str]()
+"""Processes that are not below this one: to look at all of a busy machine after each test took a thirtieth of a run."""
 
 
 class Recorder:
@@ -71,15 +73,17 @@ def cpu_seconds() -> float:
     if not Path("/proc/self/stat").exists():
         return sum(os.times()[:4])
     ticks, parents = {}, {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    running = {name for name in os.listdir("/proc") if name.isdigit()}
+    _FOREIGN.intersection_update(running)
+    for name in running - _FOREIGN:
         try:
             fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:  # it has ended since
             continue
         parents[int(name)], ticks[int(name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    return sum(ticks[pid] for pid in ticks if _is_below(pid, os.getpid(), parents)) / _TICKS
+    below = {pid for pid in ticks if _is_below(pid, os.getpid(), parents)}
+    _FOREIGN.update(str(pid) for pid in ticks.keys() - below)
+    return sum(ticks[pid] for pid in below) / _TICKS
 
 
 def _is_below(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
