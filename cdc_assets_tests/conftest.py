@@ -158,11 +158,12 @@ LONG = ("test_daemon.py",)
 TOGETHER = {
     "spark": r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b",
     "broker": r"\bbroker: Broker\b",
+    "database": r"\bmariadb: Server\b",
     "code": r"\b(package_code|hold_reasons|test_house) import\b",
 }
 """Files that share what is costly to make: a group, and the words by which its files are known.
 
-Those of Spark share a JVM, those of the broker a server, and those that read the package's code its syntax trees.
+Those of Spark share a JVM, those of a broker or a database a server, and those that read the package's code its trees.
 """
 
 

@@ -130,6 +130,7 @@ def test_without_jars_nothing_begins_and_the_command_is_said(place: Path, feed: 
     assert not (place / "no_lake").exists()
 
 
+@pytest.mark.soak  # the project below applies both feeds, and the command starts above
 def test_a_bucket_is_applied_from_the_command_line(place: Path, feed: LittleFeed) -> None:
     done = run(place, *apply(feed, "lake"), **with_jars())
     assert done.returncode == 0, done.stderr

@@ -57,9 +57,9 @@ def applied(run: Commands, archive: Archive, cases: Mapping[str, Case], *more: s
 
 
 def states(run: Commands, archive: Archive) -> dict[str, str]:
-    """Return the tables' states by their names, of a second run that finds nothing new."""
-    shown = json.loads(run("apply", *archive.options, "--json").stdout)
-    return {one["table"].removeprefix("shop."): one["state"] for one in shown["tables"]}
+    """Return the tables' states by their names, as the newest run left them."""
+    shown = json.loads(run("status", "--warehouse", str(archive.directory / "lake"), "--json").stdout)
+    return {row["table"].removeprefix("shop."): row["state"] for row in shown}
 
 
 def of_wrong_records(directory: Path, wrong: Iterable[Case]) -> tuple[Archive, dict[str, Case]]:

@@ -157,7 +157,7 @@ def test_apply_then_apply_again_then_status(tmp_path: Path, here: Commands) -> N
     state = LakeState(LakeSettings.from_warehouse(lake), "default")
     for name, table in B.case.expected().items():
         assert differences(table, state.read(name), skip=B.allow.columns.get(name, ())) == []
-    again = run("apply", *feed(), "--warehouse", lake, "--json")
+    again = here("apply", *feed(), "--warehouse", lake, "--json")
     report = json.loads(again.stdout)
     assert report["complete"]
     assert sum(table["steps"] for table in report["tables"]) == 0
@@ -197,7 +197,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("moment", ["start", "step"])
+@pytest.mark.parametrize("moment", [pytest.param("start", marks=pytest.mark.soak), "step"])  # the start is tried below
 def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", CTRL_C, moment, "apply", *feed(), "--warehouse", str(tmp_path / "lake")]
     said = subprocess.run(command, capture_output=True, text=True, timeout=600)
