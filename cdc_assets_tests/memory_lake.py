@@ -214,7 +214,8 @@ class MemoryLake:
             case TagTable(life, at, tag):
                 table = self.tables[life]
                 assert table.progress.tso <= at
-                assert tag in self.requested
+                if tag not in self.requested:
+                    raise TableMoved(f"the cut {tag} is no longer to be made", table=str(life))
                 table.tags.setdefault(tag, (len(table.past), table.progress.tso, table.rows))
             case HoldTable():
                 raise TableHeld(step.reason, table=str(step.life))
