@@ -93,7 +93,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.make_cut",
     "cdc_assets.lake.tables:Lake.purge",
     "cdc_assets.lake.maintenance:LakeMaintenance.carry_out",
-    "cdc_assets.ledger:Ledger.forget_values",
+    "cdc_assets.ledger:Ledger.remove_values",
     "cdc_assets.ledger:Ledger.record_comparison",
     "cdc_assets.ledger:Ledger.record_findings",
 )

@@ -378,7 +378,7 @@ class MemoryLake:
 
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
         table = self.tables[step.life]
-        if staged.forgotten != table.forgot:
+        if staged.revision != table.forgot:
             raise TableMoved(f"rows of {step.life} were forgotten meanwhile")
         window = self.staged.pop(staged.path)
         changes = window.changes

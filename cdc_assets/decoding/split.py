@@ -2,7 +2,7 @@
 
     read_splits   bytes -> changes, as the split's wire format decodes them
     due           the rows with lo < position <= hi, of a name while the table had it
-    without_forgotten  those whose keys are not forgotten
+    without_excluded  those whose keys are not forgotten
     in_shape      the same rows with the columns that the step's table has
     file_stats    what a file holds, whichever of it is due
     with_key      rows by their keys, as the collations of these compare
@@ -59,7 +59,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.frames import exact
-from cdc_assets.types.key_digests import forgotten_rows
+from cdc_assets.types.key_digests import excluded_rows
 from cdc_assets.types.mysql_types import arrow_type
 
 MAX_REJECTS = 20
@@ -84,7 +84,7 @@ class Split:
     `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
     The rows of a `foreign` file are those of another table of its directory, or all in the dump before the feed.
     `schema` has the columns as `changes` have them; what is not decoded of a `masked` file is shown nowhere.
-    `kept_out` counts the records of forgotten keys that were left out.
+    `excluded` counts the records of forgotten keys that were left out.
     """
 
     position: int
@@ -101,7 +101,7 @@ class Split:
     refused: Reject | None = None
     foreign: bool = False
     masked: bool = False
-    kept_out: int = 0
+    excluded: int = 0
 
     def through(self, stage: Callable[[Split], Split]) -> Split:
         """Return what a stage makes of the file; one that is foreign or was refused passes as it is."""
@@ -136,7 +136,7 @@ def may_quote(step: ApplyRows) -> bool:
     """Return whether errors may repeat what rows of a step have: none is masked, and none is kept out."""
     siblings = (schema for tables in step.siblings.values() for _, schema in tables)
     own = (schema for _, schema in step.schemas.values())
-    return not step.kept_out and not any(schema.masked for schema in (step.schema, *own, *siblings))
+    return not step.excluded and not any(schema.masked for schema in (step.schema, *own, *siblings))
 
 
 # --- read and decode --------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def due(step: ApplyRows, split: Split) -> Split:
     return replace(split, changes=changes, rejects=rejects, reject_count=len(rejects), stray=stray)
 
 
-def without_forgotten(step: ApplyRows, split: Split) -> Split:
+def without_excluded(step: ApplyRows, split: Split) -> Split:
     """Leave out rows of forgotten keys, before anything looks at their values, and count their records.
 
     A record that cannot be decoded has no key that is known, so bytes and values of all of them are as those of masked
@@ -234,14 +234,14 @@ def without_forgotten(step: ApplyRows, split: Split) -> Split:
     )
     decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
     rejects = tuple(shown[id(reject)] for reject in split.rejects)
-    for known in step.kept_out:
+    for known in step.excluded:
         if changes.num_rows and (not known.versions or (split.file.root, split.file.version) in known.versions):
             # Without commit-ts all rows of a window are at its end.
             at = step.hi if step.positions is not None else changes.column(position_column(changes))
-            changes = changes.filter(pc.invert(forgotten_rows(changes, split.schema, known, at)))
+            changes = changes.filter(pc.invert(excluded_rows(changes, split.schema, known, at)))
     lines = (pc.count_distinct(rows.column(LINE)).as_py() for rows in (split.changes, changes))
     before, after = lines
-    return replace(split, changes=changes, decoded=decoded, rejects=rejects, kept_out=before - after, masked=True)
+    return replace(split, changes=changes, decoded=decoded, rejects=rejects, excluded=before - after, masked=True)
 
 
 def without_reason(split: Split) -> Split:

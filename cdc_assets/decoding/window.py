@@ -36,7 +36,7 @@ from cdc_assets.decoding.split import (
     may_quote,
     no_changes,
     read_splits,
-    without_forgotten,
+    without_excluded,
     without_reason,
 )
 from cdc_assets.decoding.upgrade import upgraded
@@ -192,8 +192,8 @@ def _decoded_windows(
         if numbering is not None:
             splits = [split.through(numbering.number) for split in splits]
         splits = [split.through(partial(due, first)) for split in splits]
-        if first.kept_out:
-            splits = [without_reason(split.through(partial(without_forgotten, first))) for split in splits]
+        if first.excluded:
+            splits = [without_reason(split.through(partial(without_excluded, first))) for split in splits]
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=quarantine, leaving_too=leaving_too)
         files = [file_stats(split) if split.refused is None else None for split in splits]
@@ -282,7 +282,7 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
         quarantined=len(kept_aside),
         newest=None if last is None else (last, split.file.path),
         settings=used,
-        kept_out=split.kept_out,
+        excluded=split.excluded,
     )
     if split.stray is not None or not split.changes.num_rows:
         return Window(_NO_ROWS, report, kept_aside)
@@ -370,7 +370,7 @@ def concerning_table(step: ApplyRows) -> AbstractContextManager[None]:
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-_COUNTS = ("rows", "reject_count", "quarantined", "undecided", "run_again", "doubled", "passed_over", "kept_out")
+_COUNTS = ("rows", "reject_count", "quarantined", "undecided", "run_again", "doubled", "passed_over", "excluded")
 
 
 def merge_reports(reports: Iterable[Report], seconds: float) -> Report:

@@ -118,8 +118,8 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
     if report is None:
         return {"records": 0}
     found: dict[str, Any] = {"records": report.rows, "rejected": report.reject_count, "seconds": report.seconds}
-    if report.kept_out:
-        found["kept out"] = report.kept_out
+    if report.excluded:
+        found["kept out"] = report.excluded
     if report.rejects:
         found["first failures"] = dg.MetadataValue.md("\n".join(f"- {sentence(reject)}" for reject in report.rejects))
         found["what to do"] = (

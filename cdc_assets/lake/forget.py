@@ -258,7 +258,7 @@ class LakeForgetting:
 
         Of those that are not open any more, also such as may have it.
         """
-        records = Quarantine(self.lake.state).forget(has, may_have)
+        records = Quarantine(self.lake.state).remove(has, may_have)
         return tuple(f"{file} line {line}" for file, line in records)
 
     def search_records(self, has: HasKeys) -> SearchedFiles:

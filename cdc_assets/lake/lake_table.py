@@ -84,7 +84,7 @@ class LakeTable:
     `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
     `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them, and so does
     `hidden_rows`, of which deletion vectors say that they are no rows any more. `tags` are tagged
-    snapshots by the name of their tag, `snapshots` counts all. `forgotten` is the newest run that took rows out of it
+    snapshots by the name of their tag, `snapshots` counts all. `revision` is the newest run that took rows out of it
     for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
     `repaired` is the position of the newest repair, -1 for none.
     `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now.
@@ -108,7 +108,7 @@ class LakeTable:
     tags: Mapping[str, int] = field(default_factory=dict)
     since: Tso | None = None
     snapshots: int = 0
-    forgotten: str = ""
+    revision: str = ""
     forgotten_through: Tso = -1
     missing: MissingRows | None = None
     gone: tuple[tuple[Tso, Tso | None], ...] = ()
@@ -121,7 +121,7 @@ class LakeTable:
     @property
     def standing(self) -> tuple[Label, str]:
         """What a step is planned from: how far the table is applied, and which run took rows out of it last."""
-        return self.label, self.forgotten
+        return self.label, self.revision
 
     @property
     def applied(self) -> AppliedState:
@@ -225,7 +225,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         since=int(file.properties[SINCE]) if file.properties.get(SINCE) else None,
         tags=file.tags,
         snapshots=len(file.snapshots),
-        forgotten=file.properties.get(FORGOTTEN, ""),
+        revision=file.properties.get(FORGOTTEN, ""),
         forgotten_through=int(file.properties.get(FORGOTTEN_THROUGH, -1)),
         missing=MissingRows(**json.loads(file.properties[MISSING])) if file.properties.get(MISSING) else None,
         gone=tuple((since, until) for since, until in json.loads(file.properties.get(GONE, "[]"))),

@@ -169,15 +169,15 @@ class Quarantine:
         io: Mapping[str, str],
         files: Iterable[str],
         run: str,
-        refuse_forgotten: Callable[[Life], None] = lambda _: None,
+        refuse_revised: Callable[[Life], None] = lambda _: None,
     ) -> None:
         """Add the records of a window that do not fit: staged Parquet files with the columns of REJECTS.
 
-        Those that are known already are left out, so a window may be staged and kept again. `refuse_forgotten` raises
+        Those that are known already are left out, so a window may be staged and kept again. `refuse_revised` raises
         TableMoved where rows of the table were forgotten since these were read. It is asked once more when they are
         there, and they are taken back then: whoever forgets marks the table before searching for records.
         """
-        refuse_forgotten(step.life)
+        refuse_revised(step.life)
         known = self._records([*_PLACE, "reason"])
         token = uuid.uuid4().hex
         constants = {"lo": step.lo, "run": run, "token": token}
@@ -195,7 +195,7 @@ class Quarantine:
 
         try:
             self._append(groups())
-            refuse_forgotten(step.life)
+            refuse_revised(step.life)
         except TableMoved:
             self._filter(lambda events: pc.fill_null(pc.not_equal(events.column("token"), token), True))
             raise
@@ -234,7 +234,7 @@ class Quarantine:
         """Record that records were replayed."""
         self._append([self._made(_REPLAYED, life, _places(lines), {})])
 
-    def forget(self, has: HasKeys, may_have: HasKeys) -> tuple[tuple[str, int], ...]:
+    def remove(self, has: HasKeys, may_have: HasKeys) -> tuple[tuple[str, int], ...]:
         """Remove the records whose bytes have what is to be forgotten, open or not, and return their files and lines.
 
         Those that are not open any more, and may have it, go too: nobody needs them. Events say of a record what it is

@@ -86,7 +86,7 @@ class Rebuilds:
         self._state = live.state
         self._own = live.state.places.own
         self._tickets = LakeTickets(live.state, REBUILDING)
-        self._forgotten: dict[str, dict[Life, str]] = {}
+        self._revisions: dict[str, dict[Life, str]] = {}
 
     # --- tickets ---
 
@@ -98,7 +98,7 @@ class Rebuilds:
         """Write a ticket, or renew it."""
         self._tickets.touch(ticket)
 
-    def forgetting(self) -> tuple[Ticket, ...]:
+    def removals(self) -> tuple[Ticket, ...]:
         """Return the runs that take rows out of this changefeed's tables for good, and did not end."""
         return LakeTickets(self._state, FORGET).tickets()
 
@@ -111,7 +111,7 @@ class Rebuilds:
 
         Live tables of which rows are forgotten from here on are not replaced by them.
         """
-        self._forgotten[token] = {life: table.forgotten for life, table in self._state.tables().items()}
+        self._revisions[token] = {life: table.revision for life, table in self._state.tables().items()}
         return AsideLake(self.live, token)
 
     # --- swapping ---
@@ -139,7 +139,7 @@ class Rebuilds:
             return self._create(theirs, token, started)
         with self.live.workbench.on(life) as work, self._marked(theirs, token) as mark:
             session, label = work.session, theirs.label
-            if self._forgotten.get(token, {}).get(life, "") != work.lake_table.forgotten:
+            if self._revisions.get(token, {}).get(life, "") != work.lake_table.revision:
                 raise RebuildRefused(
                     f"rows of {life} were forgotten since this rebuild of it began, and the table that was built aside "
                     "has them. It was not swapped in. A rebuild that begins now reads these rows again, as far as the "

@@ -31,7 +31,7 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.tickets import held_back
 from cdc_assets.lake.windows import commit_window, repair_rows, replay_records, stage_windows, withdraw_window
-from cdc_assets.lake.workbench import Workbench, refuse_forgotten
+from cdc_assets.lake.workbench import Workbench, refuse_revised
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
@@ -295,7 +295,7 @@ class Lake:
             io = bench.io_at(staged.path)
 
             def refuse(life: Life) -> None:
-                refuse_forgotten(self.state.find(life), staged.forgotten)
+                refuse_revised(self.state.find(life), staged.revision)
 
             try:
                 Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, refuse)

@@ -30,7 +30,7 @@ from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.tasks import name_of
-from cdc_assets.lake.workbench import Work, Workbench, refuse_forgotten
+from cdc_assets.lake.workbench import Work, Workbench, refuse_revised
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
@@ -43,12 +43,12 @@ def stage_windows(
     No table is touched. With `quarantine` records that do not fit are staged for `quarantine`, and the reports do not
     fail for them.
     """
-    forgotten = [bench.forgotten(step.life) for step in steps]
+    revisions = [bench.revision(step.life) for step in steps]
     if not steps[0].files:
-        return [StagedWindow("", 0, Report(), run) for run in forgotten]
+        return [StagedWindow("", 0, Report(), run) for run in revisions]
     with bench.lent(steps[0].life), races(str(steps[0].life)):
         staged = stage.stage(bench.engine, [_place(bench, step) for step in steps], reader, quarantine)
-        return [dataclasses.replace(one, forgotten=run) for one, run in zip(staged, forgotten, strict=False)]
+        return [dataclasses.replace(one, revision=run) for one, run in zip(staged, revisions, strict=False)]
 
 
 def _place(bench: Workbench, step: ApplyRows) -> stage.WindowPlace:
@@ -72,7 +72,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
     bench.clean_once()
     try:
         with bench.on(step.life) as work:
-            refuse_forgotten(work.lake_table, staged.forgotten)
+            refuse_revised(work.lake_table, staged.revision)
             label = work.label.through_rows(step, staged.report.settings)
             if work.label.progress < label.progress:
                 if work.label.rows_from != step.lo:
@@ -107,7 +107,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
 
 def _may_lack_rows(work: Work, step: ApplyRows, records: Quarantine) -> bool:
     """Return whether a table may lack rows for a reason that is known: they were forgotten, or are in quarantine."""
-    return bool(work.lake_table.forgotten) or any(life.source == step.life.source for life in records.counts())
+    return bool(work.lake_table.revision) or any(life.source == step.life.source for life in records.counts())
 
 
 def repair_rows(

@@ -47,9 +47,9 @@ class Work:
     label: Label
 
 
-def refuse_forgotten(lake_table: LakeTable, forgotten: str) -> None:
-    """Raise TableMoved if rows of a table were forgotten after that run, which took some out of it before."""
-    if lake_table.forgotten != forgotten:
+def refuse_revised(lake_table: LakeTable, revision: str) -> None:
+    """Raise TableMoved if a table has another revision: rows were taken out of it since."""
+    if lake_table.revision != revision:
         raise TableMoved(f"rows of {lake_table.life} were forgotten meanwhile. Plan again.", table=str(lake_table.life))
 
 
@@ -133,7 +133,7 @@ class Workbench:
                     table=str(life),
                 )
             if expected is not None:
-                refuse_forgotten(lake_table, expected[1])
+                refuse_revised(lake_table, expected[1])
             try:
                 yield Work(session, loaded, lake_table, lake_table.label)
             except AnalysisException as error:
@@ -144,9 +144,9 @@ class Workbench:
                     f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
                 ) from error
 
-    def forgotten(self, life: Life) -> str:
+    def revision(self, life: Life) -> str:
         """Return which run had taken rows out of a table last when its progress was read, or as it was last seen."""
-        return self._expected[life][1] if life in self._expected else self.state.last(life).forgotten
+        return self._expected[life][1] if life in self._expected else self.state.last(life).revision
 
     @contextmanager
     def lent(self, life: Life) -> Iterator[None]:

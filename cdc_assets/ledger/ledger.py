@@ -340,11 +340,11 @@ class Ledger:
         snapshot: int | None,
         account: WindowMetrics | None = None,
         since: Tso = -1,
-        forgotten: str | None = None,
+        revision: str | None = None,
     ) -> None:
         """Record the statistics of these files, and the metrics of the window for which they were read.
 
-        `forgotten` is the run that had taken rows out of the table when it was planned: where another one has taken out
+        `revision` is the run that had taken rows out of the table when it was planned: where another one has taken out
         some since, ranges of keys are left out.
 
         A file that is read again replaces its entry; of metrics the newest are kept, and those that do not add up.
@@ -376,7 +376,7 @@ class Ledger:
         ]
         paths = [{"changefeed": changefeed, "path": path} for path in known]
         with self._database.write() as connection:
-            if forgotten is not None and _forgotten_by(connection, changefeed, table) not in ("", forgotten):
+            if revision is not None and _revision_of(connection, changefeed, table) not in ("", revision):
                 rows = [{**row, "key_ranges": "[]"} for row in rows]
             if rows:
                 remove_entries(connection, changefeed, list(known))
@@ -498,12 +498,12 @@ class Ledger:
         changefeed: str,
         findings: Sequence[Finding],
         run: str,
-        forgotten: Mapping[str, str],
+        revisions: Mapping[str, str],
         names: Mapping[str, Iterable[str]] = {},
     ) -> None:
         """Record what a run found of a changefeed, in place of what was recorded before.
 
-        `forgotten` are the runs that had taken rows out of tables before that was read, and `names` are all that a
+        `revisions` are the runs that had taken rows out of tables before that was read, and `names` are all that a
         table had: of one of which rows were taken out since, no value is recorded.
         """
         rows = [
@@ -523,7 +523,7 @@ class Ledger:
             connection.execute(_delete(_FINDINGS, _OF_CHANGEFEED), {"changefeed": changefeed})
             if rows:
                 connection.execute(_insert(_FINDINGS), rows)
-            for life in _forgotten_since(connection, changefeed, forgotten):
+            for life in _revised_since(connection, changefeed, revisions):
                 _remove_details(connection, changefeed, [life, *names.get(life, ())])
 
     def findings(self, changefeed: str) -> tuple[Finding, ...]:
@@ -545,21 +545,21 @@ class Ledger:
 
     # --- comparisons ---
 
-    def forgotten(self, changefeed: str, life: Life) -> str:
+    def revision(self, changefeed: str, life: Life) -> str:
         """Return the run that took rows out of a table last, "" for none."""
         with self._database.read() as connection:
-            return _forgotten_by(connection, changefeed, life)
+            return _revision_of(connection, changefeed, life)
 
-    def forgotten_runs(self, changefeed: str) -> dict[str, str]:
+    def revisions(self, changefeed: str) -> dict[str, str]:
         """Return the runs that took rows out of tables last, by the text of their lives."""
         with self._database.read() as connection:
-            return _forgotten_runs(connection, changefeed)
+            return _revisions(connection, changefeed)
 
-    def record_comparison(self, changefeed: str, life: Life, comparison: TableComparison, forgotten: str) -> None:
+    def record_comparison(self, changefeed: str, life: Life, comparison: TableComparison, revision: str) -> None:
         """Record how a table compared with its source, in place of an earlier comparison.
 
         Nothing is recorded where rows of it were forgotten since it began, when the newest run that did so was
-        `forgotten`: what differed may be such a row.
+        `revision`: what differed may be such a row.
         """
         row = {
             "changefeed": changefeed,
@@ -568,7 +568,7 @@ class Ledger:
             "compared_at": time.time(),
         }
         with self._database.write() as connection:
-            if _forgotten_by(connection, changefeed, life) == forgotten:
+            if _revision_of(connection, changefeed, life) == revision:
                 replace_rows(connection, _COMPARISONS, [row])
 
     def comparisons(self, changefeed: str) -> dict[TableId, TableComparison]:
@@ -584,14 +584,14 @@ class Ledger:
         with self._database.write() as connection:
             connection.execute(sa.delete(_COMPARISONS).where(condition))
 
-    def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange, forgotten: str) -> None:
+    def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange, revision: str) -> None:
         """Record that a range of a table's key is equal to the source, until all of the table is compared.
 
         Nothing is recorded where rows of it were forgotten since, as for comparisons.
         """
         row = {"changefeed": changefeed, "life": str(life), "number": time.time_ns(), "equal_range": astuple(equal)}
         with self._database.write() as connection:
-            if _forgotten_by(connection, changefeed, life) == forgotten:
+            if _revision_of(connection, changefeed, life) == revision:
                 replace_rows(connection, _EQUAL_RANGES, [{**row, "equal_range": json.dumps(row["equal_range"])}])
 
     def equal_ranges(self, changefeed: str, life: Life) -> tuple[EqualRange, ...]:
@@ -655,10 +655,10 @@ class Ledger:
 
     # --- tables ---
 
-    def record_states(self, changefeed: str, states: Sequence[TableState], forgotten: Mapping[str, str]) -> None:
+    def record_states(self, changefeed: str, states: Sequence[TableState], revisions: Mapping[str, str]) -> None:
         """Record the states of tables; one row per table. Their newest points are added to those of before.
 
-        `forgotten` are the runs that had taken rows out of tables before these were read: of a table of which rows were
+        `revisions` are the runs that had taken rows out of tables before these were read: of a table of which rows were
         taken out since, the reason is not kept.
         """
         now = time.time()
@@ -686,9 +686,9 @@ class Ledger:
         ]
         with self._database.write() as connection:
             replace_rows(connection, _TABLES, rows)
-            _remove_reasons(connection, changefeed, _forgotten_since(connection, changefeed, forgotten))
+            _remove_reasons(connection, changefeed, _revised_since(connection, changefeed, revisions))
 
-    def forget_values(self, changefeed: str, lives: Collection[Life], names: Iterable[TableId], run: str) -> None:
+    def remove_values(self, changefeed: str, lives: Collection[Life], names: Iterable[TableId], run: str) -> None:
         """Remove what may have values of rows of these tables, which had these names, until it is found again.
 
         That are comparisons, findings and the details of those that stay, reasons for which tables are held, and ranges
@@ -726,19 +726,19 @@ class Ledger:
         return {changefeed: tuple(states) for changefeed, states in states_by_feed.items()}
 
 
-def _forgotten_by(connection: sa.Connection, changefeed: str, life: Life) -> str:
+def _revision_of(connection: sa.Connection, changefeed: str, life: Life) -> str:
     query = _select(_FORGOTTEN, ("run",), _OF_LIFE)
     return connection.execute(query, {"changefeed": changefeed, "life": str(life)}).scalar() or ""
 
 
-def _forgotten_runs(connection: sa.Connection, changefeed: str) -> dict[str, str]:
+def _revisions(connection: sa.Connection, changefeed: str) -> dict[str, str]:
     query = _select(_FORGOTTEN, ("life", "run"))
     return {row.life: row.run for row in connection.execute(query, {"changefeed": changefeed})}
 
 
-def _forgotten_since(connection: sa.Connection, changefeed: str, before: Mapping[str, str]) -> list[str]:
+def _revised_since(connection: sa.Connection, changefeed: str, before: Mapping[str, str]) -> list[str]:
     """Return the tables of which rows were taken out since `before` was read."""
-    return [life for life, run in _forgotten_runs(connection, changefeed).items() if before.get(life) != run]
+    return [life for life, run in _revisions(connection, changefeed).items() if before.get(life) != run]
 
 
 def _remove_details(connection: sa.Connection, changefeed: str, tables: Collection[str]) -> None:

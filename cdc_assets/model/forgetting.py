@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.model.masks import SealKey
@@ -97,19 +97,6 @@ def united(decisions: Iterable[ForgottenKeys], *, whenever: bool = False) -> tup
         what = decision.name, decision.part, decision.seal, whenever or decision.until
         found[what] = decision.with_keys_of(found[what]) if what in found else decision
     return tuple(found.values())
-
-
-@dataclass(frozen=True, slots=True)
-class KeyDigests:
-    """Keys whose rows are left out: by their HMAC with `key`, the position through which they are.
-
-    `versions` are the directories and versions whose rows have such keys, none if all have: those of others are told
-    apart otherwise.
-    """
-
-    key: bytes = field(repr=False)
-    until: Mapping[str, Tso] = field(repr=False)
-    versions: frozenset[tuple[str, Tso]] = frozenset()
 
 
 def digest_key(seal: SealKey, table: TableId) -> bytes:

@@ -92,3 +92,16 @@ class Recipe:
 
 
 EMPTY_RECIPE = Recipe()
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedKeys:
+    """Keys whose rows a recipe leaves out: by their HMAC with `key`, the position through which they are.
+
+    `versions` are the directories and versions whose rows have such keys, none if all have: those of others are told
+    apart otherwise.
+    """
+
+    key: bytes = field(repr=False)
+    until: Mapping[str, Tso] = field(repr=False)
+    versions: frozenset[tuple[str, Tso]] = frozenset()

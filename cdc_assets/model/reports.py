@@ -90,7 +90,7 @@ class Report:
     stand twice in one transaction of a partition, one run behind the other. `alike` are keys of this window that are
     equal by collation. `doubled` counts rows of a dump that repeat another row's key. `passed_over` counts changes that
     leave columns out and whose row is not there, where a policy skips them. `settings` are the names of those with
-    which values were read. `kept_out` counts records of forgotten keys that were left out.
+    which values were read. `excluded` counts records of forgotten keys that were left out.
     """
 
     rows: int = 0
@@ -107,7 +107,7 @@ class Report:
     alike: AlikeKeys = AlikeKeys()
     doubled: int = 0
     passed_over: int = 0
-    kept_out: int = 0
+    excluded: int = 0
     settings: frozenset[str] = frozenset()
 
     @property
@@ -120,13 +120,13 @@ class Report:
 class StagedWindow:
     """A decoded window as Parquet in the lake's stage, ready for one commit. `rows` counts reduced changes.
 
-    `forgotten` is the run that had taken rows out of its table last when it was planned, "" for none.
+    `revision` is the run that had taken rows out of its table last when it was planned, "" for none.
     """
 
     path: str
     rows: int
     report: Report
-    forgotten: str = ""
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)

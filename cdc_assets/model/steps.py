@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.kinds import ColumnLife, HistoryRule
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
-from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
+from cdc_assets.model.recipe import EMPTY_RECIPE, ExcludedKeys, Recipe
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
 from cdc_assets.model.splits import DataFile
@@ -174,7 +173,7 @@ class ApplyRows:
     seal: SealKey | None = field(default=None, hash=False)
     """The key by which records of masked tables are sealed for the quarantine; without one their bytes are not kept."""
 
-    kept_out: tuple[KeyDigests, ...] = field(default=(), hash=False)
+    excluded: tuple[ExcludedKeys, ...] = field(default=(), hash=False)
     """The forgotten keys whose rows it leaves out."""
 
     is_whole: bool = field(default=False, hash=False)
@@ -209,7 +208,7 @@ class ApplyRows:
 
 
 _READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "recipe",
-            "former", "dumped", "kept_out")  # fmt: skip
+            "former", "dumped", "excluded")  # fmt: skip
 """What of a window decides which rows are read, and how."""
 
 

@@ -49,7 +49,7 @@ from cdc_assets.pipeline.replay import Reading, Replay, ReplayRequest, plan_repl
 from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.planning.recipe import masked_otherwise, masked_since
 from cdc_assets.types.conversions import needs_conversion
-from cdc_assets.types.key_digests import forgotten_rows
+from cdc_assets.types.key_digests import excluded_rows
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, widens
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) ->
             known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
-        found += [parts[0] for one in known if forgotten_rows(wanted, schema, one, 0)[0].as_py()]
+        found += [parts[0] for one in known if excluded_rows(wanted, schema, one, 0)[0].as_py()]
     if not found:
         return ""
     names = ", ".join(f"{one.until_text} by {one.name}" for one in found)

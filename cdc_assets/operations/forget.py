@@ -408,7 +408,7 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         forget_landed(pipeline.landing, rows.landed, may_have)
     lives = {*rows.targets, *(life.source for life in rows.targets)}
     names = {name for life in rows.targets for name, _, _ in rows.sources[life.source].names}
-    pipeline.ledger.forget_values(pipeline.settings.name, lives, names, mark)
+    pipeline.ledger.remove_values(pipeline.settings.name, lives, names, mark)
     aside = (one for one in lake.quarantined() if rows.may_be_in(one.life, one.content))
     unknown = {*(one.content.place for one in aside), *rows.landed.unsearched}
     work.say("asking what is left")

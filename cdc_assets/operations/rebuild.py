@@ -65,7 +65,7 @@ class Rebuilder(Tickets, Protocol[AsideT]):
     def end_stale(self) -> int:
         """Remove the tables of dead rebuilds."""
 
-    def forgetting(self) -> Sequence[Ticket]:
+    def removals(self) -> Sequence[Ticket]:
         """The runs that take rows out of live tables for good, and did not end."""
 
     def hold_back(self, token: str, lives: Iterable[Life]) -> None:
@@ -250,7 +250,7 @@ def _refuse_beside(rebuilder: Rebuilder[Any]) -> None:
 
     Who forgets rows looks for that ticket after writing an own one.
     """
-    for ticket in rebuilder.forgetting():
+    for ticket in rebuilder.removals():
         if ticket.runs():
             raise RebuildRefused(
                 f"a run that began at {ticket.since} forgets rows of {ticket.table or 'a table'}, and a rebuild beside "

@@ -14,30 +14,30 @@ import pyarrow.compute as pc
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import masked_blocks
 from cdc_assets.model.dumps import DumpSplit, DumpTable
-from cdc_assets.model.forgetting import KeyDigests
+from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.comparison import BlockFacts
 from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.sources import DumpReader, Generators
-from cdc_assets.types.key_digests import forgotten_rows
+from cdc_assets.types.key_digests import excluded_rows
 
-Forgotten = Sequence[tuple[KeyDigests, TableSchema]]
+Excluded = Sequence[tuple[ExcludedKeys, TableSchema]]
 
 
 @dataclass(frozen=True)
 class LakeReader:
-    """Rows of the lake's data files, in columns of this shape, without those of forgotten keys."""
+    """Rows of the lake's data files, in columns of this shape, without those of excluded keys."""
 
     scan: LakeRows
     shape: pa.Schema
-    forgotten: Forgotten = ()
+    excluded: Excluded = ()
     reconnects: int = 0
 
     def read(self, piece: Any) -> Iterator[tuple[pa.Table, BlockFacts]]:
         """Yield the rows of a data file."""
         for rows in self.scan.read_file(piece, self.shape.names):
-            yield _without(rows.cast(self.shape), self.forgotten), BlockFacts(rows.num_rows)
+            yield _without(rows.cast(self.shape), self.excluded), BlockFacts(rows.num_rows)
 
 
 class RowRate:
@@ -74,7 +74,7 @@ class SourceReader:
     names: Sequence[str]
     lake_names: Sequence[str]
     pace: RowRate
-    forgotten: Forgotten = ()
+    excluded: Excluded = ()
 
     @property
     def reconnects(self) -> int:
@@ -95,12 +95,12 @@ class SourceReader:
             count = decoded.changes.num_rows
             self.pace.wait(count)
             rows = decoded.changes.select(self.names).rename_columns(self.lake_names)
-            left = _without(rows, self.forgotten)
+            left = _without(rows, self.excluded)
             yield left, BlockFacts(count, count - left.num_rows, decoded.notes)
 
 
-def _without(rows: pa.Table, forgotten: Forgotten) -> pa.Table:
-    """Return the rows whose keys are not forgotten."""
-    for known, schema in forgotten:
-        rows = rows.filter(pc.invert(forgotten_rows(rows, schema, known, 0)))
+def _without(rows: pa.Table, excluded: Excluded) -> pa.Table:
+    """Return the rows whose keys are not excluded."""
+    for known, schema in excluded:
+        rows = rows.filter(pc.invert(excluded_rows(rows, schema, known, 0)))
     return rows

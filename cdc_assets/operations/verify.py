@@ -28,8 +28,8 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
-from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
@@ -239,7 +239,7 @@ class _Proof:
                 if life not in self.begun and not self.options.resume:
                     ledger.remove_equal_ranges(feed, [life])
                 self.begun.add(life)
-                forgotten = ledger.forgotten(feed, life)
+                forgotten = ledger.revision(feed, life)
                 found = self._compared(life, name, theirs.get(name), forgotten)
                 again = self.reconnects - breaks
                 yield life, replace(found, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
@@ -542,7 +542,7 @@ class _TablePair:
             if one.at == bare.at if bare.cut else known:
                 yield one
 
-    def _forgotten(self, key: Sequence[str]) -> tuple[KeyDigests, ...]:
+    def _forgotten(self, key: Sequence[str]) -> tuple[ExcludedKeys, ...]:
         """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""
         proof, table = self.proof, self.history
         mine = forgotten_of(proof.pipeline.planner.decided.kept_out, table)
@@ -719,7 +719,7 @@ class _LakeSide:
     pairs: Sequence[tuple[Column, Column]]
     say: Callable[[int], object]
     threads: int = 2
-    forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
+    forgotten: Sequence[tuple[ExcludedKeys, TableSchema]] = ()
     """Keys that are kept out through an earlier moment: whether a row is from after that nobody can tell."""
 
     def pieces(self) -> Sequence[Any]:
@@ -753,7 +753,7 @@ class _SourceSide:
     pace: RowRate
     conditions: Sequence[RowCondition] = ()
     plan: RangePlan | None = None
-    forgotten: Sequence[tuple[KeyDigests, TableSchema]] = ()
+    forgotten: Sequence[tuple[ExcludedKeys, TableSchema]] = ()
     kept_out: Counter[int] = field(default_factory=Counter)
     """How many rows of forgotten keys each piece has, by its number."""
     losses: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -33,18 +33,18 @@ class Journal:
 
     ledger: Ledger
     changefeed: str
-    _forgotten: Mapping[str, str] | None = None
+    _revisions: Mapping[str, str] | None = None
 
     def begin(self, staged: Mapping[str, str] = {}) -> None:
         """Begin to read what will be recorded: no value of rows that are forgotten from here on is recorded.
 
         `staged` are the runs that had forgotten rows, by the tables of which rows were read before.
         """
-        self._forgotten = {**self.ledger.forgotten_runs(self.changefeed), **staged}
+        self._revisions = {**self.ledger.revisions(self.changefeed), **staged}
 
     def _begun(self) -> Mapping[str, str]:
         """Return the runs that had forgotten rows before anything was read."""
-        return self.ledger.forgotten_runs(self.changefeed) if self._forgotten is None else self._forgotten
+        return self.ledger.revisions(self.changefeed) if self._revisions is None else self._revisions
 
     def step(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
         """Record the DDL that a step carried out; a table that was created with later columns has several."""
@@ -83,10 +83,10 @@ class Journal:
         ]  # fmt: skip
         self.ledger.record_journal(self.changefeed, entries)
 
-    def kept_out(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
+    def excluded(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
         """Record that a window left out records of forgotten keys, and how many."""
         name = step.names[-1][0] if step.names else step.life.born_as
-        self.note(step.life, name, "kept out", f"{counted(report.kept_out, 'record')} of forgotten keys", run, result)
+        self.note(step.life, name, "kept out", f"{counted(report.excluded, 'record')} of forgotten keys", run, result)
 
     def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:
         """Record how faithfully each column of these tables is kept."""

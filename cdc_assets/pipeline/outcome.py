@@ -39,7 +39,7 @@ class TableOutcome:
     changes: int = 0
     report: Report | None = None
     error: CdcError | None = None
-    kept_out: int = 0
+    excluded: int = 0
     """Records of forgotten keys that were left out."""
     quarantined: int = 0
     """Records of the table in quarantine, of earlier runs too."""
@@ -147,7 +147,7 @@ class TableRun:
     run_again: int = 0
     doubled: int = 0
     passed_over: int = 0
-    kept_out: int = 0
+    excluded: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
     missing: bool = False
     """Whether a window proved that it lacks rows."""
@@ -284,7 +284,7 @@ def _standing(
         table.changes,
         table.report,
         table.error,
-        table.kept_out,
+        table.excluded,
         quarantined,
         tuple(table.accounts),
         table.stopped_at if hold is None else hold.at,

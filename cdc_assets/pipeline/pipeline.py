@@ -318,7 +318,7 @@ class Pipeline:
 
     def refuse(self, step: ApplyRows, staged: StagedWindow, run: str) -> Outcome:
         """Remove a staged window whose records do not fit, and record that its table is held by them."""
-        self.journal.begin({str(step.life): staged.forgotten})
+        self.journal.begin({str(step.life): staged.revision})
         self.lake.discard(step, staged)
         listing, planned = self.planner.plan()
         tables = begun(planned)
@@ -413,7 +413,7 @@ class Pipeline:
             table.run_again += staged.report.run_again
             table.doubled += staged.report.doubled
             table.alike += staged.report.alike + result.alike
-            table.kept_out += staged.report.kept_out
+            table.excluded += staged.report.excluded
             table.passed_over += staged.report.passed_over + result.passed_over
             table.missing |= result.missing is not None
             table.accounts.append(account)
@@ -470,25 +470,25 @@ class Pipeline:
         self.planner.stats.update((stats.path, stats) for stats in staged.report.files)
         if not step.files:
             self.ledger.record_files(
-                self.settings.name, step.life, staged.report.files, run, None, forgotten=staged.forgotten
+                self.settings.name, step.life, staged.report.files, run, None, revision=staged.revision
             )
             return StepResult(report=staged.report), None
         try:
-            self._refuse_forgotten(step)
+            self._refuse_revised(step)
             self.lake.quarantine(step, staged, run)
         except TableMoved:
             self.lake.discard(step, staged)
             raise
         result = self.lake.commit(step, staged)
         report = staged.report
-        if report.kept_out:
-            self.journal.kept_out(step, report, result, run)
+        if report.excluded:
+            self.journal.excluded(step, report, result, run)
         account = measure_window(step, staged.rows, report, result, published, time.time())
-        read = (report.files, run, result.snapshot_after, account, step.lo, staged.forgotten)
+        read = (report.files, run, result.snapshot_after, account, step.lo, staged.revision)
         self.ledger.record_files(self.settings.name, step.life, *read)
         return result, account
 
-    def _refuse_forgotten(self, step: ApplyRows) -> None:
+    def _refuse_revised(self, step: ApplyRows) -> None:
         """Raise TableMoved for rows of a new table of which keys were forgotten since they were planned.
 
         Tables that stood then refuse such windows themselves.

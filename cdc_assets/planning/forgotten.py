@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.history.masks import names_at
-from cdc_assets.model.forgetting import ForgottenKeys, KeyDigests, digest_key, united
+from cdc_assets.model.forgetting import ForgottenKeys, digest_key, united
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
+from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, RecoverTable, RenameTable, Step, TagTable
 from cdc_assets.model.table_history import TableHistory
@@ -71,7 +72,7 @@ def keeping_out(
             if isinstance(step, ApplyRows) and decisions:
                 step = replace(
                     step,
-                    kept_out=digests_of(decisions, seal, table, _schemas_of(step, table)),
+                    excluded=digests_of(decisions, seal, table, _schemas_of(step, table)),
                     seal=seal,
                     is_whole=False,
                 )
@@ -99,7 +100,7 @@ def digests_of(
     seal: SealKey | None,
     table: TableHistory,
     schemas: Iterable[tuple[tuple[str, Tso], TableSchema]],
-) -> tuple[KeyDigests, ...]:
+) -> tuple[ExcludedKeys, ...]:
     """Return the digests of decisions about a table, for rows with the columns of these directories and versions.
 
     Raises UnknownKeys where the HMACs have another key, or rows are told apart otherwise than they are.
@@ -114,7 +115,7 @@ def digests_of(
                 until |= {digest: max(fitting.until, until.get(digest, fitting.until)) for digest in fitting.digests}
                 versions.add(place)
     return tuple(
-        KeyDigests(digest_key(seal, name), until, frozenset(versions if versions != by_place.keys() else ()))
+        ExcludedKeys(digest_key(seal, name), until, frozenset(versions if versions != by_place.keys() else ()))
         for (name, _), (until, versions) in digests.items()
         if seal is not None
     )

@@ -30,7 +30,7 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
             "inserted": t.inserted,
             "updated": t.updated,
             "deleted": t.deleted,
-            "kept_out": t.kept_out,
+            "kept_out": t.excluded,
             "quarantined": t.quarantined,
             "incomplete": t.incomplete,
             "complete_by": t.complete_by,

@@ -119,8 +119,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     stopped = ((table.state, str(table.name), table.reason, table.ways) for table in outcome.tables if table.reason)
     yield from ((line, True) for line in _stopped_lines(stopped))
     for table in outcome.tables:
-        if table.kept_out:
-            yield f"kept out: {table.name}: {counted(table.kept_out, 'record')} of forgotten keys", False
+        if table.excluded:
+            yield f"kept out: {table.name}: {counted(table.excluded, 'record')} of forgotten keys", False
         if table.quarantined:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True

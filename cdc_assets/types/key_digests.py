@@ -12,8 +12,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.model.forgetting import KeyDigests
 from cdc_assets.model.masks import Mask
+from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain
@@ -41,7 +41,9 @@ def key_digests(keys: pa.Table, schema: TableSchema, key: bytes) -> pa.Array:
     return pc.utf8_slice_codeunits(parts[0], 0, _DIGITS)
 
 
-def forgotten_rows(rows: pa.Table, schema: TableSchema, known: KeyDigests, position: pa.ChunkedArray | Tso) -> pa.Array:
+def excluded_rows(
+    rows: pa.Table, schema: TableSchema, known: ExcludedKeys, position: pa.ChunkedArray | Tso
+) -> pa.Array:
     """Mark the rows of forgotten keys at positions through which they are kept out."""
     digests = key_digests(rows.select(list(schema.key)), schema, known.key)
     place = pc.index_in(digests, value_set=pa.array(known.until.keys(), pa.string()))

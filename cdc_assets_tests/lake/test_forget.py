@@ -452,13 +452,13 @@ def test_what_another_writer_commits_meanwhile_is_not_lost_and_nothing_is_forgot
     with pytest.raises(TableMoved):
         orders.forget(1)
     orders.lake = open_lake()
-    assert (writes, orders.lake.state.find(orders.life).forgotten) == ([what], "")
+    assert (writes, orders.lake.state.find(orders.life).revision) == ([what], "")
     orders.forget(1)
     assert orders.rows() == [(2, "b"), *([(3, "d")] if what == "a window" else [])]
     left = orders.search(1)
     assert (left.tags, bool(left.having)) == (("kept",), True) if what == "a tag" else ((), False)
     found = orders.lake.state.find(orders.life)
-    assert (found.forgotten, list(found.tags)) == ("a run", ["kept"] if what == "a tag" else [])
+    assert (found.revision, list(found.tags)) == ("a run", ["kept"] if what == "a tag" else [])
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_a_table_without_a_snapshot_says_that_its_rows_were_forgotten(open_lake:
     orders = Orders(open_lake(), with_rows=False)
     removed = orders.forget(1)
     assert (removed.rows, removed.files_rewritten, removed.snapshots_expired) == (0, 0, 0)
-    assert orders.lake.state.find(orders.life).forgotten == "a run"
+    assert orders.lake.state.find(orders.life).revision == "a run"
     orders.apply(200, [("I", 110, 1, "a")])
     assert orders.rows() == [(1, "a")]
 

@@ -102,7 +102,7 @@ def test_a_forgotten_key_stays_out_of_later_windows_and_is_counted(shop: Shop) -
     report = shop.forget("1")
     assert (report.complete, report.until, rows(shop.lake)) == (True, "for ever", [(2, "two")])
     outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("D", FIRST + 13, 1, ""))
-    assert (of(outcome).state, of(outcome).kept_out, rows(shop.lake)) == (State.APPLIED, 2, [(2, "dos")])
+    assert (of(outcome).state, of(outcome).excluded, rows(shop.lake)) == (State.APPLIED, 2, [(2, "dos")])
     said = [(entry.action, entry.query) for entry in shop.ledger.journal("little")]
     assert ("kept out", "2 records of forgotten keys") in said
 

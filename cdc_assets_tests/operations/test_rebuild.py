@@ -57,7 +57,7 @@ class MemoryRebuilds:
     def touch(self, ticket: Ticket) -> None:
         self.open[ticket.token] = ticket
 
-    def forgetting(self) -> Sequence[Ticket]:
+    def removals(self) -> Sequence[Ticket]:
         return tuple(self.live.tickets.values())
 
     def hold_back(self, token: str, lives: Iterable[Life]) -> None:
