@@ -214,6 +214,9 @@ def _table(
     shown = (name, str(life), ".".join(table.identifier))
     if (gone := table.gone_since(at)) is not None:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {gone}", {})
+    if table.begins is not None and at < table.begins:
+        reason = f"it begins at {table.begins}, with the RENAME that brought its table under the setting history"
+        return AsOfTable(*shown, None, None, "", False, reason, {})
     best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
     complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
     found = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None
