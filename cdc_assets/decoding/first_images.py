@@ -4,9 +4,11 @@ A row that is deleted, or that an update changes, was there before. If the table
 row, unless a change before it in the window made it. Otherwise the row came without a change in the log, as by a
 restore or a physical import, and so did others that have not changed since.
 
-    noted      changes of a window, each with its FIRST_IMAGE
-    united     the same, each with that of the first change of its key
-    unmade     which keys of reduced changes need a row from before the window, as MissingRows
+    noted       changes of a window, each with its FIRST_IMAGE
+    parted      changes of a part of a window: those of keys with a deleted row are not reduced before all are together
+    compared    all changes of a window, with the FIRST_IMAGE of those of a row that the window had deleted
+    united      changes with the FIRST_IMAGE of the first change of their key
+    unmade      which keys of reduced changes need a row from before the window, as MissingRows
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ UNNOTED = 1
 _SHOWN = 80
 
 
-def noted(changes: pa.Table, schema: TableSchema, *, is_all: bool) -> pa.Table:
-    """Return changes with FIRST_IMAGE, each as if it were the only one; `is_all` says that no other is in the window.
+def noted(changes: pa.Table) -> pa.Table:
+    """Return changes with FIRST_IMAGE, each as if it were the only one.
 
     A change that leaves columns out has its own rule for a row that is not there (`patches`), and proves nothing.
     """
@@ -48,30 +50,44 @@ def noted(changes: pa.Table, schema: TableSchema, *, is_all: bool) -> pa.Table:
     whole = pc.is_null(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(True)
     old = pc.or_(pc.less(ops, pa.scalar(0, pa.int8())), pc.and_(pc.equal(ops, int(Op.UPDATE)), whole))
     twice = pc.multiply(changes.column(position_column(changes)), pa.scalar(2, pa.int64()))
-    changes = changes.append_column(FIRST_IMAGE, pc.add(twice, pc.invert(old).cast(pa.int64())))
-    if not is_all or not schema.key or not pc.any(pc.less(ops, pa.scalar(0, pa.int8()))).as_py():
-        return changes
-    images = _of_deleted_rows(changes, schema)
-    return changes.set_column(changes.schema.get_field_index(FIRST_IMAGE), FIRST_IMAGE, images)
+    return changes.append_column(FIRST_IMAGE, pc.add(twice, pc.invert(old).cast(pa.int64())))
 
 
-def _of_deleted_rows(changes: pa.Table, schema: TableSchema) -> pa.Array:
-    """Return the FIRST_IMAGE of changes, negative for those of a row that the change of its key before them deleted.
+def parted(changes: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
+    """Return the changes of a part of a window that can be reduced, and those of keys of which a row is deleted.
 
-    Both have the key byte for byte: keys that are equal by collation may be of two rows.
+    Another part may have changes between these.
     """
+    frame, by = with_key(changes, schema, (OP,))
+    has_deleted = frame.select((pl.col(OP) < 0).any().over(by)).to_series().to_arrow()
+    return changes.filter(pc.invert(has_deleted)), changes.filter(has_deleted)
+
+
+def compared(changes: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return changes with a negative FIRST_IMAGE for those of a row that the change of its key before them deleted.
+
+    Both have the key byte for byte: keys that are equal by collation may be of two rows. A change may stand for several
+    of its part of the window, from its FIRST_IMAGE on: what lies between such changes of another part is not known.
+    """
+    if not pc.any(pc.less(changes.column(OP), pa.scalar(0, pa.int8()))).as_py():
+        return changes
     at = position_column(changes)
     frame, by = with_key(changes, schema, (OP, at, FILE, LINE, FIRST_IMAGE))
     frame = frame.with_row_index("_cdc_row")
     deleted = frame.filter(pl.col(OP) < 0).select(by).unique()
     some = frame.join(deleted, on=by, how="semi", nulls_equal=True)
     some = some.sort([pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)])
+    some = some.with_columns(_cdc_from=pl.col(FIRST_IMAGE).fill_null(UNNOTED) // 2)
     same_key = [pl.col(name).eq_missing(pl.col(name).shift(1).over(by)) for name in map(exact, schema.key)]
-    before = [pl.col(OP).shift(1).over(by) < 0, pl.col(at).shift(1).over(by) < pl.col(at), pl.col(FIRST_IMAGE) % 2 == 0]
-    made = some.filter(pl.all_horizontal(*same_key, *before)).unique(subset=by, keep="first", maintain_order=True)
+    before = [pl.col(OP).shift(1).over(by) < 0, pl.col(at).shift(1).over(by) < pl.col("_cdc_from")]
+    later = pl.col("_cdc_from").cum_min(reverse=True).shift(-1).over(by)
+    alone = (later >= pl.col("_cdc_from")).fill_null(True)
+    made = some.filter(pl.all_horizontal(*same_key, *before, alone, pl.col(FIRST_IMAGE) % 2 == 0))
+    made = made.unique(subset=by, keep="first", maintain_order=True)
     made = made.select("_cdc_row", _cdc_negative=-pl.col(FIRST_IMAGE))
     images = frame.join(made, on="_cdc_row", how="left", maintain_order="left")
-    return images.select(pl.coalesce("_cdc_negative", FIRST_IMAGE)).to_series().to_arrow()
+    images = images.select(pl.coalesce("_cdc_negative", FIRST_IMAGE)).to_series().to_arrow()
+    return changes.set_column(changes.schema.get_field_index(FIRST_IMAGE), FIRST_IMAGE, images)
 
 
 def united(changes: pa.Table, schema: TableSchema) -> pa.Table:

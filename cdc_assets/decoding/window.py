@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.deliveries import Deliveries
-from cdc_assets.decoding.first_images import noted
+from cdc_assets.decoding.first_images import FIRST_IMAGE, compared, noted, parted
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import (
     MAX_REJECTS,
@@ -214,21 +214,28 @@ def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) 
     if not tables:
         return no_changes(step.schema, deliveries)
     changes = pa.concat_tables(tables, promote_options="default")
-    tells = step.is_whole and not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py()
-    return noted(changes, step.schema, is_all=len(windows) == len(step.files)) if tells else changes
+    in_parts = len(windows) < len(step.files)
+    tells = step.is_whole and (in_parts or not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py())
+    return noted(changes) if tells else changes
 
 
-def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:
+def reduced(step: ApplyRows, windows: Sequence[Window], *, is_part: bool = False) -> Window:
     """Reduce what readings of one step found, which may have gone on side by side; what they report adds up.
 
-    Windows of a kind that cannot split changes hold all files of the step. Raises TableHeld for changes that the kind
-    cannot take.
+    What `is_part` of a window is reduced once more with its other parts. Windows of a kind that cannot split changes
+    hold all files of the step. Raises TableHeld for changes that the kind cannot take.
     """
     started, longest = time.monotonic(), max(window.report.seconds for window in windows)
     changes, more = pa.concat_tables([window.changes for window in windows], promote_options="default"), Report()
     if changes.num_rows:
-        size = changes.num_rows
-        changes, more = kind_of(step).reduce(changes, step.schema, step.life.born_as, step.files)
+        size, left = changes.num_rows, changes.slice(0, 0)
+        if FIRST_IMAGE in changes.column_names and is_part:
+            changes, left = parted(changes, step.schema)
+        elif FIRST_IMAGE in changes.column_names:
+            changes = compared(changes, step.schema)
+        if changes.num_rows:
+            changes, more = kind_of(step).reduce(changes, step.schema, step.life.born_as, step.files)
+        changes = pa.concat_tables([changes, left], promote_options="default") if left.num_rows else changes
         if step.is_import and not kind_of(step).EQUAL_ROWS:
             more = replace(more, doubled=size - changes.num_rows)
     return _together(changes, windows, more, longest + time.monotonic() - started)

@@ -212,10 +212,10 @@ def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Firs
     return StagePlace(path, dict(io), step, landing)
 
 
-def _read(steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool, share: Iterable[int]) -> list[Window]:
+def _read(steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool, share: Sequence[int]) -> list[Window]:
     """Read a share of the files, and reduce what each table gets of it."""
-    found = decode_windows(steps, reader, share, quarantine)
-    return [reduced(step, [window]) for step, window in zip(steps, found, strict=True)]
+    found, is_part = decode_windows(steps, reader, share, quarantine), len(share) < len(steps[0].files)
+    return [reduced(step, [window], is_part=is_part) for step, window in zip(steps, found, strict=True)]
 
 
 def _staged(places: Places, write: Callable[[], Sequence[Sequence[Part]]]) -> list[StagedWindow]:
