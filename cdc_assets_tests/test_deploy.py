@@ -57,11 +57,13 @@ def test_processes_of_dagster_are_started_by_commands_that_are_there(services: d
     }
     assert set(programs) <= {script.name for script in entry_points(group="console_scripts")}
     for name in ("code", "daemon", "webserver"):
-        program, *arguments = shlex.split(services[name]["command"])
-        command = programs[program]
-        while hasattr(command, "commands"):
-            command = command.commands[arguments.pop(0)]
-        command.make_context(program, arguments)
+        for line in (services[name]["command"], services[name].get("healthcheck", {}).get("test")):
+            if line is not None:
+                program, *arguments = shlex.split(line)
+                command = programs[program]
+                while hasattr(command, "commands"):
+                    command = command.commands[arguments.pop(0)]
+                command.make_context(program, arguments)
 
 
 def test_addresses_of_settings_and_workspace_are_services(
