@@ -31,6 +31,7 @@ from cdc_assets.ledger import TableState
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, TableComparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import Forecast, Pace, forecast
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
@@ -183,6 +184,12 @@ def evaluations(
     for result in table_results(source, pipeline, moved, outcome.plan, time.time()):
         assert result.asset_key is not None
         yield evaluation(result.asset_key, result)
+    fresh = {finding.table for finding in outcome.new_findings if finding.rule == "history-off"}
+    for life in outcome.plan.idle:
+        name = outcome.plan.applied[life].name
+        if name is not None and str(name) in fresh:  # it may have been held when the settings left it out
+            key = lake_key(source.changefeed, name)
+            yield evaluation(key, _result(HOLDS, True, {}, True, f"Frozen: {NOT_ASKED_FOR}", key))
 
 
 def evaluation(key: dg.AssetKey, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
@@ -427,12 +434,13 @@ class Freshness:
 def freshness_of(
     source: ConfiguredFeed, table: TableOutcome | TableState, checkpoint: Tso, now: float
 ) -> Freshness | None:
-    """Return how fresh a table is as of `now`, seconds since 1970; None without a target, and for a dropped table.
+    """Return how fresh a table is as of `now`, seconds since 1970; None without a target, and for a dropped or
+    frozen table.
 
     A table to which nothing is applied yet is as old as its DDL.
     """
     target = source.changefeed.lag_target_of(table.name)
-    if target is None or table.state is State.DROPPED:
+    if target is None or table.state.ended:
         return None
     age = seconds_behind(table.through or table.version, now)
     key = lake_key(source.changefeed, table.name)

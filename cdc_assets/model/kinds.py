@@ -1,8 +1,8 @@
-"""Which tables of the lake a table of the source has: the setting `history`, by patterns of names."""
+"""Which tables of the lake a table of the source has: the settings `history` and `tables`, by patterns of names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.schema import TableId
@@ -10,6 +10,12 @@ from cdc_assets.model.tso import Tso
 
 HISTORY_KINDS: Mapping[str, str] = {"log": "Every change of a row", "scd2": "Every state of a row"}
 """Kinds of history tables, each a module of `decoding.kinds` and a writer, and what they have."""
+
+NOT_ASKED_FOR = (
+    "the settings history and tables do not ask for it: it stays as it is, and nothing is applied to it. Ask for it "
+    "again and it goes on from there, by cdc-assets rebuild where input from then on is gone; or drop it from the lake."
+)
+"""Why nothing is applied to a table of the lake, and what a person can do."""
 
 STATE_KINDS = frozenset({"scd2"})
 """Kinds of history tables that have a row for each row of the source, changed or not."""
@@ -20,7 +26,8 @@ class HistoryRule:
     """What tables whose name fits a pattern have beside the mirror, or in its place where `mirror` is false.
 
     `track` names the columns whose change makes a new state (none: all), `track_except` those whose change makes none.
-    `suffixes` end the names of history tables, by kind, where that is not `__kind`.
+    `suffixes` end the names of history tables, by kind, where that is not `__kind`. A rule that `excludes` tables, all
+    but those that fit one of the patterns `but`, counts before any other.
     """
 
     pattern: str
@@ -29,6 +36,17 @@ class HistoryRule:
     track_except: tuple[str, ...] = ()
     mirror: bool = True
     suffixes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    but: tuple[str, ...] = ()
+
+    @property
+    def excludes(self) -> bool:
+        """Return whether tables have neither a mirror nor history tables by it."""
+        return not self.mirror and not self.kinds
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of names that a person gave for it."""
+        return self.but or (self.pattern,)
 
     @property
     def tracks_some(self) -> bool:
@@ -43,6 +61,16 @@ class HistoryRule:
     def suffix(self, kind: str) -> str:
         """Return the end of the name of a table's history table of that kind."""
         return self.suffixes.get(kind, f"__{kind}")
+
+
+def excluding(include: Iterable[str], exclude: Iterable[str]) -> tuple[HistoryRule, ...]:
+    """Return the rules by which tables have nothing in the lake that fit no pattern of `include`, or one of `exclude`.
+
+    Without patterns to include all tables are included.
+    """
+    excluded = tuple(HistoryRule(pattern, (), mirror=False) for pattern in exclude)
+    included = tuple(include)
+    return (*excluded, HistoryRule("*", (), mirror=False, but=included)) if included else excluded
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 
@@ -13,6 +14,11 @@ def fold_name(name: str) -> str:
     Go lowers each character by itself into one character, so a final sigma is lowered as anywhere else in a word.
     """
     return "".join(char.lower()[0] for char in name)
+
+
+def fits_pattern(name: str, pattern: str) -> bool:
+    """Return whether the name of a table, `schema.table`, fits a pattern with `*` and `?`, in any letter case."""
+    return fnmatchcase(fold_name(name), fold_name(pattern))
 
 
 def unfit_name(name: str) -> str:

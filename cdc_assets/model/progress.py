@@ -21,21 +21,28 @@ class Phase(enum.IntEnum):
 class State(str, enum.Enum):
     """A table's state: applied as far as planned, held for a person, failed for a reason that may pass, or dropped.
 
-    Its value is the text shown to people, in JSON and in the ledger.
+    Nothing is applied to a frozen table, as the settings do not ask for it. Its value is the text shown to people, in
+    JSON and in the ledger.
     """
 
     APPLIED = "applied"
     HELD = "held"
     FAILED = "failed"
     DROPPED = "dropped"
+    FROZEN = "frozen"
 
     def __str__(self) -> str:
         return self.value
 
     @property
     def stopped(self) -> bool:
-        """Return whether nothing more is applied to the table."""
+        """Return whether the table waits, although more is to be applied to it."""
         return self in (State.HELD, State.FAILED)
+
+    @property
+    def ended(self) -> bool:
+        """Return whether nothing more is to be applied to the table."""
+        return self in (State.DROPPED, State.FROZEN)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -212,17 +212,18 @@ def _with_landing(
 def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
     """Return through which position all tables that had a name have taken its rows.
 
-    Rows above the checkpoint may be of a table of that name that nothing is known of yet.
+    Rows above the checkpoint may be of a table of that name that nothing is known of yet. A table that the settings
+    leave out takes none.
     """
     found: list[Tso] = []
-    lives = planned.history.lives
-    for life, held in lives.items():
+    feed = planned.feed or planned.history
+    for life, held in planned.history.lives.items():
         for name, _, until in held.names:
             if name.folded == table.folded:
                 state = applied.get(life)
                 through = 0 if state is None else state.progress.tso
                 found += [] if through >= until else [through]
-    known = any(name.folded == table.folded for held in lives.values() for name, _, _ in held.names)
+    known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
     return min(found, default=planned.checkpoint if known else 0)
 
 

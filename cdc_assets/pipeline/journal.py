@@ -12,6 +12,7 @@ from functools import partial
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId
@@ -144,4 +145,13 @@ class Journal:
             if waits and before is not None and before.through == t.through and before.state.stopped:
                 now = replace(now, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
             states.append(now)
+        for life in outcome.plan.idle:
+            state = outcome.plan.applied[life]
+            if state.name is not None:
+                states.append(
+                    TableState(
+                        str(life), state.name, state.ddl, state.progress.tso, outcome.checkpoint, State.FROZEN,
+                        NOT_ASKED_FOR, (), run, "",
+                    )
+                )  # fmt: skip
         self.ledger.record_states(self.changefeed, states, self._begun())

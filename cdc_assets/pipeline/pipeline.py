@@ -35,6 +35,7 @@ from cdc_assets.landing.landing import Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
@@ -526,7 +527,7 @@ class Pipeline:
 
 
 def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
-    """Yield the findings about the setting history."""
+    """Yield the findings about the settings history and tables."""
     for life in planned.idle:
         state = applied.get(life)
         if state is not None and state.name is not None:
@@ -534,8 +535,7 @@ def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[F
                 "history-off",
                 Severity.WARNING,
                 str(state.name),
-                "the setting history no longer asks for tables of the lake: they stay as they are, and nothing is "
-                "applied to them. Name them again and they go on from there, or drop them.",
+                NOT_ASKED_FOR,
                 f"through {state.progress.tso}",
             )
     for life, state in applied.items():
@@ -548,5 +548,7 @@ def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[F
             )
             yield Finding("history-since", Severity.WARNING, str(state.name), sentence, f"from {state.since}")
     for pattern in planned.unmatched:
-        sentence = "patterns of the setting history fit the name of no table. Correct them, or take them out."
+        sentence = (
+            "patterns of the settings history and tables fit the name of no table. Correct them, or take them out."
+        )
         yield Finding("history-unmatched", Severity.WARNING, "", sentence, pattern)

@@ -356,4 +356,11 @@ class Planner:
         lives = planned.history.lives  # a kind that is switched off stands still
         applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}
         files = file_findings(self.source, listing, self.ledger.files(self.settings.name, listing.settled), applied)
-        return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
+        asked_for = {life.source for life in lives}
+        names: dict[bool, set[str]] = {True: set(), False: set()}
+        for life, table in planned.sources.items():
+            names[life in asked_for].add(str(table.last_name or life.born_as))
+        excluded = names[False] - names[True]
+        # The other rules about files know more of missing ones.
+        of_feed = [note for note in found if note.rule != "missing-files" and note.table not in excluded]
+        return (*of_feed, *files)

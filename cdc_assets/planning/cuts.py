@@ -103,7 +103,7 @@ def _gone(cut: CutRequest, planned: Plan, applied: Mapping[Life, AppliedState]) 
 
 
 _GONE = "it is in the lake, and the feed has no schema file of it any more"
-_OFF = "the setting history (--history) does not ask for it, so nothing is applied to it"
+_OFF = "the settings (history, tables) do not ask for it, so nothing is applied to it"
 
 
 def _across(progress: Tso) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 from cdc_assets.ddl.kept_columns import beside_mirror, placed
 from cdc_assets.decoding.kinds import history_kind, keeps_states
@@ -16,7 +15,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.history.completeness import begun_late
 from cdc_assets.history.masks import origins
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
-from cdc_assets.model.names import fold_name
+from cdc_assets.model.names import fits_pattern
 from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable, RenameTable
@@ -140,8 +139,9 @@ def with_kinds(
             ends[step.life] = applied[step.life].progress.tso + 1
             of |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
     idle = tuple(life for life in idle if life not in lives)
-    names = [fold_name(str(table.last_name or life.born_as)) for life, table in history.lives.items()]
-    unmatched = tuple(one.pattern for one in rules if not any(_fits(name, one.pattern) for name in names))
+    names = [str(table.last_name or life.born_as) for life, table in history.lives.items()]
+    patterns = dict.fromkeys(pattern for one in rules for pattern in one.patterns)
+    unmatched = tuple(pattern for pattern in patterns if not any(_fits(name, (pattern,)) for name in names))
     return KindsOfTables(
         replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched, ends, asides, joins
     )
@@ -264,18 +264,19 @@ def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
     return replace(rule, track_except=names)
 
 
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, fold_name(pattern))
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fits_pattern(name, pattern) for pattern in patterns)
 
 
 def rule_of(rules: Iterable[HistoryRule], name: TableId) -> HistoryRule | None:
-    """Return the rule with the most exact of the patterns that a name fits, None if it fits none.
+    """Return the rule that excludes a table of that name, else the one with the most exact pattern that it fits.
 
-    Raises BadSettings where two are equally exact.
+    None if it fits none. Raises BadSettings where two are equally exact.
     """
-    text = fold_name(str(name))
-    fitting = sorted((one for one in rules if _fits(text, one.pattern)), key=lambda one: -one.literal)
-    if len(fitting) > 1 and fitting[0].literal == fitting[1].literal:
+    text = str(name)
+    fitting = [one for one in rules if _fits(text, (one.pattern,)) and not _fits(text, one.but)]
+    fitting.sort(key=lambda one: (not one.excludes, -one.literal))
+    if len(fitting) > 1 and not fitting[0].excludes and fitting[0].literal == fitting[1].literal:
         raise BadSettings(
             f"the setting history has two patterns for the table {name} that are equally exact, "
             f'"{fitting[0].pattern}" and "{fitting[1].pattern}", and the most exact one counts alone. Name the table '
@@ -420,7 +421,10 @@ def _without_rows(
         if not isinstance(event, Exchanged) or (state is not None and state.ddl >= event.at):
             continue
         if event.other not in lives:
-            why = "of which the lake has neither a mirror nor the states. Let the setting history ask for one of them."
+            why = (
+                "of which the lake has neither a mirror nor the states. Let the settings (history, tables) ask for one "
+                "of them."
+            )
         elif event.other in late and table.life not in late:
             only = "states begin" if event.other.kind else "mirror begins"
             why = f"whose {only} later than its rows. Rebuild {event.other}, once its input or a dump of it is there."

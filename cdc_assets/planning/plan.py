@@ -68,8 +68,8 @@ class Plan:
     """Steps in the order in which they take effect, the histories they come from, and the progress they begin at.
 
     `behind` is set when the checkpoint is behind what a table already holds: nothing of that table is planned.
-    `feed` is the history of the source's tables alone, `idle` are the lake's tables whose kind is switched off, and
-    `unmatched` patterns of the setting history that fit no table.
+    `feed` is the history of the source's tables alone, `idle` are the lake's tables to which nothing is applied
+    by the settings, and `unmatched` patterns of the settings history and tables that fit no table.
     """
 
     steps: tuple[Step, ...]

@@ -54,11 +54,11 @@ class Sample:
 def metric_lines(tables: Iterable[TableStatus], landings: Iterable[LandingText]) -> Iterator[str]:
     """Yield the metrics of tables and landings as lines in the text format of Prometheus, each metric with its help.
 
-    A dropped table has none. A value that is not known has no line.
+    A dropped or frozen table has none. A value that is not known has no line.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
     for table in tables:
-        if table.state is not State.DROPPED:
+        if not table.state.ended:
             for sample in table_samples(table):
                 samples[sample.name].append(sample)
     for landing in landings:

@@ -172,7 +172,7 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = N
             r.through,
             r.through_time,
             seconds_text(r.behind_checkpoint_seconds),
-            _state(r.check, r.incomplete),
+            _state(r.state if r.state is State.FROZEN else r.check, r.incomplete),
             r.quarantined,
         )
         for r, count in zip(rows, counts, strict=True)

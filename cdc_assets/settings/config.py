@@ -42,6 +42,7 @@ from cdc_assets.settings.sections import (
     CutSettings,
     ExtractSettings,
     MaintenanceSettings,
+    TableSettings,
     VerifySettings,
     history_rules,
 )
@@ -143,6 +144,10 @@ class ChangefeedSettings(Model):
             "several types the strictest counts. `patch without row` is for a change that leaves out "
             "columns of a row that the lake lacks."
         ),
+    )
+    tables: TableSettings = Field(
+        default_factory=TableSettings,
+        description="Tables of the feed that are applied: all, unless patterns say which.",
     )
     history: dict[str, str | list[str] | dict[str, Any]] = Field(
         default_factory=dict,
@@ -334,7 +339,7 @@ class ChangefeedSettings(Model):
 
     @field_validator("extracts")
     @classmethod
-    def _tables(cls, extracts: dict[str, ExtractSettings]) -> dict[str, ExtractSettings]:
+    def _extracted(cls, extracts: dict[str, ExtractSettings]) -> dict[str, ExtractSettings]:
         for name in extracts:
             if not re.fullmatch(r"[^.*?]+\.[^*?]+", name):
                 raise ValueError(f'"{name}" is no name of a table; expected schema.table')
@@ -397,8 +402,8 @@ class ChangefeedSettings(Model):
 
     @property
     def history_rules(self) -> tuple[HistoryRule, ...]:
-        """Which tables have history tables."""
-        return self._history
+        """Which tables of the lake a table of the source has."""
+        return (*self.tables.rules, *self._history)
 
     @property
     def uri(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, field_serializer, field_validator, model_validator
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.kinds import HistoryRule, excluding
 from cdc_assets.settings.initial import ServerAddress
 from cdc_assets.settings.model import Model, resolved
 
@@ -23,7 +23,37 @@ class ArchiveSettings(Model):
     uri: SecretStr = Field(
         repr=False, description="Directory of the archive in any store, with parameters as in a sink URI."
     )
-    layout: str = Field(default="records", description="Layout of its files: `records`, `confluent` or `aiven`.")
+    layout: str = Field(default="records", description="TableLayout of its files: `records`, `confluent` or `aiven`.")
+
+
+class TableSettings(Model):
+    """Which tables of the feed are applied."""
+
+    inside = "tables"
+
+    include: tuple[str, ...] = Field(
+        default=(), description="Patterns of the tables to apply (`shop.*`). Without it all are applied."
+    )
+    exclude: tuple[str, ...] = Field(
+        default=(),
+        description=(
+            "Patterns of tables that are not applied, whatever `include` says. A table of the lake that is excluded "
+            "stays as it is."
+        ),
+    )
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _of_tables(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if "." not in pattern:
+                raise ValueError(f'"{pattern}" fits no table; expected a pattern of schema.table, such as {pattern}.*')
+        return patterns
+
+    @property
+    def rules(self) -> tuple[HistoryRule, ...]:
+        """The rules by which tables have nothing in the lake."""
+        return excluding(self.include, self.exclude)
 
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -15,6 +15,7 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.maintenance import taken_through
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.settings.sections import TableSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row, rows_of
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.topic_feed import TopicFeed
@@ -169,6 +170,10 @@ def test_rows_are_needed_until_every_table_that_had_their_name_has_taken_them(fe
     assert taken_through(TableId("shop", "t"), planned, applied) == at(92)
     assert taken_through(TableId("shop", "T"), planned, {}) == 0
     assert taken_through(TableId("shop", "unknown"), planned, applied) == 0
+    excluded = {"tables": TableSettings(exclude=("shop.*",))}
+    feed.settings, asked = feed.settings.model_copy(update=excluded), feed.settings
+    assert taken_through(TableId("shop", "t"), feed.apply().plan, applied) == at(92)
+    feed.settings = asked
     broker(feed).send(0, ddl(at(93)), row(at(94), 1, 1), mark(at(95)))
     outcome = feed.apply()
     assert taken_through(TableId("shop", "t"), outcome.plan, feed.lake.applied()) == at(95)

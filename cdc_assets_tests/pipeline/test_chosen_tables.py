@@ -1,0 +1,144 @@
+"""The setting tables: which tables of a feed are applied, and what becomes of those that no longer are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+RENAME = 14
+EXCLUDED = {"exclude": ["shop.orders"]}
+
+
+class Applied:
+    """A feed of orders and items, and the lake into which it is applied with one ledger."""
+
+    def __init__(self, directory: Path) -> None:
+        self.feed = LittleFeed(directory)
+        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+        for number, name in enumerate(("shop.orders", "shop.items")):
+            self.feed.create(name, FIRST + number)
+            self.feed.rows(name, FIRST + number, [("I", FIRST + 10, 1, "a"), ("I", FIRST + 11, 2, "b")])
+        self.feed.publish(FIRST + 20)
+
+    def apply(self, tables: Any = None, **settings: Any) -> Outcome:
+        given = self.feed.settings(**({} if tables is None else {"tables": tables}), **settings)
+        return Pipeline(given, given.open_source(), self.lake, self.ledger).apply("test")
+
+    def go_on(self) -> None:
+        """Change and add a row of each table."""
+        for number, name in enumerate(("shop.orders", "shop.items")):
+            self.feed.rows(name, FIRST + number, [("U", FIRST + 30, 1, "A"), ("I", FIRST + 31, 3, "c")])
+        self.feed.publish(FIRST + 40)
+
+    def rows(self, name: str) -> dict[int, str]:
+        return {row["id"]: row["v"] for row in self.lake.read(TableId("shop", name)).to_pylist()}
+
+    def states(self) -> dict[str, State]:
+        return {str(state.name): state.state for state in self.ledger.states()["little"]}
+
+
+BEFORE, NOW = {1: "a", 2: "b"}, {1: "A", 2: "b", 3: "c"}
+
+
+@pytest.fixture
+def applied(tmp_path: Path) -> Applied:
+    return Applied(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        ({}, ["items", "orders"]),
+        (EXCLUDED, ["items"]),
+        ({"include": ["shop.o*"]}, ["orders"]),
+        ({"include": ["SHOP.*"], "exclude": ["*.ORDERS"]}, ["items"]),
+        ({"include": ["shop.orders", "shop.items"], "exclude": ["shop.item?"]}, ["orders"]),
+    ],
+)
+def test_the_patterns_say_which_tables_are_applied(applied: Applied, tables: Any, names: list[str]) -> None:
+    outcome = applied.apply(tables, history={"shop.*": "log"})
+    expected = sorted(name for one in names for name in (one, f"{one}__log"))
+    assert sorted(state.name.table for state in applied.lake.tables.values() if state.name) == expected
+    assert outcome.complete
+
+
+def test_an_excluded_table_stays_as_it_is_and_goes_on_when_it_is_included_again(applied: Applied) -> None:
+    applied.apply()
+    applied.go_on()
+    outcome = applied.apply(EXCLUDED)
+    assert outcome.complete
+    assert (applied.rows("orders"), applied.rows("items")) == (BEFORE, NOW)
+    assert [one.table for one in outcome.findings if one.rule == "history-off"] == ["shop.orders"]
+    assert applied.states() == {"shop.orders": State.FROZEN, "shop.items": State.APPLIED}
+    assert applied.apply().complete
+    assert applied.rows("orders") == NOW
+    assert applied.states()["shop.orders"] is State.APPLIED
+
+
+def test_a_table_that_is_held_holds_nothing_once_it_is_excluded(applied: Applied) -> None:
+    applied.apply()
+    applied.feed.rows("shop.orders", FIRST, [("I", FIRST + 30, "no number", "c")])
+    applied.feed.publish(FIRST + 40)
+    assert applied.apply().complete is False
+    assert applied.states()["shop.orders"] is State.HELD
+    assert applied.apply(EXCLUDED).complete
+    assert applied.states()["shop.orders"] is State.FROZEN
+
+
+def test_a_rename_to_an_excluded_name_freezes_the_table_as_it_was_before(applied: Applied) -> None:
+    applied.apply()
+    applied.go_on()
+    applied.feed.ddl("shop.hidden", FIRST + 50, "RENAME TABLE `shop`.`orders` TO `shop`.`hidden`", RENAME)
+    applied.feed.rows("shop.hidden", FIRST + 50, [("I", FIRST + 60, 4, "d")])
+    applied.feed.publish(FIRST + 70)
+    assert applied.apply({"exclude": ["shop.hidden"]}).complete
+    assert applied.rows("orders") == NOW
+    applied.apply({"exclude": ["shop.hidden"]})
+    assert applied.states()["shop.orders"] is State.FROZEN
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_rename_from_an_excluded_name_brings_the_rows_of_before_from_the_feed(applied: Applied, seen: bool) -> None:
+    tables = {"exclude": ["shop.orders"]}
+    if seen:
+        applied.apply(tables)
+    applied.go_on()
+    applied.feed.ddl("shop.shown", FIRST + 50, "RENAME TABLE `shop`.`orders` TO `shop`.`shown`", RENAME)
+    applied.feed.rows("shop.shown", FIRST + 50, [("I", FIRST + 60, 4, "d")])
+    applied.feed.publish(FIRST + 70)
+    assert applied.apply(tables).complete
+    assert applied.rows("shown") == {**NOW, 4: "d"}
+
+
+def test_rows_of_before_that_are_gone_from_the_feed_are_told_when_a_table_comes_back(applied: Applied) -> None:
+    applied.apply(EXCLUDED)
+    applied.lake.may_lack_rows = True
+    for file in sorted((applied.feed.bucket / "shop" / "orders").rglob("CDC*")):
+        file.unlink()
+    applied.go_on()
+    outcome = applied.apply()
+    (orders,) = (table for table in outcome.tables if table.name.table == "orders")
+    assert outcome.complete is False
+    assert orders.state is State.HELD or orders.incomplete
+
+
+def test_patterns_that_fit_no_table_are_told(applied: Applied) -> None:
+    found = applied.apply({"include": ["shop.*", "shop.nothing"], "exclude": ["other.*"]}).findings
+    assert sorted(one.detail for one in found if one.rule == "history-unmatched") == ["other.*", "shop.nothing"]
+
+
+@pytest.mark.parametrize("tables", [{"exclude": ["orders"]}, {"only": ["shop.*"]}, {"include": "shop.*"}])
+def test_settings_of_another_shape_are_refused(applied: Applied, tables: Any) -> None:
+    with pytest.raises(BadSettings, match="tables"):
+        applied.feed.settings(tables=tables)
