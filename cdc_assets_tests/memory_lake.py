@@ -41,6 +41,7 @@ from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles, united
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
+from cdc_assets.model.layout import PLAIN, TableLayout
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, HasKeys, QuarantinedRow
 from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
@@ -96,6 +97,7 @@ class _Table:
     missing: MissingRows | None = None
     """The rows that a window proved to be missing."""
     begins: Tso | None = None
+    layout: TableLayout = PLAIN
 
     def copied(self) -> _Table:
         return dataclasses.replace(self, past=[*self.past], tags={**self.tags}, continued={*self.continued})
@@ -160,6 +162,7 @@ class MemoryLake:
                 table.missing,
                 table.repaired,
                 table.begins,
+                table.layout,
             )
             for life, table in self.tables.items()
         }
@@ -172,7 +175,7 @@ class MemoryLake:
                     rows = _empty(schema, life.kind)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
-                    made.recipe = step.recipe
+                    made.recipe, made.layout = step.recipe, step.layout
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
@@ -186,6 +189,7 @@ class MemoryLake:
                 back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
                 table.continued = {renames.get(name, name) for name in table.continued} | back
                 table.rekeyed |= any(isinstance(one, Rekey) for one in step.changes)
+                table.layout = table.layout.renamed(renames)
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes and not life.kind
                 table.recipe = (Recipe(key=table.recipe.key) if emptied else table.recipe).joined(step.recipe)
@@ -405,6 +409,8 @@ class MemoryLake:
             table.positions = step.positions
         if step.is_import:
             table.gap = None
+        if step.properties is not None:
+            table.layout = dataclasses.replace(table.layout, properties=step.properties)
         return StepResult(report=staged.report, alike=alike, passed_over=passed, missing=missing)
 
     def _is_explained(self, step: ApplyRows, staged: StagedWindow) -> bool:

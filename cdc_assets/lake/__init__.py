@@ -25,6 +25,7 @@ commit_stage         a staged window -> one commit
 row_delta            a small one without Spark: places of its keys, deletion vectors, a data file
 compaction           small files put together without Spark, by whoever writes the table
 commit               guarded, labelled commits
+layout               partitions, sort orders and properties in Iceberg's words
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside

@@ -23,6 +23,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.layout import partition_data
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.progress import MissingRows
@@ -209,7 +210,7 @@ def data_file(target: CommitTarget, table: Any, written: DataFileWritten, spec: 
     builder = java("org.apache.iceberg.DataFiles").builder(spec or table.spec())
     builder = builder.withInputFile(file).withFormat("parquet")
     if written.partition:
-        builder = builder.withPartitionPath(written.partition)
+        builder = builder.withPartition(partition_data(target.session, spec or table.spec(), written.partition))
     return builder.withMetrics(metrics).build()
 
 

@@ -12,6 +12,7 @@ loses no race against its windows, as a compaction beside them does.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,9 +72,18 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
         return False
     names = {number: name for name, (_, number, _) in table.columns.items()}
     chosen = _alike(io, _chosen(planned), set(names))
-    path = target.table.spec().partitionToPath
-    partitions = {path(one.planned.file.partition()) for one in chosen} if table.partition else {""}
-    if len(chosen) <= len(partitions) and not any(one.mostly_hidden for one in chosen):
+    places = (
+        [_partition(target, candidate.planned) for candidate in chosen]
+        if table.layout.partition
+        else [""] * len(chosen)
+    )
+    crowded = {place for place, count in Counter(places).items() if count > 1}
+    chosen = [
+        candidate
+        for candidate, place in zip(chosen, places, strict=True)
+        if place in crowded or candidate.mostly_hidden
+    ]
+    if not chosen:
         return False
     rows = pa.concat_tables([_rows(io, one.planned, names) for one in chosen])
     if POSITION in rows.column_names:
@@ -88,6 +98,12 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
         rewrite.addFile(data_file(target, target.table, written))
     rewrite.commit()
     return True
+
+
+def _partition(target: CommitTarget, planned: PlannedFile) -> str:
+    """Return the partition of a file, with that of its spec."""
+    spec = target.table.specs().get(planned.file.specId())
+    return f"{spec.specId()} {spec.partitionToPath(planned.file.partition())}"
 
 
 def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:

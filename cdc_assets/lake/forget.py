@@ -38,6 +38,7 @@ from cdc_assets.lake.failures import answering
 from cdc_assets.lake.forget_search import SearchedTable, stage_has_keys, stages
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import FORGOTTEN, FORGOTTEN_THROUGH, REPLAY
+from cdc_assets.lake.layout import partition_data
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.row_groups import copy_without
 from cdc_assets.lake.staging.stage import age_of, discard
@@ -180,7 +181,9 @@ class LakeForgetting:
                 spec = work.target.table.specs().get(file.spec_id)
                 former = java("org.apache.iceberg.DataFiles").builder(spec).withPath(path).withFormat("parquet")
                 former = former.withRecordCount(file.record_count).withFileSizeInBytes(file.file_size_in_bytes)
-                change.deleteFile((former.withPartitionPath(partition) if partition else former).build())
+                if partition:
+                    former = former.withPartition(partition_data(work.session, spec, partition))
+                change.deleteFile(former.build())
                 location = f"{path.rsplit('/', 1)[0]}/cdc-{int(time.time())}-{uuid.uuid4().hex}.parquet"
                 gone = np.union1d(searched.holding[path], hidden.get(path, np.empty(0, np.int64)))
                 with answering():

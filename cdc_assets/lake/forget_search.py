@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import StaticTable
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import DateType, PrimitiveType
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.keyed_rows import WantedKeys
@@ -28,9 +29,10 @@ from cdc_assets.formats import OP, POSITION
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.row_delta import field_id
+from cdc_assets.lake.staging.partitions import json_value
 from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.lake.staging.storage import storage
-from cdc_assets.lake.staging.tasks import KEYED_BY, NULL_PARTITION, OF
+from cdc_assets.lake.staging.tasks import KEYED_BY, OF
 from cdc_assets.lake.table_files import StoredFile, stored_files
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import HasKeys, RecordContent
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from cdc_assets.lake.tables import Lake
 
 __all__ = ["RowNumbers", "SearchedTable", "stage_has_keys", "stages"]
+
+_EPOCH = date(1970, 1, 1).toordinal()
 
 _BOUNDED = ("int", "long", "string")
 """Iceberg's types whose bounds are compared as the values are."""
@@ -138,14 +142,18 @@ class SearchedTable:
         }
 
     def partition_of(self, file: DataFile) -> str:
-        """Return the partition of a data file as Iceberg's paths have it."""
+        """Return the values of a data file's partition, a list in JSON; "" for a table without partitions."""
         spec = self.table.specs()[file.spec_id]
         if not spec.fields:
             return ""
-        parts = spec.partition_to_path(file.partition, self.table.schema()).split("/")
-        return "/".join(
-            f"{part.partition('=')[0]}={NULL_PARTITION}" if file.partition[number] is None else part
-            for number, part in enumerate(parts)
+        kinds = [field.field_type for field in spec.partition_type(self.table.schema()).fields]
+        values = [file.partition[place] for place in range(len(kinds))]
+        return json.dumps(
+            [
+                date.fromordinal(_EPOCH + value) if isinstance(kind, DateType) and isinstance(value, int) else value
+                for kind, value in zip(kinds, values, strict=True)
+            ],
+            default=json_value,
         )
 
     # --- files ---

@@ -17,6 +17,7 @@ before it expires snapshots).
                cdc.keyed-since (of history tables: from when on rows have their present key)
                cdc.begins (of history tables: the version of the RENAME at which they begin, with all rows of then)
                cdc.columns (of history tables: when the source had which column, JSON)
+               cdc.given-properties (those that the settings gave: JSON)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
 """
 
@@ -39,6 +40,7 @@ from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
 from cdc_assets.model.kinds import ColumnLife
+from cdc_assets.model.layout import PLAIN, TableLayout, transforms_of
 from cdc_assets.model.progress import AppliedState, Base, Filling, Gap, Lack, Life, MissingRows
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -76,6 +78,8 @@ FORGOTTEN_THROUGH = "cdc.forgotten-through"
 """Property of a table: through which position rows were taken out of it whose keys are not kept out, -1 for none."""
 MISSING = "cdc.missing-rows"
 """Property of a table: the rows that a window proved to be missing (JSON of `MissingRows`)."""
+GIVEN = "cdc.given-properties"
+"""Property of a table: the properties that a person gave it by the settings (JSON)."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
 
@@ -89,7 +93,7 @@ class LakeTable:
     `hidden_rows`, of which deletion vectors say that they are no rows any more. `tags` are tagged
     snapshots by the name of their tag, `snapshots` counts all. `revision` is the newest run that took rows out of it
     for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
-    `repaired` is the position of the newest repair, -1 for none.
+    `repaired` is the position of the newest repair, -1 for none. `layout` has the properties that a person gave it.
     `begins` is the version of the RENAME at which a history table begins.
     `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now.
     """
@@ -118,6 +122,7 @@ class LakeTable:
     gone: tuple[tuple[Tso, Tso | None], ...] = ()
     repaired: Tso = -1
     begins: Tso | None = None
+    layout: TableLayout = PLAIN
 
     def gone_since(self, at: Tso) -> Tso | None:
         """Return the position of the DROP by which the table was gone at a position, None if it was there."""
@@ -143,6 +148,7 @@ class LakeTable:
             missing=self.missing,
             repaired=self.repaired,
             begins=self.begins,
+            layout=self.layout,
         )
 
 
@@ -237,6 +243,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         missing=MissingRows(**json.loads(file.properties[MISSING])) if file.properties.get(MISSING) else None,
         gone=tuple((since, until) for since, until in json.loads(file.properties.get(GONE, "[]"))),
         repaired=int(file.properties.get(REPAIRED, -1)),
+        layout=TableLayout(file.partition, file.sort, json.loads(file.properties.get(GIVEN, "{}"))),
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 
@@ -326,17 +333,26 @@ def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> t
 
 def landing_of(metadata: TableMetadata, empty: bool = True) -> FirstLoad | None:
     """Return where data files of a table go, None if only Iceberg's own writer may write them."""
-    properties, fields = metadata.properties, metadata.spec().fields
-    partition = metadata.schema().find_column_name(fields[0].source_id) or "" if len(fields) == 1 else ""
-    known = not fields or str(fields[0].transform) == "bucket[1]"
-    plain = properties.get("write.format.default", "parquet") == "parquet" and known and len(fields) < 2
-    if not plain or properties.get("write.object-storage.enabled", "false") == "true":
+    properties, names = metadata.properties, {field.field_id: field.name for field in metadata.schema().fields}
+    order = next((own for own in metadata.sort_orders if own.order_id == metadata.default_sort_order_id), None)
+    partition, sort = (
+        transforms_of([(str(field.transform), field.source_id) for field in fields], names)
+        for fields in (metadata.spec().fields, () if order is None else order.fields)
+    )
+    plain = properties.get("write.format.default", "parquet") == "parquet"
+    if (
+        not plain
+        or partition is None
+        or sort is None
+        or properties.get("write.object-storage.enabled", "false") == "true"
+    ):
         return None
     from cdc_assets.lake.staging.tasks import FirstLoad
 
+    layout = TableLayout(partition, sort, properties)
     columns = {
         field.name: (str(field.field_type), field.field_id, getattr(field.field_type, "element_id", None))
         for field in metadata.schema().fields
     }
     directory = properties.get("write.data.path") or f"{metadata.location}/data"
-    return FirstLoad(directory.rstrip("/"), metadata.current_schema_id, columns, empty, partition)
+    return FirstLoad(directory.rstrip("/"), metadata.current_schema_id, columns, empty, layout)

@@ -8,6 +8,7 @@ together with the snapshot at which it was valid (see `label`).
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -99,8 +100,7 @@ class LakeMaintenance:
             return (file.snapshot.number(f"total-{name}") or 0) if file.snapshot is not None else 0
 
         data_files = total("data-files")
-        manifests, sizes = self._files(place, data_files)
-        small = sum(size < self.settings.small_bytes for size in sizes)
+        manifests, small = self._files(place, data_files)
         return TableFacts(
             ".".join(identifier),
             lake_table.life if lake_table is not None else None,
@@ -119,22 +119,26 @@ class LakeMaintenance:
             int(file.properties.get(_SWEPT, 0)),
         )
 
-    def _files(self, place: str, data_files: int) -> tuple[list[int], list[int]]:
-        """Sizes of the manifests, and of the data files if those may be too many."""
+    def _files(self, place: str, data_files: int) -> tuple[list[int], int]:
+        """Return the sizes of manifests, and how many small data files share a partition, if they may be too many."""
         metadata = read_model(self.lake.state.catalog, place)
         snapshot = metadata.current_snapshot()
         if snapshot is None:
-            return [], []
+            return [], 0
         io = table_io(self.lake.state.catalog, place)
         manifests = snapshot.manifests(io)
-        sizes: list[int] = []
+        small = Counter[str]()
         if data_files >= self.settings.small_files:
             for manifest in manifests:
                 if manifest.content == ManifestContent.DATA:
                     entries = manifest.fetch_manifest_entry(io)
                     files = (entry.data_file for entry in entries)
-                    sizes += [file.file_size_in_bytes for file in files if file.content == DataFileContent.DATA]
-        return [manifest.manifest_length for manifest in manifests], sizes
+                    small.update(
+                        f"{file.spec_id} {file.partition}"
+                        for file in files
+                        if file.content == DataFileContent.DATA and file.file_size_in_bytes < self.settings.small_bytes
+                    )
+        return [manifest.manifest_length for manifest in manifests], sum(n for n in small.values() if n > 1)
 
     def _needed(
         self,
@@ -285,6 +289,8 @@ def _compact(session: StepSession, table: Any, settings: MaintenanceSettings) ->
     if table.schema().findField(POSITION) is not None:  # a log stays in the order of its changes
         order = session.iceberg.java("org.apache.iceberg.SortOrder").builderFor(table.schema()).asc(POSITION)
         action = action.sort(order.build())
+    elif table.sortOrder().isSorted():
+        action = action.sort()
     for key, value in options.items():
         action = action.option(key, value)
     action.execute()

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cdc_assets.model.layout import Transform, transforms_of
+
 GZIP = b"\x1f\x8b"
 _NO_SNAPSHOT = -1
 """The current snapshot that some writers give to a table without any."""
@@ -52,7 +54,8 @@ class Snapshot:
 class MetadataFile:
     """A table's current state. `snapshot_id` is main's, None without any; `log` are main's past ones, oldest first.
 
-    `refs` are the snapshots of branches and tags by name.
+    `refs` are the snapshots of branches and tags by name. `partition` and `sort` are the transforms by which files are
+    partitioned, and rows sorted; none where one of them is not known.
     """
 
     location: str
@@ -61,6 +64,8 @@ class MetadataFile:
     snapshots: Mapping[int, Snapshot]
     log: tuple[int, ...]
     refs: Mapping[str, int]
+    partition: tuple[Transform, ...] = ()
+    sort: tuple[Transform, ...] = ()
 
     @property
     def tags(self) -> dict[str, int]:
@@ -107,7 +112,21 @@ def parse_metadata_file(data: bytes) -> MetadataFile:
         {snapshot.snapshot_id: snapshot for snapshot in snapshots},
         tuple(one["snapshot-id"] for one in document.get("snapshot-log") or ()),
         {name: one["snapshot-id"] for name, one in (document.get("refs") or {}).items()},
+        _transforms(document, "partition-specs", "spec-id", "default-spec-id"),
+        _transforms(document, "sort-orders", "order-id", "default-sort-order-id"),
     )
+
+
+def _transforms(document: Mapping[str, Any], kind: str, number: str, present: str) -> tuple[Transform, ...]:
+    """Return the transforms of the present partition spec, or sort order."""
+    chosen: Mapping[str, Any] = next(
+        (entry for entry in document.get(kind) or () if entry.get(number) == document.get(present)), {}
+    )
+    if not chosen.get("fields"):
+        return ()
+    schema = next(entry for entry in document["schemas"] if entry["schema-id"] == document["current-schema-id"])
+    names = {column["id"]: column["name"] for column in schema["fields"]}
+    return transforms_of(((field["transform"], field["source-id"]) for field in chosen["fields"]), names) or ()
 
 
 def _snapshot(entry: Mapping[str, Any]) -> Snapshot:

@@ -13,7 +13,7 @@ again with its end, with the columns that its file has: what a file lacks reads 
 is half of what such a window costs where its keys lie all over a large table.
 
 Only where keys are equal if their values are: no collation, no floating point, no change that leaves columns out. And
-only tables as they are made here: format 3, Parquet, partitions by the kind of table alone, no delete files but
+only tables as they are made here: format 3, Parquet, partitions by transforms that are known here, no delete files but
 vectors. The rest is Spark's.
 """
 
@@ -25,7 +25,7 @@ import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -38,10 +38,12 @@ from pyroaring import BitMap
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
+from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.decoding.states import END_AT, END_TS, LANDED, START_AT, START_TS, tracked
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.lake.commit import CommitTarget, RowDelta, data_file
+from cdc_assets.lake.layout import layout_of_table
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, table_rows, write_data_files
@@ -95,7 +97,8 @@ def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mappin
     if step.life.kind and (batch.schema_id is None or not step.files):
         return None  # what begins is no data file yet, or what the table has of a range of positions is replaced
     table = plain_table(target)
-    files = None if table is None or not table.takes(step) else _files(target, batch, table.partition)
+    open_states = partition_column(step.life.kind)
+    files = None if table is None or not table.takes(step) else _files(target, batch, open_states)
     if table is None or files is None:
         return None
     try:
@@ -128,11 +131,9 @@ def plain_table(target: CommitTarget) -> FirstLoad | None:
     plain = all(properties.get(name, value) == value for name, value in wanted.items())
     plain = plain and properties.get("write.object-storage.enabled", "false") != "true"
     plain = plain and "write.merge.mode" in properties and int(table.operations().current().formatVersion()) == 3
-    parts = table.spec().fields()
-    known = all(parts.get(place).transform().toString() == "bucket[1]" for place in range(parts.size()))
-    if not plain or int(table.specs().size()) != 1 or not known or parts.size() > 1:
+    layout = layout_of_table(target.session, table) if plain else None
+    if layout is None:
         return None
-    partition = str(table.schema().findColumnName(parts.get(0).sourceId())) if parts.size() else ""
     columns: dict[str, tuple[str, int, int | None]] = {}
     kind: Any
     for field in json.loads(java("org.apache.iceberg.SchemaParser").toJson(table.schema()))["fields"]:
@@ -141,7 +142,7 @@ def plain_table(target: CommitTarget) -> FirstLoad | None:
             kind, element = f"list<{kind.get('element')}>", kind.get("element-id")
         columns[field["name"]] = (kind, field["id"], element)
     directory = properties.get("write.data.path") or f"{table.location()}/data"
-    return FirstLoad(directory.rstrip("/"), target.schema_id, columns, False, partition)
+    return FirstLoad(directory.rstrip("/"), target.schema_id, columns, False, replace(layout, properties=properties))
 
 
 def _files(target: CommitTarget, batch: Batch, partition: str) -> list[PlannedFile] | None:
@@ -457,10 +458,11 @@ def _write_vectors(
     size, found = write_file(io, location, puffin), []
     metadata = target.session.iceberg.java("org.apache.iceberg.FileMetadata")
     for (file, places), blob_at in zip(hiding, described, strict=True):
-        builder = metadata.deleteFileBuilder(target.table.spec()).ofPositionDeletes().withFormat("puffin")
+        spec = target.table.specs().get(file.file.specId())
+        builder = metadata.deleteFileBuilder(spec).ofPositionDeletes().withFormat("puffin")
         builder = builder.withPath(location).withFileSizeInBytes(size).withReferencedDataFile(file.path)
-        if table.partition:
-            builder = builder.withPartitionPath(table.partition_path(null=True))
+        if spec.isPartitioned():
+            builder = builder.withPartition(file.file.partition())
         builder = builder.withContentOffset(blob_at["offset"]).withContentSizeInBytes(blob_at["length"])
         found.append(builder.withRecordCount(len(places)).build())
     return found

@@ -42,6 +42,7 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import (
     CHANGEFEED,
     GAP,
+    GIVEN,
     IDENTITY,
     KEYED_SINCE,
     NAME,
@@ -50,10 +51,13 @@ from cdc_assets.lake.lake_table import (
     format_lives,
     parse_lives,
 )
+from cdc_assets.lake.layout import known_layout, ordered, partition_spec, sort_order, write_anew
 from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
+from cdc_assets.lake.staging.partitions import history_partition
 from cdc_assets.lake.writers import history_writer
+from cdc_assets.model.layout import OWN_PROPERTIES
 from cdc_assets.model.progress import Gap
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
@@ -69,25 +73,16 @@ from cdc_assets.model.steps import ChangeTable, CreateTable
 from cdc_assets.types.conversions import convert_past, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
 
-TABLE_PROPERTIES = {
-    "format-version": "3",
-    "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    "write.merge.mode": "merge-on-read",
-    "write.wap.enabled": "true",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "50",
-}
-
-
 # --- creation ---------------------------------------------------------------------------------------------------------
 
 
 def begin(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> Any:
     """Return the transaction that creates a table at `place` with its identity; nothing is written yet."""
     refuse_names(step.schema, step)
+    layout = step.layout if not step.life.kind else replace(step.layout, partition=history_partition(step.life.kind))
     properties = {
-        **TABLE_PROPERTIES,
+        **OWN_PROPERTIES,
+        **given_properties(layout.properties),
         CHANGEFEED: changefeed,
         IDENTITY: format_identity(step.life),
         NAME: format_name(step.name),
@@ -99,11 +94,12 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind)))
     builder = session.iceberg.builder(identifier, schema).withLocation(place)
-    partition = partition_column(step.life.kind)
-    if partition:  # of one bucket: NULL is in none, so it has a partition of its own
-        spec = session.iceberg.java("org.apache.iceberg.PartitionSpec").builderFor(schema).bucket(partition, 1)
-        builder = builder.withPartitionSpec(spec.build())
-    return builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
+    if layout.partition:
+        builder = builder.withPartitionSpec(partition_spec(session, schema, layout))
+    if layout.sort:
+        builder = builder.withSortOrder(sort_order(session, schema, layout))
+    given = {name: value for name, value in properties.items() if value is not None}
+    return builder.withProperties(session.iceberg.java_map(given)).createTransaction()
 
 
 def create(session: StepSession, identifier: Identifier, step: CreateTable, work: Any) -> Any:
@@ -116,6 +112,13 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, work
     columns = _columns_text(step.schema.stored, step.life.kind)
     session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}) USING iceberg")
     return work.underlyingOps()
+
+
+def given_properties(given: Mapping[str, str], before: Mapping[str, str] = {}) -> dict[str, str | None]:
+    """Return the properties of a table that a person gives it, with their record, in place of those given before."""
+    if given == before:
+        return {}
+    return {**dict.fromkeys(before), **given, GIVEN: json.dumps(dict(given), sort_keys=True) if given else None}
 
 
 def gap_properties(gap: Gap | None) -> dict[str, str]:
@@ -440,15 +443,9 @@ def _rewrite(
             gone = "true" if change.predicate is None else sql_condition(target, change.predicate)
             rows = rows.where(f"NOT coalesce({gone}, false)")
     converted = _converted(rows, sources, names, step.life.kind)
-    writer = converted.writeTo(target.name).using("iceberg").tableProperty("location", target.table.location())
-    writer = writer.tableProperty("format-version", "3")
-    for name, value in _described(target, step).items():
-        writer = writer.tableProperty(name, value)
-    partition = partition_column(step.life.kind)
-    if partition:
-        writer = writer.partitionedBy(sql.partitioning.bucket(1, partition))
-    for key, value in label.properties().items():
-        writer = writer.option(f"snapshot-property.{key}", value)
+    properties = {"location": target.table.location(), "format-version": "3", **_described(target, step)}
+    renames = {change.old: change.new for change in step.changes if isinstance(change, RenameColumn)}
+    layout = known_layout(target.session, target.table).renamed(renames)
     columns = _columns_text((source.column for source in sources), step.life.kind)
     target.session.statements.append(f"REPLACE TABLE {target.name} ({columns}) AS SELECT …")
     target.session.statements += [
@@ -456,12 +453,14 @@ def _rewrite(
     ]
     refuse_beside()
     refuse_moved(target, target.session.load(target.identifier))
-    with _conversion_errors():
-        writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would be created again
+    with _conversion_errors():  # never `CREATE OR REPLACE`: a table that was renamed meanwhile would be created again
+        write_anew(target.session, "replace", target.name, converted, layout, properties, label.properties())
     target.table.refresh()
     _refuse_lost(target, step)
     work = target.table.newTransaction()
     _settle_columns(target, work, step)
+    if layout.sort:
+        ordered(target.session, work.replaceSortOrder(), layout).commit()
     work.commitTransaction()
 
 

@@ -20,7 +20,6 @@ from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.lake_table import (
@@ -39,15 +38,17 @@ from cdc_assets.lake.lake_table import (
     SINCE,
     LakeTable,
 )
+from cdc_assets.lake.layout import known_layout, layout_of_table, ordered, write_anew
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.quarantine import Quarantine
-from cdc_assets.lake.schema import TABLE_PROPERTIES
+from cdc_assets.lake.schema import given_properties
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, LakeTickets, hold_back
 from cdc_assets.lake.tickets import REBUILD as REBUILDING
+from cdc_assets.model.layout import OWN_PROPERTIES, TableLayout
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.releases import Decisions
 from cdc_assets.model.reports import StepResult
@@ -163,7 +164,8 @@ class Rebuilds:
                 REPAIRED: "-1",
             }  # the feed's rows are all there again, and no others
             properties |= {GONE: json.dumps(theirs.gone)} if theirs.gone else {}
-            if columns_of(source) == columns_of(work.target.table):
+            layout, live = known_layout(session, source), work.target.table
+            if columns_of(source) == columns_of(live) and layout == layout_of_table(session, live):
                 statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(
                     work.target,
@@ -175,7 +177,7 @@ class Rebuilds:
                 )
             else:
                 said = {**label.properties(), **mark}
-                _replace(work.target, _documented(rows, source), said, properties, life.kind)
+                _replace(work.target, _documented(rows, source), said, properties, layout)
             return self.live.workbench.result(work, started)
 
     @contextmanager
@@ -208,7 +210,8 @@ class Rebuilds:
         ):
             source = session.load(theirs.identifier)
             properties = {
-                **TABLE_PROPERTIES,
+                **OWN_PROPERTIES,
+                **{name: text for name, text in given_properties(theirs.layout.properties).items() if text},
                 CHANGEFEED: self.live.changefeed,
                 IDENTITY: format_identity(life),
                 NAME: format_name(name),
@@ -216,9 +219,10 @@ class Rebuilds:
                 **_of_rows(source),
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }
-            rows = _documented(_rows(session, theirs), source)
-            said = {**theirs.label.properties(), **mark}
-            _writer(rows, session.name(home), said, properties, life.kind).create()
+            rows, said = _documented(_rows(session, theirs), source), {**theirs.label.properties(), **mark}
+            layout = known_layout(session, source)
+            write_anew(session, "create", session.name(home), rows, layout, properties, said)
+            _sort(session, session.load(home), layout)
             statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
         lake_table = state.find(life)
         return StepResult(
@@ -313,22 +317,18 @@ def _documented(rows: DataFrame, source: Any) -> DataFrame:
     return rows.select(*columns)
 
 
-def _writer(rows: DataFrame, name: str, said: Mapping[str, str], properties: Mapping[str, str], kind: str) -> Any:
-    writer, partition = rows.writeTo(name).using("iceberg"), partition_column(kind)
-    if partition:
-        writer = writer.partitionedBy(sql.partitioning.bucket(1, partition))
-    for key, value in properties.items():
-        writer = writer.tableProperty(key, value)
-    for key, value in said.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    return writer
+def _sort(session: StepSession, table: Any, layout: TableLayout) -> None:
+    """Set the sort order of a table that was written anew."""
+    if layout.sort:
+        ordered(session, table.replaceSortOrder(), layout).commit()
 
 
 def _replace(
-    target: CommitTarget, rows: DataFrame, said: Mapping[str, str], properties: Mapping[str, str], kind: str
+    target: CommitTarget, rows: DataFrame, said: Mapping[str, str], properties: Mapping[str, str], layout: TableLayout
 ) -> None:
     """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
     kept = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))
-    _writer(rows, target.name, said, kept, kind).replace()
+    write_anew(target.session, "replace", target.name, rows, layout, kept, said)
+    _sort(target.session, target.session.load(target.identifier), layout)

@@ -24,7 +24,7 @@ from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.quarantine import Quarantine
-from cdc_assets.lake.schema import mark_incomplete
+from cdc_assets.lake.schema import given_properties, mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.executors import run_tasks
@@ -88,7 +88,12 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 if batch.unmade is not None and (staged.report.quarantined or _may_lack_rows(work, step, records)):
                     batch = dataclasses.replace(batch, unmade=None)
                 with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
-                    alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark)
+                    given = (
+                        {}
+                        if step.properties is None
+                        else given_properties(step.properties, work.lake_table.layout.properties)
+                    )
+                    alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark, given)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
             ends = kind_of(step).ENDS

@@ -15,6 +15,7 @@ Imports nothing but the standard library.
     forecast          when a table will have caught up
     landed            what was landed of topics: rows in pieces, and events
     landing_commands  the commands with which a person decides about messages of topics
+    layout            partitions, order and properties of a table, as settings name them
     ledger_entries    what the ledger remembers, as values
     kinds             history tables beside those of the source, as settings name them
     masks             what becomes of values that the lake must not have

@@ -24,7 +24,7 @@ RULES = (
     "raw-updates", "no-ddl", INCOMPLETE, "missing-rows", "unmatched-complete", "expired-unread", "empty-in-snapshot",
     "unsent-cascades", "replaced-by-create", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows",
     "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "history-off", "history-unmatched",
-    "history-since", "keys",
+    "history-since", "layout", "keys",
     "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "unknown-table",
     "files-changed", "cut",
 )  # fmt: skip

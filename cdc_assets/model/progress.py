@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.model.layout import PLAIN, TableLayout
 from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -84,6 +85,8 @@ class AppliedState:
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
     begins: Tso | None = None
     """The version of the RENAME that brought a history table under its rule: it begins there with its mirror's rows."""
+    layout: TableLayout = PLAIN
+    """How its files are laid out, with the properties that a person gave it."""
 
     @property
     def is_whole(self) -> bool:

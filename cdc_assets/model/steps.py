@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.kinds import ColumnLife, HistoryRule
+from cdc_assets.model.layout import PLAIN, TableLayout
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
 from cdc_assets.model.recipe import EMPTY_RECIPE, ExcludedKeys, Recipe
@@ -27,7 +28,7 @@ class CreateTable:
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
     until then it lacks those. A table may begin later than others of its source table: at the position `begun`.
     `recipe` has the masks that its columns are made for. `lives` say when the source had which columns, if it did not
-    have all from the start.
+    have all from the start. `layout` is how its files are laid out.
     """
 
     life: Life
@@ -42,6 +43,7 @@ class CreateTable:
     begun: Tso | None = None
     recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
     lives: tuple[ColumnLife, ...] = field(default=(), hash=False)
+    layout: TableLayout = field(default=PLAIN, hash=False)
 
     @property
     def ddl(self) -> Tso:
@@ -181,6 +183,8 @@ class ApplyRows:
     not have proves otherwise."""
     lacks_rows: bool = field(default=False, hash=False)
     """Whether the table is incomplete at `hi`, as far as is known."""
+    properties: Mapping[str, str] | None = field(default=None, hash=False)
+    """The properties of Iceberg that a person gave the table, where it has others; None where it has these."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))

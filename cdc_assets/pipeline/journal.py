@@ -12,7 +12,6 @@ from functools import partial
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
-from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId
@@ -150,8 +149,7 @@ class Journal:
             if state.name is not None:
                 states.append(
                     TableState(
-                        str(life), state.name, state.ddl, state.progress.tso, outcome.checkpoint, State.FROZEN,
-                        NOT_ASKED_FOR, (), run, "",
+                        str(life), state.name, state.ddl, state.progress.tso, outcome.checkpoint, State.FROZEN, run=run
                     )
-                )  # fmt: skip
+                )
         self.ledger.record_states(self.changefeed, states, self._begun())

@@ -28,6 +28,7 @@ from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unre
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, settle, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
+from cdc_assets.planning.layout import Layouts
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.recipe import Recipes
 from cdc_assets.preflight.conformance import (
@@ -309,7 +310,7 @@ class Planner:
         ddl = replace(settings.rules, releases=decided.releases, complete=complete, accepted=accepted)
         recipes = Recipes(wire, decided.settings, self.masks, decided.kept_out)
         cuts = decided.cuts if wire.has_positions else ()
-        return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse)
+        return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse, Layouts(settings.layouts))
 
     def _facts(self, listing: Listing) -> FeedFacts:
         unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))
@@ -363,4 +364,4 @@ class Planner:
         excluded = names[False] - names[True]
         # The other rules about files know more of missing ones.
         of_feed = [note for note in found if note.rule != "missing-files" and note.table not in excluded]
-        return (*of_feed, *files)
+        return (*of_feed, *Layouts(self.settings.layouts).findings(planned.history, planned.applied), *files)

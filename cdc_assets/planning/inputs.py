@@ -12,6 +12,7 @@ from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.planning.layout import Layouts
 from cdc_assets.planning.recipe import Recipes
 
 
@@ -20,9 +21,9 @@ class TableRules:
     """What settings and people decide about the tables of a feed.
 
     `ddl` are the rules of their histories, `recipes` make their recipes, with the zone and the masks. `kinds` say which
-    tables have history tables. No window steps across one of `cuts`, and each table gets their tags there. `fuse` lets
-    a new table be created with the columns that later DDL gives it, and its rows be applied in one window across those
-    DDL: the same end in fewer commits.
+    tables of the lake a table has, `layouts` how their files are laid out. No window steps across one of `cuts`, and
+    each table gets their tags there. `fuse` lets a new table be created with the columns that later DDL gives it, and
+    its rows be applied in one window across those DDL: the same end in fewer commits.
     """
 
     ddl: Rules = field(default_factory=Rules)
@@ -30,6 +31,7 @@ class TableRules:
     kinds: Sequence[HistoryRule] = ()
     cuts: Sequence[CutRequest] = ()
     fuse: bool = False
+    layouts: Layouts = field(default_factory=Layouts)
 
     @property
     def history(self) -> Rules:

@@ -166,7 +166,7 @@ def plan(
     history = kinds.history
     stops = {**_stops(history, facts.broken), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
     own = () if recipes is None else recipes.holds(history, applied)
-    for hold in (*own, *holds(history), *kinds.holds):
+    for hold in (*own, *holds(history), *kinds.holds, *rules.layouts.holds(history, applied)):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
     behind = tuple(
@@ -179,8 +179,10 @@ def plan(
     for chain in chains:
         life = chain.table.life
         if life not in behind:
-            steps = chain.steps()
-            found += steps if recipes is None else recipes.carried_out(steps, life, feed.lives, stands=life in applied)
+            steps: Iterable[Step] = chain.steps()
+            if recipes is not None:
+                steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
+            found += rules.layouts.carried_out(steps, chain.table, applied.get(life))
     found += [step for step in kinds.asides if step.life not in behind]
     ended = kinds.ends.keys() - {step.life for step in found}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})

@@ -31,10 +31,12 @@ from pydantic import (
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HistoryRule
+from cdc_assets.model.layout import LayoutRules, refused_property
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.settings.layout import PropertyValue, Transforms
 from cdc_assets.settings.model import Model, Zone, merged, resolved
 from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
 from cdc_assets.settings.sections import (
@@ -148,6 +150,31 @@ class ChangefeedSettings(Model):
     tables: TableSettings = Field(
         default_factory=TableSettings,
         description="Tables of the feed that are applied: all, unless patterns say which.",
+    )
+    partition_by: dict[str, Transforms] = Field(
+        default_factory=dict,
+        description=(
+            "Partitions of mirrors by pattern (`shop.orders: [day(created_at), bucket(16, id)]`; the most exact one "
+            "counts): columns, or Iceberg's transforms of columns (`year`, `month`, `day`, `hour`, `bucket`, "
+            "`truncate`) as the source calls them now. A masked column gives its masked values. A table gets them when "
+            "it is made; one that stands keeps what it has until `cdc-assets rebuild`. A DDL that takes such a column, "
+            "or gives it a type that does not fit, holds the table."
+        ),
+    )
+    sort_by: dict[str, Transforms] = Field(
+        default_factory=dict,
+        description=(
+            "Order of the rows in each file of mirrors by pattern (`shop.orders: [id]`), in the words of "
+            "`partition_by`, ascending, NULL first."
+        ),
+    )
+    table_properties: dict[str, dict[str, PropertyValue]] = Field(
+        default_factory=dict,
+        description=(
+            "Iceberg's properties of the lake's tables by pattern (`shop.*: {write.parquet.compression-codec: gzip}`; "
+            "of several values the most exact pattern's counts), but for those that commits depend on. A table gets "
+            "them with its next window. Files written without Spark follow the codec and level of Parquet alone."
+        ),
     )
     history: dict[str, str | list[str] | dict[str, Any]] = Field(
         default_factory=dict,
@@ -296,6 +323,15 @@ class ChangefeedSettings(Model):
             raise ValueError("it may contain {schema} and nothing else in braces") from None
         return namespace
 
+    @field_validator("table_properties")
+    @classmethod
+    def _free(cls, given: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        for pattern, properties in given.items():
+            for name, value in properties.items():
+                if reason := refused_property(name, value):
+                    raise ValueError(f'the property "{name}" of "{pattern}" cannot be set: {reason}')
+        return given
+
     @field_validator("policies", mode="before")
     @classmethod
     def _kinds(cls, policies: Any) -> Any:
@@ -404,6 +440,11 @@ class ChangefeedSettings(Model):
     def history_rules(self) -> tuple[HistoryRule, ...]:
         """Which tables of the lake a table of the source has."""
         return (*self.tables.rules, *self._history)
+
+    @property
+    def layouts(self) -> LayoutRules:
+        """The layouts that tables of the lake are to have."""
+        return LayoutRules(self.partition_by, self.sort_by, self.table_properties)
 
     @property
     def uri(self) -> str:

@@ -23,7 +23,7 @@ class ArchiveSettings(Model):
     uri: SecretStr = Field(
         repr=False, description="Directory of the archive in any store, with parameters as in a sink URI."
     )
-    layout: str = Field(default="records", description="TableLayout of its files: `records`, `confluent` or `aiven`.")
+    layout: str = Field(default="records", description="Layout of its files: `records`, `confluent` or `aiven`.")
 
 
 class TableSettings(Model):

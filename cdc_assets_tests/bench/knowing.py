@@ -19,9 +19,10 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, NAME
 from cdc_assets.lake.names import format_identity, format_name, location
 from cdc_assets.lake.namespaces import ensure_namespace
-from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json
+from cdc_assets.lake.schema import schema_json
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import JournalEntry, Ledger, TableState
+from cdc_assets.model.layout import OWN_PROPERTIES
 from cdc_assets.model.progress import Life, Phase, Progress, State
 from cdc_assets.model.recipe import Recipe
 from cdc_assets.model.reports import FileStats
@@ -116,7 +117,7 @@ def _write_metadata(
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
         "properties": {
-            **{key: value for key, value in TABLE_PROPERTIES.items() if key != "format-version"},
+            **{key: value for key, value in OWN_PROPERTIES.items() if key != "format-version"},
             CHANGEFEED: changefeed,
             IDENTITY: format_identity(life),
             NAME: format_name(name),

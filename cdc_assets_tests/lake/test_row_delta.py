@@ -21,6 +21,7 @@ from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.lake.commit import RowDelta
 from cdc_assets.lake.staging import tasks
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, write_data_files
+from cdc_assets.model.layout import TableLayout, Transform
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
@@ -225,7 +226,7 @@ def states_file(tmp_path: Path) -> Path:
 
 def _open_rows(file: str, places: list[int]) -> pa.Table:
     names = [name.replace("_x2E", ".") for name in _FILE_OF_STATES.column_names]
-    table = FirstLoad("", 1, {name: ("", number, None) for number, name in enumerate(names)}, False, END_TS)
+    table = FirstLoad("", 1, {name: ("", number, None) for number, name in enumerate(names)}, False)
     planned = row_delta.PlannedFile(None, None, file, _FILE_OF_STATES.num_rows)
     found, of = pl.Series(places, dtype=pl.UInt32), pl.Series(range(len(places)), dtype=pl.UInt32)
     return row_delta._rows({}, row_delta._Replaced(planned, found, of, BitMap()), table)
@@ -263,7 +264,8 @@ def test_data_files_of_many_row_groups_are_written_side_by_side(
     rows = pa.table({"id": range(1001), "gone": [None, "a", "b"] * 333 + [None, None]})
     monkeypatch.setattr(tasks, "_GROUP_BYTES", 1024)
     place = StagePlace(str(tmp_path / "stage"), {}, cast(Any, None), writers=2)
-    for table, files in ((FirstLoad(str(tmp_path), 1, {}), 2), (FirstLoad(str(tmp_path), 1, {}, partition="gone"), 4)):
+    by_null = TableLayout((Transform("bucket", "gone", 1),))
+    for table, files in ((FirstLoad(str(tmp_path), 1, {}), 2), (FirstLoad(str(tmp_path), 1, {}, layout=by_null), 4)):
         written = list(write_data_files(place, table, rows, 0))
         assert len({file.location for file in written}) == files
         assert [file.file_bytes for file in written] == [Path(file.location).stat().st_size for file in written]

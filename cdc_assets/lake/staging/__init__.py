@@ -5,4 +5,5 @@ installation   what a driver and its executors must have in common
 stage          staging of a window's changes
 storage        the file systems of a warehouse
 tasks          one task's part of a stage
+partitions     rows in the order and the partitions of their table
 """

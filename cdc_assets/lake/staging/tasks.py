@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
-from cdc_assets.decoding.kinds import kind_of, own_columns, partition_column
+from cdc_assets.decoding.kinds import kind_of, own_columns
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.split import bounds, split
@@ -34,7 +34,9 @@ from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.staging.installation import Batches, alike
+from cdc_assets.lake.staging.partitions import history_partition, partitions, sorted_rows
 from cdc_assets.lake.staging.storage import make_directory, storage
+from cdc_assets.model.layout import PLAIN, TableLayout, parquet_options
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows
@@ -46,8 +48,6 @@ _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
 _SAMPLE_ROWS, _REPEATED = 1 << 14, 0.8
 """Values of a column repeat where of its first rows at most so many are different."""
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""How a path spells that a partition's value is NULL."""
 OF, KEYED_BY = "cdc.identity", "cdc.key"
 """Metadata of a stage's files: whose rows they have, and the columns of its key, each with its name in parts (JSON)."""
 _BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -58,27 +58,22 @@ _BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
 class FirstLoad:
     """The directory of a table's data files, and its columns: name -> (Iceberg's type, field id, list element's id).
 
-    `empty` says that it has no rows. The files of a table that is partitioned by whether a column is NULL are kept
-    apart by that: `partition` is the column.
+    `empty` says that it has no rows. Files are written by its `layout`, with properties that anybody set.
     """
 
     directory: str
     schema_id: int
     columns: Mapping[str, tuple[str, int, int | None]]
     empty: bool = True
-    partition: str = ""
+    layout: TableLayout = PLAIN
 
     def takes(self, step: ApplyRows) -> bool:
         """Return whether the table has exactly the columns of a step's schema, and the lake's own, and its files."""
         own = {column.name: column.iceberg for column in own_columns(step.life.kind)}
         wanted = {column.name: iceberg_type(column) for column in step.schema.stored} | own
-        return self.partition == partition_column(step.life.kind) and wanted == {
-            name: kind for name, (kind, _, _) in self.columns.items()
-        }
-
-    def partition_path(self, *, null: bool) -> str:
-        """Return the partition of rows by whether their partition column is NULL, as Iceberg's paths have it."""
-        return f"{self.partition}_bucket={NULL_PARTITION if null else '0'}" if self.partition else ""
+        if step.life.kind and self.layout.partition != history_partition(step.life.kind):
+            return False
+        return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +102,7 @@ class StagePlace:
 
 
 class DataFileWritten(NamedTuple):
-    """A data file of a table that no snapshot has yet; `partition` is its partition as Iceberg's paths have it."""
+    """A data file of a table that no snapshot has yet; `partition` has the values of its partition, a list in JSON."""
 
     location: str
     file_bytes: int
@@ -225,25 +220,22 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
 
 def write_data_files(place: StagePlace, landing: FirstLoad, rows: pa.Table, number: int) -> Iterator[DataFileWritten]:
     """Write rows in their table's own form as data files of it, for each partition that has some."""
-    parts = [(rows, True)]
-    if landing.partition:
-        null = pc.is_null(rows.column(landing.partition))
-        parts = [(rows.filter(null), True), (rows.filter(pc.invert(null)), False)]
-    for part, is_null in parts:
+    rows = sorted_rows(rows, landing.layout.sort)
+    for at, (partition, part) in enumerate(partitions(rows, landing.layout.partition)):
         if not part.num_rows:
             continue
         each = max(1, part.nbytes // part.num_rows)
-        options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
+        options = {**parquet_options(landing.layout.properties), "row_group_size": max(1000, _GROUP_BYTES // each)}
         options |= {"use_dictionary": _repeated_columns(part), "store_decimal_as_integer": True}
         files = max(1, min(place.writers, part.nbytes // _GROUP_BYTES, part.num_rows))
         size = -(-part.num_rows // files)
-        suffixes = [f"{'' if is_null else '-0'}{f'-part{file}' if file else ''}" for file in range(files)]
+        suffixes = [f"{f'-{at}' if at else ''}{f'-part{file}' if file else ''}" for file in range(files)]
         locations = [place.data_path(landing, number, suffix) for suffix in suffixes]
         pieces = [part.slice(file * size, size) for file in range(files)]
         with ThreadPoolExecutor(files, "cdc-assets-write") as pool:
             sizes = pool.map(partial(_write, place, **options), locations, pieces)
             for location, written in zip(locations, sizes, strict=True):
-                yield DataFileWritten(location, written, landing.partition_path(null=is_null))
+                yield DataFileWritten(location, written, partition)
 
 
 def _repeated_columns(rows: pa.Table) -> list[str]:

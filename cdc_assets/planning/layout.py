@@ -1,0 +1,143 @@
+"""Layouts of tables: which one a new table gets, which DDL it does not bear, and where a table has another. Pure.
+
+A layout names columns as they are called now. A table keeps that with which it was made; a rebuild makes it anew.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.layout import LayoutRules, TableLayout
+from cdc_assets.model.progress import AppliedState, Life
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import RenameColumn
+from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
+from cdc_assets.model.table_history import Event, History, TableHistory
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.mysql_types import iceberg_type
+
+__all__ = ["Layouts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """The layouts of a feed's tables by the settings."""
+
+    rules: LayoutRules = field(default_factory=LayoutRules)
+
+    def of(self, table: TableHistory) -> TableLayout:
+        """Return the layout that a table is to have, by its newest name. Partitions and orders are for mirrors."""
+        layout = self.rules.of(table.last_name or table.life.born_as)
+        return TableLayout(properties=layout.properties) if table.life.kind else layout
+
+    def at(self, table: TableHistory, schema: TableSchema, position: Tso) -> TableLayout:
+        """Return the layout that a table can have with its columns of then, which may have had other names."""
+        layout = self._actual(table)
+        if not layout.transforms:
+            return layout
+        for event in reversed(table.events):
+            if event.at > position:
+                layout = layout.renamed({new: old for old, new in _renames(event).items()})
+        types = _types(schema)
+        return layout.without([transform for transform in layout.transforms if layout.only(transform).misfit(types)])
+
+    def carried_out(self, steps: Iterable[Step], table: TableHistory, state: AppliedState | None) -> Iterator[Step]:
+        """Yield the steps of a table with the layout that it is created with, or the properties that it gets."""
+        given = self.of(table).properties
+        changed = state is not None and dict(state.layout.properties) != dict(given)
+        for step in steps:
+            if isinstance(step, CreateTable) and self.rules:
+                yield replace(step, layout=self.at(table, step.schema, step.ddl))
+            elif isinstance(step, ApplyRows) and changed:
+                changed = False
+                yield replace(step, properties=given)
+            else:
+                yield step
+
+    def holds(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[HoldTable]:
+        """Yield the new tables whose layout cannot be followed, and tables that a DDL takes a column of theirs."""
+        for life, table in history.lives.items():
+            state = applied.get(life)
+            if state is None:
+                layout = self._actual(table)
+                if table.name is not None and layout.transforms and (reason := layout.misfit(_types(table.schema))):
+                    ways = ("correct the settings partition_by and sort_by",)
+                    yield HoldTable(life, life.version, f"it cannot be laid out as the settings ask: {reason}.", ways)
+            elif not life.kind and state.name is not None:
+                yield from _overturned(table, state)
+
+    def findings(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
+        """Yield where a table has another layout than the settings ask for, and patterns that fit no table."""
+        for life, state in applied.items():
+            table = history.lives.get(life)
+            if table is None or life.kind or state.name is None or table.name is None:
+                continue
+            layout = self._actual(table)
+            if not layout.transforms and not state.layout.transforms:
+                continue
+            reason = layout.misfit(_types(table.schema))
+            seen = [event.after for event in table.events if event.at <= state.ddl]
+            wanted = self.at(table, seen[-1], state.ddl) if seen else state.layout
+            if reason:
+                sentence = (
+                    "the settings partition_by and sort_by cannot be followed, so the table keeps the layout that it "
+                    "has. Correct them."
+                )
+                yield Finding("layout", Severity.WARNING, str(table.name), sentence, reason)
+            elif not wanted.places_like(state.layout):
+                sentence = (
+                    "the settings partition_by and sort_by ask for another layout than the table has: it goes on as it "
+                    "was made. Write it anew: cdc-assets rebuild TABLE."
+                )
+                detail = f"it has {state.layout}, and is to have {wanted}"
+                yield Finding("layout", Severity.WARNING, str(table.name), sentence, detail)
+        names = [table.last_name or life.born_as for life, table in history.lives.items()]
+        for pattern in self.rules.unmatched(names):
+            sentence = (
+                "patterns of the settings partition_by, sort_by and table_properties fit the name of no table. Correct "
+                "them, or take them out."
+            )
+            yield Finding("layout", Severity.WARNING, "", sentence, pattern)
+
+    def _actual(self, table: TableHistory) -> TableLayout:
+        """Return the layout that a table is to have, with names of columns in the letter case that they have."""
+        return self.of(table).with_columns(lambda column: _actual(table.schema, column) or column)
+
+
+def _actual(schema: TableSchema, column: str) -> str | None:
+    """Return a column as its table spells it, None for one that the table does not have."""
+    return next((own.name for own in schema.live if own.source_name.lower() == column.lower()), None)
+
+
+def _renames(event: Event) -> dict[str, str]:
+    """Return the new names of the columns that a DDL renames."""
+    return {change.old: change.new for change in (*event.hidden, *event.changes) if isinstance(change, RenameColumn)}
+
+
+def _types(schema: TableSchema) -> dict[str, str]:
+    """Return Iceberg's types of the columns that the lake has, by name: of masked ones those of the masked values."""
+    return {column.name: iceberg_type(column) for column in schema.in_lake.stored}
+
+
+def _overturned(table: TableHistory, state: AppliedState) -> Iterator[HoldTable]:
+    """Yield a hold at the first DDL after which a table cannot have its layout any more."""
+    layout = state.layout
+    if not layout.transforms:
+        return
+    for event in table.events:
+        if event.at <= state.ddl or event.name is None:
+            continue
+        layout = layout.renamed(_renames(event))
+        if reason := layout.misfit(_types(event.after)):
+            name = shlex.quote(str(table.name or table.life))
+            ways = (
+                "correct the settings partition_by and sort_by, and write the table anew in the layout that they then "
+                f"ask for: cdc-assets rebuild {name}",
+            )
+            yield HoldTable(
+                table.life, event.at, f"its files are laid out by {layout}, and by this DDL {reason}.", ways
+            )
+            return

@@ -1,0 +1,264 @@
+"""Partitions, order and properties on Iceberg: the same rows whoever writes them, each in its own partition."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+import pytest
+
+from cdc_assets.lake import Lake, commit_stage, windows
+from cdc_assets.lake.forget import LakeForgetting
+from cdc_assets.lake.layout import layout_of_table
+from cdc_assets.lake.staging.partitions import transformed
+from cdc_assets.lake.swap import Rebuilds
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.layout import PLAIN, TableLayout, Transform, parse_transforms
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn
+from cdc_assets.operations.forget import forget
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.maintenance import maintain
+from cdc_assets_tests.lake.table_source import ID, NOTE, Source
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
+
+AT, PLACE = Column("at", "DATETIME"), Column("place", "VARCHAR", precision=20)
+PRICE = Column("price", "DECIMAL", precision=9, scale=2)
+KEYED = TableSchema((ID, NOTE, AT, PLACE, PRICE), ("id",))
+KEYLESS = TableSchema(KEYED.columns, ())
+DAYS = TableLayout(parse_transforms("day(at), bucket(3, id)"), parse_transforms("place, id"))
+LAYOUTS = {
+    "days and buckets": DAYS,
+    "texts": TableLayout(parse_transforms("truncate(1, place), price")),
+    "months of a decimal's tens": TableLayout(
+        parse_transforms("month(at), truncate(1000, price)"), parse_transforms("id")
+    ),
+}
+
+
+def made(lake: Lake, layout: TableLayout, schema: TableSchema = KEYED, name: str = "orders") -> Source:
+    source = Source(lake, TableId("shop", name), schema, create=False)
+    lake.run(dataclasses.replace(source.birth, layout=layout))
+    return source
+
+
+def changes(seed: int, keyed: bool = True) -> list[list[tuple[Any, ...]]]:
+    """Return windows of changes to twelve rows, whose values wander between partitions; some are NULL."""
+    rng, alive, ts, found = random.Random(seed), dict[int, tuple[Any, ...]](), 101, []
+    for _ in range(6):
+        rows: list[tuple[Any, ...]] = []
+        for _ in range(rng.randrange(4, 10)):
+            number = rng.randrange(12)
+            values = (
+                number,
+                f"n{ts}",
+                rng.choice([None, f"2026-03-{rng.randrange(1, 4):02d} 23:59:59", "1969-12-31 23:59:59"]),
+                rng.choice([None, "Köln / 1", "ulm=2%2F", "Ulm"]),
+                rng.choice([None, "12.50", "-3.10"]),
+            )
+            op = "I" if number not in alive else rng.choice("UUD") if keyed else "D"
+            rows.append((op, ts, *(alive.pop(number) if op == "D" and not keyed else values)))
+            if op == "D":
+                alive.pop(number, None)
+            else:
+                alive[number] = values
+            ts += 1
+        found.append(rows)
+    return found
+
+
+def misplaced(lake: Lake, source: Any, layout: TableLayout) -> list[str]:
+    """Return the data files that have a row of another partition, by the rows that their Parquet files have."""
+    table = lake.state.catalog.load_table(lake.state.find(source.life).identifier)
+    wrong = []
+    for task in table.scan().plan_files():
+        rows = pq.ParquetFile(task.file.file_path.removeprefix("file://")).read()
+        for place, transform in enumerate(layout.partition):
+            values = set(transformed(rows.column(transform.column), transform).to_pylist())
+            (value,) = values
+            own = task.file.partition[place]
+            days = (value - date(1970, 1, 1)).days if isinstance(value, date) else value
+            if own not in (value, days):
+                wrong.append(f"{task.file.file_path}: {transform} is {value}, and Iceberg has {own}")
+    return wrong
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_mirror_in_partitions_has_the_rows_of_one_without_whoever_writes_them(name: str, lake: Lake) -> None:
+    layout = LAYOUTS[name]
+    ours, merged, plain = (made(lake, one, name=n) for one, n in ((layout, "a"), (layout, "b"), (PLAIN, "c")))
+    for rows in changes(len(name)):
+        hi = rows[-1][1]
+        results = [ours.apply(hi, rows), plain.apply(hi, rows)]
+        with patch.object(commit_stage, "row_delta_of", return_value=None):
+            results.append(merged.apply(hi, rows))
+        assert len({(one.inserted, one.updated, one.deleted, one.rows_after) for one in results}) == 1
+        assert ours.rows() == merged.rows() == plain.rows()
+    assert misplaced(lake, ours, layout) == misplaced(lake, merged, layout) == []
+    with lake.workbench.sessions.step() as session:
+        for source in (ours, merged):
+            table = session.name(lake.state.find(source.life).identifier)
+            for row in plain.rows():
+                moment = "at IS NULL" if row[2] is None else f"at = timestamp_ntz '{row[2]}'"
+                found = session.spark.sql(f"SELECT count(*) FROM {table} WHERE id = {row[0]} AND {moment}").head()
+                assert found is not None
+                assert found[0] == 1
+            assert layout_of_table(session, session.load(lake.state.find(source.life).identifier)) == layout
+    assert lake.state.find(ours.life).layout == layout
+
+
+def test_a_table_without_key_in_partitions_has_the_rows_of_one_without(lake: Lake) -> None:
+    ours, plain = (made(lake, one, KEYLESS, name) for one, name in ((DAYS, "a"), (PLAIN, "b")))
+    for rows in changes(5, keyed=False):
+        for source in (ours, plain):
+            source.apply(rows[-1][1], rows)
+        assert ours.rows() == plain.rows()
+    assert misplaced(lake, ours, DAYS) == []
+
+
+def test_small_files_are_put_together_within_their_partitions(lake: Lake) -> None:
+    ours, plain = (made(lake, one, name=name) for one, name in ((DAYS, "a"), (PLAIN, "b")))
+    with patch.object(windows, "EVERY", 2):
+        for rows in changes(11):
+            for source in (ours, plain):
+                source.apply(rows[-1][1], rows)
+    assert ours.rows() == plain.rows()
+    assert misplaced(lake, ours, DAYS) == []
+    table = lake.state.catalog.load_table(lake.state.find(ours.life).identifier)
+    files = [task.file for task in table.scan().plan_files()]
+    parts = {str(file.partition) for file in files}
+    assert len(files) <= len(parts) + 4
+    for file in files:
+        rows = pq.ParquetFile(file.file_path.removeprefix("file://")).read(columns=["place", "id"])
+        keys = [(row["place"] is not None, (row["place"] or "").encode(), row["id"]) for row in rows.to_pylist()]
+        assert keys == sorted(keys)
+
+
+def test_ddl_around_the_columns_of_a_layout_leaves_rows_and_partitions_right(lake: Lake) -> None:
+    source = made(lake, DAYS)
+    rows = changes(3)
+    source.apply(rows[0][-1][1], rows[0])
+    before = source.rows()
+    number = Column("number", "BIGINT", nullable=False, is_pk=True)
+    moved = TableSchema((number, NOTE, AT, PLACE, PRICE), ("number",))
+    source.change(900, moved, RenameColumn("id", "number"))
+    named = DAYS.with_columns(lambda name: {"id": "number"}.get(name, name))
+    assert lake.state.find(source.life).layout == named
+    again = Column("id", "INT")
+    wide = TableSchema((*moved.columns, again), ("number",))
+    source.change(910, wide, AddColumn(again, "7"))
+    source.apply(
+        920, [("I", 911, 100, "x", "2026-04-01 00:00:00", "Ulm", "1.00", 8), ("D", 912, before[0][0], *[None] * 5)]
+    )
+    assert source.rows()[0][0] == 100 or (100, "x") in [row[:2] for row in source.rows()]
+    text = Column("price", "VARCHAR", precision=20)
+    rewritten = TableSchema((number, NOTE, AT, PLACE, text, again), ("number",))
+    source.change(930, rewritten, RetypeColumn(PRICE, text))
+    assert lake.state.find(source.life).layout == named
+    source.apply(940, [("U", 931, 100, "y", "2026-04-02 00:00:00", None, "2", 9)])
+    assert misplaced(lake, source, named) == []
+    narrow = TableSchema((number, NOTE, AT, PLACE, text), ("number",))
+    source.change(950, narrow, DropColumn("id"))
+    source.apply(960, [("U", 951, 100, "z", None, None, "3")])
+    assert [row[1] for row in source.rows() if row[0] == 100] == ["z"]
+    assert len(source.rows()) == len(before)
+
+
+def test_a_rebuild_writes_a_table_anew_in_its_layout(lake: Lake) -> None:
+    live = made(lake, PLAIN)
+    rows = changes(9)
+    for window in rows:
+        live.apply(window[-1][1], window)
+    right, rebuilds = live.rows(), Rebuilds(lake)
+    for layout in (DAYS, LAYOUTS["texts"], PLAIN):
+        token = f"t{len(layout.partition)}{len(layout.sort)}"
+        aside = rebuilds.begin(token)
+        source = made(aside, layout)
+        for window in rows:
+            source.apply(window[-1][1], window)
+        rebuilds.swap(aside, live.life, token)
+        assert lake.state.find(live.life).layout == layout
+        assert live.rows() == right
+        assert misplaced(lake, live, layout) == []
+        rebuilds.end(token)
+    hi = rows[-1][-1][1]
+    lake.applied()
+    live.apply(hi + 10, [("I", hi + 5, 99, "x", "2026-03-09 10:00:00", "Ulm", "1.00")])
+    assert len(live.rows()) == len(right) + 1
+
+
+def test_properties_of_a_person_are_set_changed_and_removed_and_files_follow_them(lake: Lake) -> None:
+    codec = "write.parquet.compression-codec"
+    source = made(lake, TableLayout(properties={codec: "gzip", "of.a.person": "1"}))
+
+    def apply(hi: int, properties: dict[str, str] | None) -> dict[str, str]:
+        step, opener = source.window(hi, [("I", hi - 5, hi, "x", None, None, None)])
+        step = dataclasses.replace(step, properties=properties)
+        lake.commit(step, lake.stage(step, opener))
+        return dict(lake.state.catalog.load_table(lake.state.find(source.life).identifier).properties)
+
+    def codecs() -> set[str]:
+        table = lake.state.catalog.load_table(lake.state.find(source.life).identifier)
+        paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+        return {pq.read_metadata(path).row_group(0).column(0).compression for path in paths}
+
+    assert apply(110, None)["of.a.person"] == "1"
+    assert codecs() == {"GZIP"}
+    after = apply(120, {codec: "snappy"})
+    assert "of.a.person" not in after
+    assert apply(130, None)[codec] == "snappy"
+    assert "SNAPPY" in codecs()
+    assert codec not in apply(140, {})
+    assert lake.state.find(source.life).layout == PLAIN
+    assert apply(150, None)["write.delete.mode"] == "merge-on-read"
+
+
+def test_transforms_that_are_not_known_leave_a_table_to_spark(lake: Lake) -> None:
+    source = made(lake, TableLayout((Transform("identity", "place"),)))
+    with lake.workbench.sessions.step() as session:
+        table = session.name(lake.state.find(source.life).identifier)
+        session.spark.sql(f"ALTER TABLE {table} WRITE ORDERED BY note DESC")
+    lake.applied()
+    rows = changes(2)
+    for window in rows:
+        source.apply(window[-1][1], window)
+    assert misplaced(lake, source, TableLayout((Transform("identity", "place"),))) == []
+
+
+def test_upkeep_keeps_partitions_and_order_and_forgotten_rows_leave_them(lake: Lake, tmp_path: Path) -> None:
+    feed, ledger = LittleFeed(tmp_path / "feed"), Ledger("sqlite://")
+    feed.create("shop.t")
+    layout = TableLayout(parse_transforms("truncate(5, v), bucket(2, id)"), parse_transforms("v"))
+    given = feed.settings(
+        "default",
+        partition_by={"shop.t": "truncate(5, v), bucket(2, id)"},
+        sort_by={"shop.*": ["v"]},
+        maintenance=EAGER,
+    )
+
+    def pipeline() -> LakePipeline:
+        return LakePipeline(given, given.open_source(), lake, ledger)
+
+    for window in range(4):
+        at = FIRST + ((window + 1) << 20)
+        rows = [("I" if not window else "U", at + n, n, f"text{(n + window) % 3}-{window}-{n}") for n in range(8)]
+        feed.rows("shop.t", FIRST, rows)
+        feed.publish(at + 100)
+        assert pipeline().apply("run").complete
+    (life,) = lake.state.tables()
+    shop = SimpleNamespace(life=life)
+    assert lake.state.find(life).layout.places_like(layout)
+    expected = {(n, f"text{(n + 3) % 3}-3-{n}") for n in range(8)}
+    assert misplaced(lake, shop, layout) == []
+    maintain(pipeline(), later_ms())
+    assert forget(pipeline(), LakeForgetting(lake), "shop.t", [["3"], ["6"]], "run").complete
+    left = {(row["id"], row["v"]) for row in lake.read(TableId("shop", "t")).to_pylist()}
+    assert left == {row for row in expected if row[0] not in (3, 6)}
+    assert misplaced(lake, shop, layout) == []
