@@ -65,7 +65,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  no rows   {NO_ROWS}"
     yield f"  not searched  {NOT_SEARCHED}"
     yield f"  not ours  {report.feed}"
-    yield "complete: nothing is left" if report.complete else "NOT complete: run the same command again"
+    again = "run the same command again" + (" with --remove-cuts" if report.kept_cuts else "")
+    yield "complete: nothing is left" if report.complete else f"NOT complete: {again}"
 
 
 def forget_json(report: ForgetReport) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def test_cuts_and_tags_that_have_the_row_keep_it_until_a_person_lets_them_go(
         [(2, "two")], False, ("audit", "with"), ()
     )  # fmt: skip
     assert [line for line in forget_lines(report) if "the cut with keeps rows" in line and "--remove-cuts" in line]
+    assert "--remove-cuts" in list(forget_lines(report))[-1]
     assert [ticket.stopped for ticket in shop.lake.tickets.values()] == [True]
     found = find_rows(shop.pipeline(), MemoryForgetting(shop.lake), "shop.t", [["1"]])
     assert [files.tags for files in found.values()] == [("audit", "with")]
