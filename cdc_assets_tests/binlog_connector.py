@@ -47,13 +47,13 @@ class BinlogConnector:
         for number, text in enumerate(ddl):
             self.ddl(100 + number, text, "CREATE")
 
-    def ddl(self, pos: int, text: str, kind: str = "ALTER", table: str = "t") -> None:
+    def ddl(self, pos: int, text: str, kind: str = "ALTER", table: str = "t", snapshot: str = "false") -> None:
         """Send a change of the schema, which names its table as the connector's parser understood it."""
         changed = [{"type": kind, "id": f'"shop"."{table}"', "table": None}]
         self._put(
             "my",
             {"databaseName": "shop"},
-            {**self._stamped(pos, 0), "databaseName": "shop", "ddl": text, "tableChanges": changed},
+            {**self._stamped(pos, 0, snapshot), "databaseName": "shop", "ddl": text, "tableChanges": changed},
         )
 
     def send(self, *changes: Change) -> None:

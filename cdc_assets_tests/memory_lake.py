@@ -65,6 +65,7 @@ from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type
+from cdc_assets.types.printed_values import FORMS, OF_BOTH
 
 
 @dataclass
@@ -675,17 +676,35 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
         present.setdefault(repr(row), []).append(position)
     gone: set[int] = set()
     added: list[int] = []
-    counts = changes.column(COUNT).to_pylist()
-    for position, (row, count) in enumerate(zip(_comparable(changes.select(names)), counts, strict=True)):
+    counts, values, open_ = changes.column(COUNT).to_pylist(), _comparable(changes.select(names)), []
+    for position, (row, count) in enumerate(zip(values, counts, strict=True)):
         if count > 0:
             added.extend([position] * count)
             continue
-        equal = present.get(repr(row), [])
-        if len(equal) < -count:
+        equal = present.get(repr(row), [])[:-count]
+        gone.update(equal)
+        open_ += [row] * (-count - len(equal))
+    there, enters = _comparable(rows.select(names)), list(added)
+    for row in open_:
+        form = _formed(row, schema, deleted=True)
+        alike = (place for place, one in enumerate(there) if place not in gone and _formed(one, schema) == form)
+        if (place := next(alike, None)) is not None:
+            gone.add(place)
+        elif (new := next((one for one in enters if _formed(values[one], schema) == form), None)) is not None:
+            enters.remove(new)
+        else:
             raise TableHeld(f"{table}: a delete found no equal row to remove", table=table)
-        gone.update(equal[:-count])
+    added = enters
     left = rows.filter(pa.array([position not in gone for position in range(rows.num_rows)], pa.bool_()))
     return pa.concat_tables([left, changes.take(pa.array(added, pa.int64())).select(rows.column_names)])
+
+
+def _formed(row: Mapping[str, object], schema: TableSchema, *, deleted: bool = False) -> str:
+    """Return a row as it is compared where its values are printed in several ways."""
+    forms = {one.name: FORMS[one.type] for one in schema.stored if one.type in (FORMS if deleted else OF_BOTH)}
+    return repr(
+        {name: forms[name](value) if name in forms and value is not None else value for name, value in row.items()}
+    )
 
 
 def _logged(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:

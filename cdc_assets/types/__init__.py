@@ -7,6 +7,7 @@ connect_types   one rule for each schema of Kafka Connect and Debezium
 postgres_types  PostgreSQL's types as Debezium writes them
 ydb_types       one rule for each type of YQL
 rules           what a rule is made of
+printed_values  forms by which values are equal that connectors print in several ways
 collations      the normal form by which keys are equal
 masks           what is left of values that are masked
 frames          columns of polars frames by their names

@@ -74,6 +74,36 @@ def test_a_delete_that_finds_no_equal_row_holds_the_table(lake: Lake) -> None:
     assert len(bag.rows()) == 1
 
 
+PRINTED = TableSchema((Column("c0", "INT"), Column("doc", "JSON"), Column("f", "FLOAT"), Column("n", "JSON")))
+
+
+def test_rows_without_key_leave_by_the_forms_of_their_values(lake: Lake) -> None:
+    bag = Source(lake, schema=PRINTED)
+    spaced, compact = '{"a": 1e15, "b": [1, 2]}', '{"a":1.0E15,"b":[1,2]}'
+    bag.apply(
+        200,
+        [
+            *[("I", 110, 1, spaced, "16777200", "[]")] * 3,
+            ("I", 111, 1, compact, "16777216", "[]"),
+            ("I", 112, 2, None, None, "[1, 1]"),
+            ("I", 113, 2, None, None, None),
+        ],
+    )
+    bag.apply(300, [*[("D", 210, 1, compact, "16777216", "[]")] * 3, ("D", 211, 2, None, None, "[1,1]")])
+    assert [row[0] for row in bag.rows()] == [1, 2]
+    bag.apply(
+        400,
+        [
+            *[("I", 310, 3, spaced, "0.1", "[]")] * 3,
+            ("D", 320, 1, compact, "16777216", "[]"),
+            *[("D", 330, 3, compact, "0.1", "[]")] * 2,
+        ],
+    )
+    assert [row[0] for row in bag.rows()] == [2, 3]
+    with pytest.raises(TableHeld, match="2 of 3 deleted rows"):
+        bag.apply(500, [*[("D", 410, 3, compact, "0.1", "[]")] * 2, ("D", 411, 3, compact, "0.2", "[]")])
+
+
 def test_keys_match_by_their_collation(lake: Lake) -> None:
     name = Column("id", "VARCHAR", precision=9, nullable=False, is_pk=True, collation="utf8mb4_general_ci")
     orders = Source(lake, schema=TableSchema((name, NOTE), ("id",)))
