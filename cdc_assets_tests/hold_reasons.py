@@ -15,7 +15,7 @@ _REASON_OF = {
     "Unrecoverable": 0, "Unresolved": 0, "UnknownKeys": 0, "_Unmaskable": 0,
 }  # fmt: skip
 """Which argument of a call is the reason of a hold, or of an error that planning turns into one."""
-_NAMED = {"reason", "why", "doubt", "said"}
+_NAMED = {"reason", "why", "doubt"}
 """Variables by which a reason is passed on."""
 _DECIDING = ("history/", "decoding/kinds/", "planning/", "preflight/conformance",
              "lake/column_names", "operations/repair", "pipeline/planner")  # fmt: skip

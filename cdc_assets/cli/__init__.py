@@ -201,8 +201,10 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
     if given["initial"] and not given["sink_uri"]:
         return _inspect_initial(given, as_json)
     target = target_of(given)
-    found = (inspect_changefeed(settings, target.lake) for settings in target.changefeeds)
-    return _show_inspected(((one, one.sound, inspection_lines(one)) for one in found), as_json)
+    inspections = (inspect_changefeed(settings, target.lake) for settings in target.changefeeds)
+    return _show_inspected(
+        ((inspection, inspection.sound, inspection_lines(inspection)) for inspection in inspections), as_json
+    )
 
 
 def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
@@ -211,17 +213,19 @@ def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
     from cdc_assets.settings.initial import InitialSettings
 
     initial = InitialSettings(**initial_of(given))
-    found = inspect_initial(initial.connect(pairs(given["storage"], "--storage-option")))
-    return _show_inspected(((one, one.sound, dump_lines(one)) for one in found), as_json)
+    inspections = inspect_initial(initial.connect(pairs(given["storage"], "--storage-option")))
+    return _show_inspected(
+        ((inspection, inspection.sound, dump_lines(inspection)) for inspection in inspections), as_json
+    )
 
 
 def _show_inspected(inspected: Iterable[tuple[Any, bool, Iterable[str]]], as_json: bool) -> int:
     """Print inspections, each with whether it is sound and its lines; return the exit code."""
     code = DONE
-    for found, sound, lines in inspected:
+    for inspection, sound, lines in inspected:
         code = max(code, DONE if sound else HELD)
         if as_json:
-            show_json(dataclasses.asdict(found))
+            show_json(dataclasses.asdict(inspection))
             continue
         for line in lines:
             click.echo(line)
@@ -320,7 +324,7 @@ def status(
     if as_json and warnings_only:
         show_json({name: [dataclasses.asdict(group) for group in groups] for name, groups in warnings.items()})
     elif as_json:
-        show_json([dataclasses.asdict(one) for one in (landings if landing_only else rows)])
+        show_json([dataclasses.asdict(row) for row in (landings if landing_only else rows)])
     elif warnings_only:
         show_status(None, (), warnings)
     else:
@@ -332,7 +336,7 @@ def status(
             nothing = "No run that looked at a table has ended yet. Let it end, or run `cdc-assets apply` again."
             nothing = "All tables of the lake are dropped; --all shows them." if known else nothing
             click.echo("Nothing of topics is landed in the lake." if rows else nothing)
-    held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
+    held = any(row.wants_a_person for row in rows) or any(landing.unreadable for landing in landings)
     return HELD if held else DONE
 
 
@@ -384,7 +388,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
         entries = [
             text
             for feed, states in feeds.items()
-            for text in file_texts(feed, ledger.files(feed), {one.life: one.name for one in states})
+            for text in file_texts(feed, ledger.files(feed), {state.life: state.name for state in states})
         ]
     if as_json:
         show_json([dataclasses.asdict(entry) for entry in entries])
@@ -465,8 +469,8 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
             done = replay(pipeline, table)
-        code = max(code, HELD if any(one.left for one in done) else DONE)
-        replayed += [(settings.name, one) for one in done]
+        code = max(code, HELD if any(result.left for result in done) else DONE)
+        replayed += [(settings.name, result) for result in done]
     if as_json:
         show_json(
             [
@@ -475,10 +479,10 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
             ]
         )
         return code
-    for _, one in replayed:
-        click.echo(f"{one.table}: {counted(one.rows, 'record')} replayed, {one.left:,} still in quarantine")
-        if one.reason:
-            click.echo(f"  {one.reason}", err=True)
+    for _, result in replayed:
+        click.echo(f"{result.table}: {counted(result.rows, 'record')} replayed, {result.left:,} still in quarantine")
+        if result.reason:
+            click.echo(f"  {result.reason}", err=True)
     if not replayed:
         click.echo("Nothing is in quarantine.")
     return code
@@ -602,18 +606,18 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
     decided = {name: recorded_decisions(lake, name) for name in names}
     rows: list[tuple[object, ...]] = [
         (name, str(r.life), r.version, r.way, r.text, r.who, r.when)
-        for name, one in decided.items()
-        for r in sorted(one.releases.values(), key=lambda release: (release.when, release.version))
+        for name, decisions in decided.items()
+        for r in sorted(decisions.releases.values(), key=lambda release: (release.when, release.version))
     ]
     rows += [
         (name, c.pattern, "", "accept-incomplete" if c.accepted else "complete", c.accepted, c.who, c.when)
-        for name, one in decided.items()
-        for c in one.complete
+        for name, decisions in decided.items()
+        for c in decisions.complete
     ]
     rows += [
         (name, c.pattern, c.since, "new-settings", str(c), c.who, c.when)
-        for name, one in decided.items()
-        for c in one.settings
+        for name, decisions in decided.items()
+        for c in decisions.settings
     ]
     show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
     return DONE

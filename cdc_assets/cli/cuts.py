@@ -90,7 +90,7 @@ def cut(
         show_json(_as_json(pipeline.settings.name, made))
         return code
     heads = ("table", "snapshot", "applied through")
-    show_grid(heads, [(one.name, one.snapshot_id, one.applied_ts) for one in made.taken])
+    show_grid(heads, [(table.name, table.snapshot_id, table.applied_ts) for table in made.taken])
     for table in made.tables:
         if reason := table.why_not or table.lacks:
             what = "without" if table.snapshot_id is None else "not exact"
@@ -125,7 +125,7 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
     lake, names = lake_and_names(given)
     states, without = [], dict[str, str]()
     cuts = lake_cuts(lake) if len(names) > 1 else {}
-    having = [name for name in names if moment in {one.name for one in cuts.get(name, ())}]
+    having = [name for name in names if moment in {cut.name for cut in cuts.get(name, ())}]
     for name in having or names:
         try:
             states.append(run(lake, name, moment, tables))
@@ -142,20 +142,22 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
         return DONE if all(state.accepted for state in states) else HELD
     for state in states:
         heads = ("table", "exact", "stands at", "its time", "snapshot")
-        cells = [(one.table, "yes" if one.exact else "no", one.position, one.position_time) for one in state.tables]
-        rows = [(*cell, one.snapshot_id) for cell, one in zip(cells, state.tables, strict=True)]
+        cells = [
+            (table.table, "yes" if table.exact else "no", table.position, table.position_time) for table in state.tables
+        ]
+        rows = [(*cell, table.snapshot_id) for cell, table in zip(cells, state.tables, strict=True)]
         show_grid(heads, [["" if cell is None else cell for cell in row] for row in rows])
-        for one in state.tables:
-            if one.reason:
-                click.echo(f"{one.table}: {one.reason}", err=True)
-            if one.converted:
-                types = ", ".join(f"{column} ({text} then)" for column, text in one.converted.items())
-                click.echo(f"{one.table}: shown in the type that they have now: {types}", err=True)
+        for table in state.tables:
+            if table.reason:
+                click.echo(f"{table.table}: {table.reason}", err=True)
+            if table.converted:
+                types = ", ".join(f"{column} ({text} then)" for column, text in table.converted.items())
+                click.echo(f"{table.table}: shown in the type that they have now: {types}", err=True)
         for name in [engine] if engine else ENGINE_NAMES:
             click.echo(f"\n-- {name}\n{state.connect[name]}")
-            for one in state.tables:
-                if name in one.read:
-                    click.echo(f"{one.read[name]}{'' if name == 'pyiceberg' else ';'}")
+            for table in state.tables:
+                if name in table.read:
+                    click.echo(f"{table.read[name]}{'' if name == 'pyiceberg' else ';'}")
         click.echo(f"\nas of {state.at} ({state.time})")
     return DONE if all(state.accepted for state in states) else HELD
 
@@ -198,15 +200,18 @@ def extract(
     with opened("An extract concerns", given) as pipeline:
         moments = position_of(pipeline, since), position_of(pipeline, until)
         options = pairs(out_option, "--out-option")
-        found, count = write_extract(lambda: run(pipeline, table, *moments, net=net), out, kind, options)
+        extraction, count = write_extract(lambda: run(pipeline, table, *moments, net=net), out, kind, options)
     if as_json:
-        show_json({**found.description(), "rows": count, "file": f"changes.{kind}"})
+        show_json({**extraction.description(), "rows": count, "file": f"changes.{kind}"})
     else:
         rows = counted(count, "row" if net else "change")
-        click.echo(f"{found.table}: {rows} after {found.since} and through {found.until}, from the {found.source}")
-        if found.forgotten_through >= 0:
-            click.echo(f"not in it: changes through {found.forgotten_through} of keys that were forgotten")
-        for reason in found.lacks:
+        click.echo(
+            f"{extraction.table}: {rows} after {extraction.since} and through {extraction.until}, from the "
+            f"{extraction.source}"
+        )
+        if extraction.forgotten_through >= 0:
+            click.echo(f"not in it: changes through {extraction.forgotten_through} of keys that were forgotten")
+        for reason in extraction.lacks:
             click.echo(f"changes may be missing: {reason}", err=True)
         click.echo(f"written: changes.{kind}, extract.json")
     return DONE
@@ -215,19 +220,19 @@ def extract(
 def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:
     """Print the cuts of changefeeds, in JSON with their tables."""
     if as_json:
-        show_json([_as_json(changefeed, one) for changefeed, some in cuts.items() for one in some])
+        show_json([_as_json(changefeed, cut) for changefeed, some in cuts.items() for cut in some])
         return DONE
     rows = [
         (
             changefeed,
-            one.name,
-            one.at,
-            tso_time(one.at),
-            len(one.taken),
-            ", ".join(str(table.name) for table in one.left_out),
+            cut.name,
+            cut.at,
+            tso_time(cut.at),
+            len(cut.taken),
+            ", ".join(str(table.name) for table in cut.left_out),
         )
         for changefeed, some in cuts.items()
-        for one in some
+        for cut in some
     ]
     if rows:
         show_grid(("changefeed", "cut", "position", "its time", "tables", "without"), rows)
@@ -238,8 +243,13 @@ def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:
 
 def _as_json(changefeed: str, made: Cut) -> dict[str, Any]:
     tables = [
-        {**dataclasses.asdict(one), "name": str(one.name), "life": str(one.life), "kind": one.life.kind or "mirror"}
-        for one in made.tables
+        {
+            **dataclasses.asdict(table),
+            "name": str(table.name),
+            "life": str(table.life),
+            "kind": table.life.kind or "mirror",
+        }
+        for table in made.tables
     ]
     return {
         "changefeed": changefeed,

@@ -132,9 +132,17 @@ def forget(
         if abandon:
             left = end_abandoned(pipeline, LakeForgetting(pipeline.lake), table, me)
             if as_json:
-                show_json([{"table": one.table, "keys": one.keys, "began": one.since} for one in left])
-            for one in () if as_json else left:
-                click.echo(f"{one.table}: {counted(one.keys, 'key')} of a run that began at {one.since} abandoned")
+                show_json(
+                    [
+                        {"table": abandoned_run.table, "keys": abandoned_run.keys, "began": abandoned_run.since}
+                        for abandoned_run in left
+                    ]
+                )
+            for abandoned_run in () if as_json else left:
+                click.echo(
+                    f"{abandoned_run.table}: {counted(abandoned_run.keys, 'key')} of a run that began at "
+                    f"{abandoned_run.since} abandoned"
+                )
                 click.echo("  rows of them may be left; the journal says so, and status no more")
             return DONE
         through = None if until is None else parse_until(pipeline, until)
@@ -153,10 +161,13 @@ def forget(
     return DONE if report.complete else HELD
 
 
-def _show_found(found: Mapping[Life, SearchedFiles], as_json: bool) -> int:
+def _show_found(searches: Mapping[Life, SearchedFiles], as_json: bool) -> int:
     """Print in how many files of each table rows of the keys are."""
     heads = ("table", "files with rows", "files", "bytes", "cuts with rows")
-    rows = [(str(life), len(one.having), one.files, one.bytes, ", ".join(one.tags)) for life, one in found.items()]
+    rows = [
+        (str(life), len(search.having), search.files, search.bytes, ", ".join(search.tags))
+        for life, search in searches.items()
+    ]
     if as_json:
         show_json([dict(zip(("table", "having", "files", "bytes", "cuts"), row, strict=True)) for row in rows])
     else:

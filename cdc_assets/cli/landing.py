@@ -66,10 +66,10 @@ def list_(as_json: bool, debug: bool, **given: Any) -> int:
             {"unread": [dataclasses.asdict(o) for o in unread], "decisions": [dataclasses.asdict(o) for o in done]}
         )
     else:
-        for one in unread:
-            click.echo(f"{one.changefeed}: {one.place}: {one.reason}")
-            click.echo(f"    key {one.key}, value {one.value}")
-            for way in one.ways:
+        for message in unread:
+            click.echo(f"{message.changefeed}: {message.place}: {message.reason}")
+            click.echo(f"    key {message.key}, value {message.value}")
+            for way in message.ways:
                 click.echo(f"  way out: {way}")
         heads = ("changefeed", "place", "decision", "who", "when")
         rows = [(o.changefeed, o.place, o.what, o.who, o.when) for o in done]

@@ -238,7 +238,7 @@ def _described(given: dict[str, Any]) -> dict[str, Any]:
         "kafka": {name: _client_value(text) for name, text in pairs(given["kafka"], "--kafka").items()},
         "initial": {**initial_of(given), "complete": given["complete"]},
     }
-    return {"name": given["name"], **{name: one for name, one in described.items() if one not in (None, "")}}
+    return {"name": given["name"], **{name: value for name, value in described.items() if value not in (None, "")}}
 
 
 def load_settings(path: str | None) -> Settings:
@@ -258,11 +258,11 @@ _BESIDE_FILES = (*_OF_FILES, "complete")
 def _refuse_unread() -> None:
     """Raise BadSettings for options on a changefeed beside those that describe it otherwise: they would not be read."""
     context = click.get_current_context()
-    options = {one.name: "/".join((*one.opts[:1], *one.secondary_opts)) for one in context.command.params}
-    of_feeds = {one.name for one in feed_options(click.command()(lambda: None)).params}
-    given = [one for one in of_feeds if context.get_parameter_source(one) is ParameterSource.COMMANDLINE]
+    options = {param.name: "/".join((*param.opts[:1], *param.secondary_opts)) for param in context.command.params}
+    of_feeds = {param.name for param in feed_options(click.command()(lambda: None)).params}
+    given = [name for name in of_feeds if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     described = "sink_uri" in given
-    unread = sorted(options[one] for one in given if (one in _OF_FILES if described else one not in _BESIDE_FILES))
+    unread = sorted(options[name] for name in given if (name in _OF_FILES if described else name not in _BESIDE_FILES))
     if unread and described:
         raise BadSettings(
             f"{', '.join(unread)} would not be read: --sink-uri and its options describe the one changefeed without a "
@@ -382,7 +382,7 @@ def show_status(
 
     landed = list(landings)
     if rows is not None:
-        for line in status_lines(list(rows), {one.changefeed for one in landed} if lag else None):
+        for line in status_lines(list(rows), {landing.changefeed for landing in landed} if lag else None):
             click.echo(line)
     for name, groups in (warnings or {}).items():
         for line in group_lines(groups):

@@ -92,23 +92,23 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
     lake, code, printed = lake_of(target), DONE, []
     for settings in target.changefeeds:
         connect, chosen = _other_side(settings, given), tables or settings.verify.tables
-        found: list[TableComparison] = []
-        asked = {"threads": given["threads"], "rows_per_second": given["limit_rate"], "shown": given["shown"]}
-        asked["quiet"] = given["quiet"] or None
-        stated = {name: value for name, value in asked.items() if value is not None}
+        comparisons: list[TableComparison] = []
+        overrides = {"threads": given["threads"], "rows_per_second": given["limit_rate"], "shown": given["shown"]}
+        overrides["quiet"] = given["quiet"] or None
+        stated = {name: value for name, value in overrides.items() if value is not None}
         options = options_of(settings.verify.model_copy(update=stated))
         choice = parse_choice(given["where"], given["sample"] or settings.verify.sample, secrets.randbelow(1 << 30))
         options = replace(options, choice=choice, repair=repair, resume=resume, cut=given["cut"], run=run_name())
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             for table in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):
-                found.append(table)
+                comparisons.append(table)
                 if not as_json:
                     click.echo("\n".join(comparison_lines(table)))
-        code = max(code, DONE if all(table.state in (EQUAL, REPAIRED) for table in found) else HELD)
+        code = max(code, DONE if all(table.state in (EQUAL, REPAIRED) for table in comparisons) else HELD)
         if not as_json:
-            click.echo(summary_line(found))
-        printed += [comparison_json(settings.name, table) for table in found]
+            click.echo(summary_line(comparisons))
+        printed += [comparison_json(settings.name, table) for table in comparisons]
     if tables and not printed:
         raise BadSettings(f"no table is called like {', '.join(tables)}. Give names, identities or patterns of tables.")
     if as_json:
@@ -160,11 +160,11 @@ def explain(
     with opened("A row is of", given, is_there=True) as pipeline:
         cuts = {cut.name: cut.at for cut in pipeline.lake.cuts()}
         moments = (parse_moment(text, cuts) for text in (since, until) if text is not None)
-        found = run(pipeline, pipeline.lake, table, key, *moments)
+        explanation = run(pipeline, pipeline.lake, table, key, *moments)
     if as_json:
-        show_json(explanation_json(pipeline.settings.name, found))
+        show_json(explanation_json(pipeline.settings.name, explanation))
     else:
-        for line in explanation_lines(found):
+        for line in explanation_lines(explanation):
             click.echo(line)
     return DONE
 

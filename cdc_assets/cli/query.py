@@ -59,14 +59,14 @@ def query(
             "'SELECT count(*) FROM shop.orders'."
         )
     lake, _ = named_lake(warehouse, settings)
-    found = first_rows(lake, table, limit) if sql is None else selected_rows(lake, sql)  # type: ignore[arg-type]
-    rows = found.rows.to_pylist()
+    result = first_rows(lake, table, limit) if sql is None else selected_rows(lake, sql)  # type: ignore[arg-type]
+    rows = result.rows.to_pylist()
     if as_json:
         show_json(rows)
     else:
-        show_grid(found.rows.column_names, [[_cell(value) for value in row.values()] for row in rows])
-        click.echo(f"{counted(len(rows), 'row')}{' of more; --limit shows as many as you say' if found.more else ''}")
-    for line in _reservations(lake, found.tables):
+        show_grid(result.rows.column_names, [[_cell(value) for value in row.values()] for row in rows])
+        click.echo(f"{counted(len(rows), 'row')}{' of more; --limit shows as many as you say' if result.more else ''}")
+    for line in _reservations(lake, result.tables):
         click.echo(line, err=True)
     return DONE
 

@@ -74,20 +74,20 @@ def rebuild(
     if bool(tables) + every + incomplete != 1:
         raise BadSettings("Name the tables to rebuild, or give --all, or --incomplete: one of the three.")
     with opened("A rebuild concerns", given) as pipeline:
-        asked = incomplete_in_dumps(pipeline) if incomplete else tables
-        if incomplete and not asked:
+        targets = incomplete_in_dumps(pipeline) if incomplete else tables
+        if incomplete and not targets:
             return _nothing_to_import(as_json)
         if dry_run:
-            return _show_targets(rebuild_targets(pipeline, asked), as_json)
+            return _show_targets(rebuild_targets(pipeline, targets), as_json)
         done = run(
             pipeline,
             Rebuilds(pipeline.lake),
-            asked,
+            targets,
             run_name(),
             (lambda text: None) if as_json else lambda text: click.echo(text, err=True),
             lambda losses: confirm(f"{losses}\nRebuild all the same?", yes),
         )
-    rows = [(str(one.life), str(one.name or "dropped"), one.through, one.result.seconds) for one in done]
+    rows = [(str(table.life), str(table.name or "dropped"), table.through, table.result.seconds) for table in done]
     heads = ("table", "name", "through", "swap_seconds")
     if as_json:
         show_json([dict(zip(heads, row, strict=True)) for row in rows])
@@ -193,16 +193,16 @@ def purge(
         raise BadSettings("Name the dropped tables to remove, or give --all.")
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
     with opened("A purge concerns", given) as pipeline:
-        found = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry=True)
-        gone = [str(one.life) for one in found if not one.kept]
+        dropped_tables = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry=True)
+        gone = [str(one.life) for one in dropped_tables if not one.kept]
         feed = pipeline.settings.name
         if gone and not dry_run:
             confirm(f"Remove {', '.join(gone)} with all files?", yes)
-            found = run(pipeline, pipeline.lake, run_name(), tables, before_ms)
+            dropped_tables = run(pipeline, pipeline.lake, run_name(), tables, before_ms)
     heads = ("changefeed", "table", "kind", "name", "dropped", "kept")
     rows = [
         (feed, str(one.life), one.life.kind or "mirror", str(one.name), tso_time(one.dropped), one.kept)
-        for one in found
+        for one in dropped_tables
     ]
     if as_json:
         show_json([dict(zip(heads, row, strict=True)) for row in rows])
@@ -210,7 +210,7 @@ def purge(
         show_grid(heads, rows)
     else:
         click.echo("No dropped table is to be removed.")
-    return HELD if any(one.kept for one in found) else DONE
+    return HELD if any(one.kept for one in dropped_tables) else DONE
 
 
 def _figures(upkept: MaintenanceResult) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def statements(sql: str) -> tuple[str, ...]:
             start = part.end()
     if re.sub(r"/\*.*?\*/|(?:--\s|#)[^\n]*", "", sql[start:], flags=re.DOTALL).strip():
         raise Unreadable("its last statement does not end with a semicolon")
-    return tuple(one for one in texts if one)
+    return tuple(text for text in texts if text)
 
 
 def names_in(sql: str) -> frozenset[str]:

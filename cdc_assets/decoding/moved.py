@@ -140,15 +140,15 @@ def _filled(changes: pa.Table, lookups: dict[int, _Found], columns: Sequence[str
     for at, name in enumerate(changes.column_names):
         if name in columns:
             taken = rows.copy()
-            for place, one in lookups.items():
-                taken[place] = one.stated.get(name, place)
+            for place, lookup in lookups.items():
+                taken[place] = lookup.stated.get(name, place)
             if taken != rows:
                 changes = changes.set_column(at, changes.schema.field(at), changes.column(name).take(pa.array(taken)))
     left = changes.column(UNCHANGED).to_pylist()
     roots: list[int | None] = [None] * len(rows)
-    for place, one in lookups.items():
-        left[place] = one.left or None
-        roots[place] = one.root if one.left else None
+    for place, lookup in lookups.items():
+        left[place] = lookup.left or None
+        roots[place] = lookup.root if lookup.left else None
     kind = base_type(changes, schema)
     keys = [changes.column(name).combine_chunks().take(pa.array(roots, pa.int64())) for name in schema.key]
     mask = pa.array([root is None for root in roots])

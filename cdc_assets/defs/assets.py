@@ -39,12 +39,12 @@ def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
     group: set[Life] = set()
     border = [life]
     while border:
-        one = border.pop()
-        if one in group:
+        next_life = border.pop()
+        if next_life in group:
             continue
-        group.add(one)
-        names = {name.folded for name, _, _ in lives[one].names}
-        others = {other for _, other in lives[one].exchanges}
+        group.add(next_life)
+        names = {name.folded for name, _, _ in lives[next_life].names}
+        others = {other for _, other in lives[next_life].exchanges}
         border += [
             other
             for other, table in lives.items()
@@ -238,8 +238,8 @@ def _recorded(
     lives = life_of(outcome.plan, key)
     _log_lake_tables(context, source, pipeline, outcome, lives if work is not None else (), changed)
     _report(context, source, pipeline, outcome, lives)
-    found = dml_metadata(outcome.plan, key, step, changed)
-    return found if work is not None else {**found, **_figures_before(context, source)}
+    figures = dml_metadata(outcome.plan, key, step, changed)
+    return figures if work is not None else {**figures, **_figures_before(context, source)}
 
 
 def _figures_before(context: dg.OpExecutionContext, source: ConfiguredFeed) -> dict[str, Any]:
@@ -342,13 +342,15 @@ def _raise_unless_applied(
         raise failure(stopped, outcome.plan, parse_partition_key(context.partition_key))
 
 
-def failure(stopped: Iterable[TableOutcome], plan: Plan | None = None, asked: PartitionKey | None = None) -> dg.Failure:
+def failure(
+    stopped: Iterable[TableOutcome], plan: Plan | None = None, partition: PartitionKey | None = None
+) -> dg.Failure:
     """Return one failure that names every table that stopped, with its reason and ways out.
 
     For a run of one partition it names the earlier one that this one waits for.
     """
     stopped = list(stopped)
-    lines = [f"{shown(table.name)}: {_waits(table, plan, asked)}{table.reason}" for table in stopped]
+    lines = [f"{shown(table.name)}: {_waits(table, plan, partition)}{table.reason}" for table in stopped]
     ways = {
         shown(table.name): dg.MetadataValue.md("\n".join(f"- {way}" for way in table.ways))
         for table in stopped
@@ -357,11 +359,11 @@ def failure(stopped: Iterable[TableOutcome], plan: Plan | None = None, asked: Pa
     return dg.Failure("\n".join(lines), metadata=ways, allow_retries=False)
 
 
-def _waits(table: TableOutcome, plan: Plan | None, asked: PartitionKey | None) -> str:
-    if plan is None or asked is None or table.stopped_at is None:
+def _waits(table: TableOutcome, plan: Plan | None, partition: PartitionKey | None) -> str:
+    if plan is None or partition is None or table.stopped_at is None:
         return ""
     before = [event for event in plan.history.lives[table.life].events if event.at <= table.stopped_at]
-    if not before or before[-1].at >= asked.version:
+    if not before or before[-1].at >= partition.version:
         return ""
     stuck = format_partition_key(PartitionKey(before[-1].file.table, before[-1].at))
-    return f"version {asked.version} waits for {stuck}, which is {table.state}: "
+    return f"version {partition.version} waits for {stuck}, which is {table.state}: "

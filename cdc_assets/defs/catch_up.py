@@ -109,9 +109,9 @@ def _outcomes(
 
     def select(plan: Plan) -> list[Step]:
         name = pipeline.settings.name  # schema files may have appeared after the sensor's tick
-        if partitions != (found := set(partition_keys(plan))):
+        if partitions != (keys := set(partition_keys(plan))):
             add_keys(context.instance, name, new_keys(context.instance, name, plan))
-            partitions.update(found)
+            partitions.update(keys)
         return steps_of(plan, _chosen(plan, config)[0])
 
     while True:
@@ -179,12 +179,12 @@ class _Rounds:
                 self._context.log_event(event)
                 self._landing_logged = time.monotonic()
 
-    def end(self, outcome: Outcome, asked: set[Life]) -> None:
+    def end(self, outcome: Outcome, lives: set[Life]) -> None:
         """Take note of what a round did; less happens the longer there is nothing to do."""
         self.stopped = {
             table.life: table
             for table in outcome.tables
-            if table.error is not None or (table.state.stopped and table.life in asked)
+            if table.error is not None or (table.state.stopped and table.life in lives)
         }
         worked = any(table.steps for table in outcome.tables)
         if worked and not self.stopped:
@@ -265,17 +265,18 @@ class _Rounds:
         hand or by Dagster's retry beside that of the sensor: the older one goes on.
         """
         instance, run_id = self._context.instance, self._context.run_id
-        mine = instance.get_run_record_by_id(run_id)
-        if mine is None or mine.dagster_run.is_finished:
+        run_record = instance.get_run_record_by_id(run_id)
+        if run_record is None or run_record.dagster_run.is_finished:
             return "Dagster has it as ended"
-        job = mine.dagster_run.job_name
+        job = run_record.dagster_run.job_name
         started = dg.RunsFilter(
             job_name=job, statuses=[dg.DagsterRunStatus.STARTED], tags={CHANGEFEED_TAG: self._source.group}
         )
         older = [
             record.dagster_run
             for record in instance.get_run_records(started, limit=_SEEN)
-            if record.storage_id < mine.storage_id and does_it_all(job, record.dagster_run.run_config, self._config)
+            if record.storage_id < run_record.storage_id
+            and does_it_all(job, record.dagster_run.run_config, self._config)
         ]
         return f"run {older[0].run_id} lives on for the same tables" if older else ""
 
@@ -328,8 +329,8 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
             f"{', '.join(sorted(known)[:5])}. `cdc-assets inspect` lists them."
         )
     family = families(plan.history)
-    asked = {known[text] for text in config.tables}
-    return {other for life in asked for other in family[life]}, asked
+    lives = {known[text] for text in config.tables}
+    return {other for life in lives for other in family[life]}, lives
 
 
 # --- a person's decisions ---------------------------------------------------------------------------------------------

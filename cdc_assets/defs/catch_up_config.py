@@ -50,13 +50,19 @@ def parse_run_config(job_name: str, run_config: object) -> tuple[frozenset[str],
 def does_it_all(job_name: str, run_config: object, config: CatchUpConfig) -> bool:
     """Return whether a run of the job lives on and takes all tables that one with this config takes."""
     tables, exclude = parse_run_config(job_name, run_config)
-    mine, left_out = frozenset(config.tables), frozenset(config.exclude)
-    takes_all = bool(mine) and mine <= tables if tables else not exclude & mine if mine else exclude <= left_out
+    wanted_tables, left_out = frozenset(config.tables), frozenset(config.exclude)
+    takes_all = (
+        bool(wanted_tables) and wanted_tables <= tables
+        if tables
+        else not exclude & wanted_tables
+        if wanted_tables
+        else exclude <= left_out
+    )
     return takes_all and bool(_config_of(job_name, run_config).get("keep_alive"))
 
 
 def _config_of(job_name: str, run_config: object) -> dict[str, Any]:
-    found: Any = run_config
+    section: Any = run_config
     for part in ("ops", op_of(job_name), "config"):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        section = section.get(part) if isinstance(section, dict) else None
+    return section if isinstance(section, dict) else {}

@@ -218,27 +218,27 @@ def standing(source: ConfiguredFeed) -> list[TableStatus]:
 
 def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for what stops or holds tables, warn for the rest; each finding says what to do."""
-    found = [finding for finding in findings if finding.rule not in (*FILE_RULES, "missing-files")]
-    grave = [finding for finding in found if finding.severity is not Severity.WARNING]
+    feed_findings = [finding for finding in findings if finding.rule not in (*FILE_RULES, "missing-files")]
+    grave = [finding for finding in feed_findings if finding.severity is not Severity.WARNING]
     return _result(
         "conformance",
-        not found,
-        {"findings": _points(map(group_text, grouped(found)))},
+        not feed_findings,
+        {"findings": _points(map(group_text, grouped(feed_findings)))},
         error=bool(grave),
-        description=_first(found, "Everything the changefeed writes can be followed."),
+        description=_first(feed_findings, "Everything the changefeed writes can be followed."),
     )
 
 
 def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for files that are missing or vanished, warn for those that changed; each finding says what to do."""
-    found = [finding for finding in findings if finding.rule in FILE_RULES]
-    metadata: dict[str, Any] = {rule: sum(finding.rule == rule for finding in found) for rule in FILE_RULES}
+    file_findings = [finding for finding in findings if finding.rule in FILE_RULES]
+    metadata: dict[str, Any] = {rule: sum(finding.rule == rule for finding in file_findings) for rule in FILE_RULES}
     return _result(
         "completeness",
-        not found,
-        {**metadata, "findings": _points(map(group_text, grouped(found)))},
-        error=any(finding.rule != "files-changed" for finding in found),
-        description=_first(found, "Nothing is missing, changed or vanished unread."),
+        not file_findings,
+        {**metadata, "findings": _points(map(group_text, grouped(file_findings)))},
+        error=any(finding.rule != "files-changed" for finding in file_findings),
+        description=_first(file_findings, "Nothing is missing, changed or vanished unread."),
     )
 
 
@@ -248,7 +248,7 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     lines: dict[str, list[str]] = {}
     for table in stopped:
         lines.setdefault(table.table, []).extend([table.reason, "", *(f"- {way}" for way in table.ways)])
-    metadata = {name: dg.MetadataValue.md("\n".join(said)) for name, said in lines.items()}
+    metadata = {name: dg.MetadataValue.md("\n".join(table_lines)) for name, table_lines in lines.items()}
     names = first_of([table.table for table in stopped], "table")
     why = stopped[0].reason if len(stopped) == 1 else "see the reasons and the ways out."
     description = f"{names}: {why} The other tables go on." if stopped else "No table is on hold."
@@ -280,7 +280,7 @@ def table_results(
     accounts = pipeline.ledger.accounts(source.changefeed.name)
     verify = source.changefeed.verify
     comparisons = pipeline.ledger.comparisons(source.changefeed.name) if verify.source is not None else {}
-    points = {one.life: one.points for one in pipeline.ledger.states().get(source.changefeed.name, ())}
+    points = {state.life: state.points for state in pipeline.ledger.states().get(source.changefeed.name, ())}
     for table in tables:
         if table.state is State.DROPPED:
             continue
@@ -361,23 +361,25 @@ def states_result(key: dg.AssetKey, fault: str, passed: str = "") -> dg.AssetChe
 
 
 def equality_result(
-    key: dg.AssetKey, one: TableComparison | None, through: Tso, stale_days: float
+    key: dg.AssetKey, comparison: TableComparison | None, through: Tso, stale_days: float
 ) -> dg.AssetCheckResult:
     """Fail for a table that differed from its source, or was not compared since it was applied `stale_days` before."""
-    if one is None:
+    if comparison is None:
         return _result(EQUALS_SOURCE, False, {}, False, f"It was never compared with its source. {_COMPARE}", key)
-    known = {"lake_rows": one.lake_rows, "source_rows": one.source_rows, "missing": one.missing, "extra": one.extra,
-             "differing": one.differing}  # fmt: skip
-    metadata: dict[str, Any] = {name: dg.MetadataValue.int(number) for name, number in known.items()}
-    metadata |= {"compared_as_of": tso_time(one.at) if one.at else "the present", "seconds": one.seconds}
-    metadata |= {"losses": dict(one.losses), "left_out": dict(one.left_out)}
-    behind = seconds_between(one.through, through)
+    names = ("lake_rows", "source_rows", "missing", "extra", "differing")
+    metadata: dict[str, Any] = {name: dg.MetadataValue.int(getattr(comparison, name)) for name in names}
+    metadata |= {
+        "compared_as_of": tso_time(comparison.at) if comparison.at else "the present",
+        "seconds": comparison.seconds,
+    }
+    metadata |= {"losses": dict(comparison.losses), "left_out": dict(comparison.left_out)}
+    behind = seconds_between(comparison.through, through)
     is_stale = behind > stale_days * 86400
-    sentence = next(comparison_lines(replace(one, rows=())))
+    sentence = next(comparison_lines(replace(comparison, rows=())))
     if is_stale:
         sentence = f"It is applied {seconds_text(behind)} further than when it was compared. {_COMPARE} {sentence}"
-    passed = one.state in (EQUAL, REPAIRED) and not is_stale
-    return _result(EQUALS_SOURCE, passed, metadata, one.state == DIFFERENT, sentence, key)
+    passed = comparison.state in (EQUAL, REPAIRED) and not is_stale
+    return _result(EQUALS_SOURCE, passed, metadata, comparison.state == DIFFERENT, sentence, key)
 
 
 _COMPARE = "Run the job that verifies the changefeed, or `cdc-assets verify`."

@@ -124,8 +124,8 @@ def _is_asked(instance: dg.DagsterInstance, schedule: str, key: str) -> bool:
 
     Dagster looks only whether the same tick has requested one: another tick requests a run with the same key again.
     """
-    asked = dg.RunsFilter(tags={SCHEDULE_NAME_TAG: schedule, RUN_KEY_TAG: key})
-    newest = next(iter(instance.get_run_records(asked, limit=1)), None)
+    run_filter = dg.RunsFilter(tags={SCHEDULE_NAME_TAG: schedule, RUN_KEY_TAG: key})
+    newest = next(iter(instance.get_run_records(run_filter, limit=1)), None)
     if newest is None:
         return False
     lately = time.time() - newest.create_timestamp.timestamp() < _ASKED_SECONDS

@@ -73,8 +73,8 @@ def dump_spec(source: ConfiguredFeed) -> Iterator[dg.AssetSpec]:
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def _key_of(one: Import) -> PartitionKey:
-    return PartitionKey(one.base.table, one.base.at)
+def _key_of(dump_import: Import) -> PartitionKey:
+    return PartitionKey(dump_import.base.table, dump_import.base.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,42 +95,49 @@ def seen_in_dumps(instance: dg.DagsterInstance, source: ConfiguredFeed, listing:
         return NewInDumps()
     name = source.changefeed.name
     known = set(instance.get_dynamic_partitions(str(dump_partitions(name).name)))
-    fresh = {key: one for one in listing.imports if (key := format_partition_key(_key_of(one))) not in known}
+    fresh = {
+        key: dump_import
+        for dump_import in listing.imports
+        if (key := format_partition_key(_key_of(dump_import))) not in known
+    }
     chosen = sorted(fresh.items(), key=lambda item: (item[1].base.at, item[0]))[:MAX_SEEN]
     events = [
         dg.AssetMaterialization(
-            _dump_key(source), description=_standing(source, plan, one), partition=key, metadata=_facts(one)
+            _dump_key(source),
+            description=_standing(source, plan, dump_import),
+            partition=key,
+            metadata=_facts(dump_import),
         )
-        for key, one in chosen
+        for key, dump_import in chosen
     ]
     return NewInDumps(tuple(key for key, _ in chosen), tuple(events))
 
 
-def _facts(one: Import) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "dagster/uri": one.base.uri,
-        "tso": str(one.base.at),
-        "time": tso_time(one.base.at),
-        "files": len({file.name for file in one.files}),
-        "file_bytes": sum(file.size for file in one.files),
+def _facts(dump_import: Import) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "dagster/uri": dump_import.base.uri,
+        "tso": str(dump_import.base.at),
+        "time": tso_time(dump_import.base.at),
+        "files": len({file.name for file in dump_import.files}),
+        "file_bytes": sum(file.size for file in dump_import.files),
     }
-    if one.problem:
-        found["problem"] = one.problem
-    if one.made_null:
-        found["NULL in the rows"] = dg.MetadataValue.json(dict(one.made_null))
-    return found
+    if dump_import.problem:
+        facts["problem"] = dump_import.problem
+    if dump_import.made_null:
+        facts["NULL in the rows"] = dg.MetadataValue.json(dict(dump_import.made_null))
+    return facts
 
 
-def _standing(source: ConfiguredFeed, plan: Plan, one: Import) -> str:
+def _standing(source: ConfiguredFeed, plan: Plan, dump_import: Import) -> str:
     """Say what the plan that saw a dump's table first does with it."""
-    if one.problem:
-        return f"It cannot be imported: {one.problem}"
-    if one in plan.history.waiting:
+    if dump_import.problem:
+        return f"It cannot be imported: {dump_import.problem}"
+    if dump_import in plan.history.waiting:
         return f"It waits until the changefeed is complete through its TSO; it is through {plan.checkpoint}."
     for life, table in plan.history.lives.items():
-        if table.base == one.base:
+        if table.base == dump_import.base:
             return "It is imported." if _is_in(plan, life) else "It is imported before all changes of the changefeed."
-        if plan.history.offered.get(life) == one.base:
+        if plan.history.offered.get(life) == dump_import.base:
             return _offer(source, life, table)
     return "It is not used: a newer dump has the table, or another table has its name by now."
 
@@ -163,13 +170,13 @@ def log_imported(
     begins = isinstance(step, CreateTable) and step.base is not None and not step.has_rows and step.begun is None
     if brought is None or not (begins or (isinstance(step, ApplyRows) and step.is_import)):
         return
-    found: dict[str, Any] = {"rows": dg.MetadataValue.int(rows)}
+    metadata: dict[str, Any] = {"rows": dg.MetadataValue.int(rows)}
     if report is not None and not begins:
-        found |= {"records": dg.MetadataValue.int(report.rows), "doubled_rows": dg.MetadataValue.int(report.doubled)}
+        metadata |= {"records": dg.MetadataValue.int(report.rows), "doubled_rows": dg.MetadataValue.int(report.doubled)}
         counts = {f"{column}: {rule}": count for (column, rule), count in report.notes.items()}
-        found["fidelity"] = dg.MetadataValue.json(counts)
+        metadata["fidelity"] = dg.MetadataValue.json(counts)
     description = f"imported: {counted(rows, 'row')}" if rows else "imported: it had no rows"
-    _log(context, source, brought, description, found)
+    _log(context, source, brought, description, metadata)
 
 
 def log_rebuilt(context: Any, source: ConfiguredFeed, plan: Plan, life: Life) -> PartitionKey | None:
@@ -181,12 +188,12 @@ def log_rebuilt(context: Any, source: ConfiguredFeed, plan: Plan, life: Life) ->
     return _key_of(brought)
 
 
-def _log(context: Any, source: ConfiguredFeed, brought: Import, description: str, found: dict[str, Any]) -> None:
+def _log(context: Any, source: ConfiguredFeed, brought: Import, description: str, metadata: dict[str, Any]) -> None:
     name, key = source.changefeed.name, format_partition_key(_key_of(brought))
     context.instance.add_dynamic_partitions(str(dump_partitions(name).name), [key])
     context.log_event(
         dg.AssetMaterialization(
-            _dump_key(source), description=description, partition=key, metadata={**_facts(brought), **found}
+            _dump_key(source), description=description, partition=key, metadata={**_facts(brought), **metadata}
         )
     )
 

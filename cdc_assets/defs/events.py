@@ -187,12 +187,12 @@ class RunEvents:
         assert self._newest is not None
         self._lake_tables(self._newest.plan, every)
         now = time.monotonic()
-        for one in evaluations(self._source, self._pipeline, self._newest, self._touched):
-            before, logged_at = self._results.get(one.asset_check_key, (None, 0.0))
-            if before != one.passed or now >= logged_at + AGAIN_SECONDS:
-                self._results[one.asset_check_key] = (one.passed, now)
+        for evaluation in evaluations(self._source, self._pipeline, self._newest, self._touched):
+            before, logged_at = self._results.get(evaluation.asset_check_key, (None, 0.0))
+            if before != evaluation.passed or now >= logged_at + AGAIN_SECONDS:
+                self._results[evaluation.asset_check_key] = (evaluation.passed, now)
                 self._let_go()
-                yield one
+                yield evaluation
         self._touched = set()
         self._checked_at = now
 

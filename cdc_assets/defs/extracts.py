@@ -83,8 +83,8 @@ def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         def written(pipeline: Pipeline) -> dict[str, object]:
             since, until = (position_of(pipeline, text) for text in (config.since, config.until))
             changes = partial(extract, pipeline, config.table, since, until, net=config.net)
-            found, rows = write_extract(changes, config.out, config.format, {})
-            return {**found.description(), "rows": rows}
+            extraction, rows = write_extract(changes, config.out, config.format, {})
+            return {**extraction.description(), "rows": rows}
 
         context.add_output_metadata({**_written(source, s3, written), "out": config.out})
 
@@ -123,8 +123,8 @@ def _extract_asset(source: ConfiguredFeed, name: str, given: ExtractSettings) ->
 
         def written(pipeline: Pipeline) -> dict[str, object]:
             changes = partial(extract, pipeline, name, since, until, net=given.net)
-            found, rows = write_extract(changes, out, given.format, given.options(), again=True)
-            return {**found.description(), "dagster/row_count": rows}
+            extraction, rows = write_extract(changes, out, given.format, given.options(), again=True)
+            return {**extraction.description(), "dagster/row_count": rows}
 
         return dg.MaterializeResult(metadata={**_written(source, s3, written), "out": out})
 
@@ -226,8 +226,8 @@ def _written_by(run: dg.DagsterRun) -> Iterator[_Window]:
 
 def _written(source: ConfiguredFeed, s3: S3Resource, write: Callable[[Pipeline], dict[str, object]]) -> dict[str, Any]:
     with as_failure(), source.pipeline(s3) as pipeline:
-        found = write(pipeline)
+        metadata = write(pipeline)
     return {
         name: str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 1 << 53 else value
-        for name, value in found.items()
+        for name, value in metadata.items()
     }

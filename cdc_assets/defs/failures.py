@@ -66,6 +66,6 @@ def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
 
 def short_reason(reasons: Iterable[str], tables: Iterable[TableId]) -> str:
     """Return the line about one of these tables, or the first one, cut to fit into a sentence."""
-    lines, mine = list(reasons), tuple(f"{shown(table)}: " for table in tables)
-    line = next((line for line in lines if line.startswith(mine)), lines[0] if lines else "")
+    lines, prefixes = list(reasons), tuple(f"{shown(table)}: " for table in tables)
+    line = next((line for line in lines if line.startswith(prefixes)), lines[0] if lines else "")
     return line if len(line) <= MAX_SIGNS else f"{line[:MAX_SIGNS]}…"

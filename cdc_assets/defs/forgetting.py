@@ -89,15 +89,17 @@ def forget_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             config.check()
             with source.pipeline(s3, pyspark) as pipeline:
                 if config.undo:
-                    found = let_in(pipeline, config.table, config.undo, context.run_id)
-                    context.add_output_metadata({"let_in": len(found.digests), "table": str(found.table)})
+                    decision = let_in(pipeline, config.table, config.undo, context.run_id)
+                    context.add_output_metadata({"let_in": len(decision.digests), "table": str(decision.table)})
                     return
                 if config.abandon:
                     left = end_abandoned(pipeline, _lake_of(pipeline), config.table, context.run_id)
-                    context.add_output_metadata({"abandoned": len(left), "keys": sum(one.keys for one in left)})
+                    context.add_output_metadata(
+                        {"abandoned": len(left), "keys": sum(abandoned_run.keys for abandoned_run in left)}
+                    )
                     return
                 report = _forgotten(context, config, pipeline, _keys(config, source.with_credentials(s3).storage()))
-                for event in _changed(source, pipeline, {one.life for one in report.removed if one.rows}):
+                for event in _changed(source, pipeline, {table.life for table in report.removed if table.rows}):
                     context.log_event(event)
         metadata = _figures(report)
         context.add_output_metadata(metadata)
@@ -163,12 +165,17 @@ def _lake_of(pipeline: LakePipeline) -> ForgettingLake:
 def _figures(report: ForgetReport) -> dict[str, Any]:
     """Return a report without a key: those that rows were moved from or to are counted."""
     removed: list[Mapping[str, str | int]] = [
-        {"table": str(one.life), "keys with rows": one.keys, "copies": one.rows, "files written": one.files_rewritten}
-        for one in report.removed
+        {
+            "table": str(table.life),
+            "keys with rows": table.keys,
+            "copies": table.rows,
+            "files written": table.files_rewritten,
+        }
+        for table in report.removed
     ]
     searched: list[Mapping[str, str | int]] = [
-        {"place": one.place, "files": one.files, "bytes": one.bytes, "files with rows": len(one.having)}
-        for one in report.searched
+        {"place": search.place, "files": search.files, "bytes": search.bytes, "files with rows": len(search.having)}
+        for search in report.searched
     ]
     return {
         "table": str(report.table),
@@ -177,8 +184,8 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "begun": report.begun,
         "ended": report.ended,
         "copies_removed": report.copies,
-        "files_rewritten": sum(one.files_rewritten for one in report.removed),
-        "snapshots_expired": sum(one.snapshots_expired for one in report.removed),
+        "files_rewritten": sum(table.files_rewritten for table in report.removed),
+        "snapshots_expired": sum(table.snapshots_expired for table in report.removed),
         "records_removed": len(report.records),
         **({"unknown": [f"{place} {UNKNOWN} (records)" for place in report.unknown]} if report.unknown else {}),
         "messages_emptied": report.messages,

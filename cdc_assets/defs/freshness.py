@@ -40,19 +40,21 @@ def freshness_sensor(source: ConfiguredFeed, s3: S3Resource) -> dg.SensorDefinit
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            found = _now(source, read_credentials(s3))
+            checks = _now(source, read_credentials(s3))
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         reported: dict[str, bool] = json.loads(context.cursor or "{}")
-        news = [one for one in found if reported.get(format_table(one.table)) != one.passed][:MAX_EVENTS]
+        news = [check for check in checks if reported.get(format_table(check.table)) != check.passed][:MAX_EVENTS]
         if not news:
-            late = sum(not one.passed for one in found)
+            late = sum(not check.passed for check in checks)
             verb = "is" if late == 1 else "are"
-            return dg.SkipReason(f"{late} of {counted(len(found), 'table')} {verb} late, as before")
-        reported = {name: reported[name] for name in (format_table(one.table) for one in found) if name in reported}
+            return dg.SkipReason(f"{late} of {counted(len(checks), 'table')} {verb} late, as before")
+        reported = {
+            name: reported[name] for name in (format_table(check.table) for check in checks) if name in reported
+        }
         return dg.SensorResult(
-            cursor=json.dumps({**reported, **{format_table(one.table): one.passed for one in news}}),
-            asset_events=[evaluation(one.key, one.result()) for one in news],
+            cursor=json.dumps({**reported, **{format_table(check.table): check.passed for check in news}}),
+            asset_events=[evaluation(check.key, check.result()) for check in news],
         )
 
     return sensor
@@ -64,9 +66,9 @@ def _now(source: ConfiguredFeed, s3: S3Resource) -> list[Freshness]:
     with source.pipeline(s3) as pipeline:
         checkpoint = pipeline.source.fence()
         states = pipeline.ledger.states().get(name, ())
-        found = _of(source, states, checkpoint, now)
-        if all(one.passed for one in found) or all(state.checkpoint == checkpoint for state in states):
-            return found
+        checks = _of(source, states, checkpoint, now)
+        if all(check.passed for check in checks) or all(state.checkpoint == checkpoint for state in states):
+            return checks
         return _of(source, pipeline.status().tables, checkpoint, now)
 
 
@@ -74,4 +76,4 @@ def _of(
     source: ConfiguredFeed, tables: Iterable[TableState | TableOutcome], checkpoint: Tso, now: float
 ) -> list[Freshness]:
     every = (freshness_of(source, table, checkpoint, now) for table in tables)
-    return [one for one in every if one is not None]
+    return [check for check in every if check is not None]

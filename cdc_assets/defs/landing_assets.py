@@ -76,14 +76,19 @@ def landing_events(source: ConfiguredFeed, pipeline: Pipeline) -> Iterator[dg.As
 def _metadata(source: ConfiguredFeed, pipeline: Pipeline) -> dict[str, Any]:
     assert pipeline.landing is not None
     through = applied_through(pipeline.ledger, source.changefeed.name)
-    found = describe_landing(source.changefeed.name, pipeline.landing.landed(), through)
+    landing_text = describe_landing(source.changefeed.name, pipeline.landing.landed(), through)
     brought = pipeline.advanced
     try:
         fence = pipeline.source.fence()
     except MetadataMissing as missing:
-        return {**_figures(found), "messages": brought.messages, "row_events": brought.rows, "waits": str(missing)}
+        return {
+            **_figures(landing_text),
+            "messages": brought.messages,
+            "row_events": brought.rows,
+            "waits": str(missing),
+        }
     return {
-        **_figures(found),
+        **_figures(landing_text),
         "messages": brought.messages,
         "row_events": brought.rows,
         "checkpoint_ts": str(fence),
@@ -91,7 +96,7 @@ def _metadata(source: ConfiguredFeed, pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _figures(found: LandingText) -> dict[str, Any]:
+def _figures(landing_text: LandingText) -> dict[str, Any]:
     records = [
         dg.TableRecord(
             {
@@ -103,21 +108,23 @@ def _figures(found: LandingText) -> dict[str, Any]:
                 "newest mark": partition.mark_time or "none",
             }
         )
-        for partition in found.partitions
+        for partition in landing_text.partitions
     ]
     figures: dict[str, Any] = {
-        "messages_behind": found.behind,
-        "dagster/row_count": dg.MetadataValue.int(found.rows),
-        "dagster/size_bytes": dg.MetadataValue.int(found.row_bytes),
-        "rebuild": found.rebuild,
-        "unreadable_messages": len(found.unreadable),
+        "messages_behind": landing_text.behind,
+        "dagster/row_count": dg.MetadataValue.int(landing_text.rows),
+        "dagster/size_bytes": dg.MetadataValue.int(landing_text.row_bytes),
+        "rebuild": landing_text.rebuild,
+        "unreadable_messages": len(landing_text.unreadable),
     }
-    if any(partition.mark for partition in found.partitions):
-        figures["mark_lag_seconds"] = dg.MetadataValue.float(found.lag_seconds)
+    if any(partition.mark for partition in landing_text.partitions):
+        figures["mark_lag_seconds"] = dg.MetadataValue.float(landing_text.lag_seconds)
     if records:
         figures["offsets"] = dg.MetadataValue.table(records)
-    if found.unreadable:
-        figures["unreadable"] = dg.MetadataValue.md("\n".join(f"- {one}" for one in found.unreadable[:20]))
-    if found.ignored:
-        figures["ignored"] = dg.MetadataValue.json(dict(found.ignored))
+    if landing_text.unreadable:
+        figures["unreadable"] = dg.MetadataValue.md(
+            "\n".join(f"- {message}" for message in landing_text.unreadable[:20])
+        )
+    if landing_text.ignored:
+        figures["ignored"] = dg.MetadataValue.json(dict(landing_text.ignored))
     return figures

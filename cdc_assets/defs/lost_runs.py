@@ -37,11 +37,11 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
         if started and (process := _process_of(instance, run.run_id)) is not None:
             pid, told_at = process
             known, now = run.tags.get(PROCESS_TAG, ""), _mark(pid)
-            mine = f"{run.run_id}/"  # a retry has the tags of the run before it
-            if known.startswith(f"{mine}{pid}/"):
-                lives = known == mine + now
+            run_prefix = f"{run.run_id}/"  # a retry has the tags of the run before it
+            if known.startswith(f"{run_prefix}{pid}/"):
+                lives = known == run_prefix + now
             elif (lives := _lives(pid, told_at)) and now:
-                instance.add_run_tags(run.run_id, {PROCESS_TAG: mine + now})
+                instance.add_run_tags(run.run_id, {PROCESS_TAG: run_prefix + now})
             if not lives:
                 instance.report_run_failed(
                     run,

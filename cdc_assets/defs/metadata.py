@@ -47,23 +47,23 @@ MAX_FILES = 100
 def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry]) -> dict[str, Any]:
     """Return the DDL's text, the statements that it ran, and the columns afterwards."""
     done = [entry for entry in journal if entry.tso == key.version]
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "version": str(key.version),
         "time": tso_time(key.version),
         "statements": sql_text(s for entry in done for s in entry.statements),
     }
     for life in life_of(plan, key):
         event = next(event for event in plan.history.lives[life].events if event.at == key.version)
-        found["query"] = sql_text([event.file.query]) if event.file.query else "no DDL text"
-        found["action"] = event.journal_action
-        found["columns"] = column_schema(event.after)
-        found["schema_file"] = event.file.path
-        found |= base_metadata(plan, life, key)
+        metadata["query"] = sql_text([event.file.query]) if event.file.query else "no DDL text"
+        metadata["action"] = event.journal_action
+        metadata["columns"] = column_schema(event.after)
+        metadata["schema_file"] = event.file.path
+        metadata |= base_metadata(plan, life, key)
     for file in plan.history.other_files:  # of a database or a view
         if (file.table, file.version) == (key.table, key.version):
-            found["query"] = sql_text([file.query]) if file.query else "no DDL text"
-            found["schema_file"] = file.path
-    return found
+            metadata["query"] = sql_text([file.query]) if file.query else "no DDL text"
+            metadata["schema_file"] = file.path
+    return metadata
 
 
 APPLIED_FIGURES = ("changes", "commit_ts_low", "commit_ts_high", "files", "file_bytes", "source_files",
@@ -74,18 +74,18 @@ APPLIED_FIGURES = ("changes", "commit_ts_low", "commit_ts_high", "files", "file_
 def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed: int) -> dict[str, Any]:
     """Return the applied window and its number of files; without a `step`, those of the plan for the partition."""
     through = min((limit_of(plan, life, key.version) for life in life_of(plan, key)), default=plan.checkpoint)
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "checkpoint_ts": str(plan.checkpoint),
         "applied_through": tso_time(through),
         "changes": changed,
     }
     for life in life_of(plan, key):
-        found |= base_metadata(plan, life, key)
+        metadata |= base_metadata(plan, life, key)
     steps = [step] if step is not None else list(_windows(plan, key))
     if steps:
-        found["commit_ts_low"], found["commit_ts_high"] = str(steps[0].lo), str(steps[-1].hi)
-        found |= _input([file for one in steps for file in one.files])
-    return found
+        metadata["commit_ts_low"], metadata["commit_ts_high"] = str(steps[0].lo), str(steps[-1].hi)
+        metadata |= _input([file for window_step in steps for file in window_step.files])
+    return metadata
 
 
 def _input(given: Sequence[DataFile]) -> dict[str, Any]:
@@ -117,20 +117,22 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
     """Return counts, the first failures with their place, and values that a rule of the type table changed."""
     if report is None:
         return {"records": 0}
-    found: dict[str, Any] = {"records": report.rows, "rejected": report.reject_count, "seconds": report.seconds}
+    metadata: dict[str, Any] = {"records": report.rows, "rejected": report.reject_count, "seconds": report.seconds}
     if report.excluded:
-        found["kept out"] = report.excluded
+        metadata["kept out"] = report.excluded
     if report.rejects:
-        found["first failures"] = dg.MetadataValue.md("\n".join(f"- {sentence(reject)}" for reject in report.rejects))
-        found["what to do"] = (
+        metadata["first failures"] = dg.MetadataValue.md(
+            "\n".join(f"- {sentence(reject)}" for reject in report.rejects)
+        )
+        metadata["what to do"] = (
             f"{way_to_fit(report.rejects[0])}, then run the partition again; or let such records be set aside (setting "
             "quarantine) and the rest be applied."
         )
     if report.notes:
-        found["changed values"] = dg.MetadataValue.json(
+        metadata["changed values"] = dg.MetadataValue.json(
             {f"{column}: {rule}": count for (column, rule), count in report.notes.items()}
         )
-    return found
+    return metadata
 
 
 # --- lake tables ------------------------------------------------------------------------------------------------------
@@ -179,15 +181,15 @@ def _series(accounts: Sequence[WindowMetrics]) -> dict[str, Any]:
     """Return figures of the windows that a run committed: sums, and the lag of the newest change (see `Lag`)."""
     if not accounts:
         return {}
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         name: dg.MetadataValue.int(sum(getattr(account, name) for account in accounts))
         for name in ("inserted", "updated", "deleted", "files", "file_bytes")
     }
-    found["seconds"] = dg.MetadataValue.float(sum(account.seconds for account in accounts))
-    found["snapshot"] = dg.MetadataValue.text(str(accounts[-1].snapshot))
+    figures["seconds"] = dg.MetadataValue.float(sum(account.seconds for account in accounts))
+    figures["snapshot"] = dg.MetadataValue.text(str(accounts[-1].snapshot))
     lag = accounts[-1].lag
     if lag is not None:
-        found["lag_seconds"] = dg.MetadataValue.float(lag.total_seconds)
+        figures["lag_seconds"] = dg.MetadataValue.float(lag.total_seconds)
         for stage, seconds, share in zip(
             ("written", "checkpoint", "applied"),
             (lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds),
@@ -195,9 +197,9 @@ def _series(accounts: Sequence[WindowMetrics]) -> dict[str, Any]:
             strict=True,
         ):
             if seconds is not None:
-                found[f"lag_{stage}_seconds"] = dg.MetadataValue.float(seconds)
-                found[f"lag_{stage}_share"] = dg.MetadataValue.float(share)
-    return found
+                figures[f"lag_{stage}_seconds"] = dg.MetadataValue.float(seconds)
+                figures[f"lag_{stage}_share"] = dg.MetadataValue.float(share)
+    return figures
 
 
 def _schema_at(history: TableHistory, ddl: Tso) -> TableSchema:
@@ -230,7 +232,8 @@ def column_schema(
         if not (column.hidden or (own and column.in_lake is None))
     ]
     columns += [
-        dg.TableColumn(one.name, one.spark.upper(), description=f"{one.doc}; lake type {one.spark}") for one in own
+        dg.TableColumn(column.name, column.spark.upper(), description=f"{column.doc}; lake type {column.spark}")
+        for column in own
     ]
     return dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
 

@@ -83,12 +83,12 @@ def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
                     return
                 tables = source.lake_tables()
                 yield from _events(context, source, pipeline, done)
-        for one in done:
-            if one.name is not None:
+        for table in done:
+            if table.name is not None:
                 yield dg.AssetMaterialization(
-                    lake_key(source.changefeed, one.name),
-                    description=f"rebuilt from its history through {tso_time(one.through)}",
-                    metadata=_figures(one, tables[one.life].rows),
+                    lake_key(source.changefeed, table.name),
+                    description=f"rebuilt from its history through {tso_time(table.through)}",
+                    metadata=_figures(table, tables[table.life].rows),
                 )
 
     return rebuild_tables
@@ -98,8 +98,8 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: La
     """Rebuild the tables that the run is asked for."""
     from cdc_assets.lake.swap import Rebuilds
 
-    asked = incomplete_in_dumps(pipeline) if config.incomplete else config.tables
-    if config.incomplete and not asked:
+    tables = incomplete_in_dumps(pipeline) if config.incomplete else config.tables
+    if config.incomplete and not tables:
         context.log.info("no incomplete table is in a dump: nothing is to be imported")
         return ()
 
@@ -107,7 +107,7 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: La
         if not config.confirmed:
             raise BadSettings(f"{losses}\nThat cannot be undone. Set confirmed to true, and launch the job again.")
 
-    return rebuild(pipeline, Rebuilds(pipeline.lake), asked, context.run_id, context.log.info, consent)
+    return rebuild(pipeline, Rebuilds(pipeline.lake), tables, context.run_id, context.log.info, consent)
 
 
 def _events(
@@ -116,16 +116,16 @@ def _events(
     """Add partitions that are new, and yield the events and checks of what was rebuilt."""
     name, outcome = source.changefeed.name, pipeline.status()
     add_keys(context.instance, name, new_keys(context.instance, name, outcome.plan))
-    for one in done:
-        yield from _partitions(context, source, pipeline, outcome.plan, one)
-    yield from evaluations(source, pipeline, outcome, {one.life for one in done})
+    for table in done:
+        yield from _partitions(context, source, pipeline, outcome.plan, table)
+    yield from evaluations(source, pipeline, outcome, {table.life for table in done})
 
 
 def _partitions(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, plan: Plan, one: SwappedTable
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, plan: Plan, table: SwappedTable
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the events of `ddl` and `dml` for a table that begins with a dump now: its first partition."""
-    key = log_rebuilt(context, source, plan, one.life)
+    key = log_rebuilt(context, source, plan, table.life)
     if key is None:
         return
     name, partition = source.changefeed.name, format_partition_key(key)
@@ -136,14 +136,14 @@ def _partitions(
         yield dg.AssetMaterialization(asset_key(name, asset), description, metadata, partition)
 
 
-def _figures(one: SwappedTable, rows: int | None) -> dict[str, Any]:
+def _figures(table: SwappedTable, rows: int | None) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "rebuilt": True,
-        "applied_ts": one.through,
-        "applied_time": tso_time(one.through),
-        "statements": sql_text(one.result.statements),
-        "snapshot_before": str(one.result.snapshot_before),
-        "snapshot_after": str(one.result.snapshot_after),
-        "swap_seconds": one.result.seconds,
+        "applied_ts": table.through,
+        "applied_time": tso_time(table.through),
+        "statements": sql_text(table.result.statements),
+        "snapshot_before": str(table.result.snapshot_before),
+        "snapshot_after": str(table.result.snapshot_after),
+        "swap_seconds": table.result.seconds,
     }
     return figures if rows is None else {**figures, "dagster/row_count": dg.MetadataValue.int(rows)}

@@ -145,9 +145,9 @@ class ConfiguredFeed:
                 configuration = spark_configuration(self.lake, wanted)
                 refuse_dead(configuration["spark.master"])
                 open_gateway(configuration)
-                found = LazyPySparkResource(spark_config=configuration).spark_session
-                watch_executors(found)
-                return found
+                spark = LazyPySparkResource(spark_config=configuration).spark_session
+                watch_executors(spark)
+                return spark
 
         settings = self.with_credentials(s3)
         with open_pipeline(settings, self.lake, watch, session, fuse) as pipeline:

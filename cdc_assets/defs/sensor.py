@@ -93,14 +93,14 @@ class SensorCursor:
         """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             fields = json.loads(text or "{}")
-            asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("attempts", ())]
-            return cls(**fields, attempts=tuple(asked))
+            attempts = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("attempts", ())]
+            return cls(**fields, attempts=tuple(attempts))
         except (TypeError, ValueError, AttributeError):
             return cls()
 
     def format(self) -> str:
         """Return the cursor's text, a few bytes for each waiting table."""
-        asked = [(one.at, one.attempt, "".join(one.marks)) for one in self.attempts]
+        attempts = [(attempt.at, attempt.attempt, "".join(attempt.marks)) for attempt in self.attempts]
         return json.dumps(
             {
                 "checkpoint": self.checkpoint,
@@ -108,7 +108,7 @@ class SensorCursor:
                 "logged_at": self.logged_at,
                 "stalled": self.stalled,
                 "standing": self.standing,
-                "attempts": asked,
+                "attempts": attempts,
             }
         )
 
@@ -178,22 +178,24 @@ class _Underway:
 
     @classmethod
     def taken_by(cls, runs: Iterable[dg.DagsterRun], job_name: str) -> "_Underway":
-        found = cls()
+        run_state = cls()
         for run in runs:
             if run.job_name == job_name:
                 tables, left = parse_run_config(job_name, run.run_config)
-                found = replace(found, runs=found.runs + 1, caught_up_by=found.caught_up_by + 1)
+                run_state = replace(run_state, runs=run_state.runs + 1, caught_up_by=run_state.caught_up_by + 1)
                 if tables:
-                    found = replace(found, tables=found.tables | tables)
+                    run_state = replace(run_state, tables=run_state.tables | tables)
                 else:
-                    found = replace(found, left_out=left if found.left_out is None else found.left_out & left)
+                    run_state = replace(
+                        run_state, left_out=left if run_state.left_out is None else run_state.left_out & left
+                    )
             elif key := run.tags.get(PARTITION_NAME_TAG):
                 try:
-                    partitions = (*found.partitions, parse_partition_key(key))
+                    partitions = (*run_state.partitions, parse_partition_key(key))
                 except BadSettings:
                     continue  # a run of a partition of another project
-                found = replace(found, runs=found.runs + 1, partitions=partitions)
-        return found
+                run_state = replace(run_state, runs=run_state.runs + 1, partitions=partitions)
+        return run_state
 
     @property
     def all_of_it(self) -> bool:
@@ -267,8 +269,8 @@ class _Tick:
         batch = self._landing()
         if batch is None:
             return self.skipped(self.at_checkpoint(""))
-        asked = (Attempt(self.now, batch.attempt, (self._landing_mark,)),)
-        cursor = replace(self.cursor, attempts=asked).format()
+        attempts = (Attempt(self.now, batch.attempt, (self._landing_mark,)),)
+        cursor = replace(self.cursor, attempts=attempts).format()
         self.context.log.info(self._with_lag(self.at_checkpoint("a run is requested that lands this")))
         return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
 
@@ -277,7 +279,7 @@ class _Tick:
         mark = self._landing_mark
         if not self.seen.has_news or mark in self._paused():
             return None
-        attempts = [one.attempt for one in self.cursor.attempts if mark in one.marks]
+        attempts = [attempt.attempt for attempt in self.cursor.attempts if mark in attempt.marks]
         return RunBatch((), max(attempts, default=0) + 1, everything=True)
 
     @property
@@ -316,11 +318,14 @@ class _Tick:
         if landing is not None and not made and not underway.caught_up_by:
             made = [landing]
         lands = [self._landing_mark] if made and landing is not None else []
-        asked = [Attempt(self.now, one.attempt, (*(due.mark for due in one.dues), *lands)) for one in made]
+        attempts = [Attempt(self.now, batch.attempt, (*(due.mark for due in batch.dues), *lands)) for batch in made]
         waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.has_news else dues
-        asked = [*open_attempts(self.cursor.attempts, waits, [mark for one in asked for mark in one.marks]), *asked]
+        attempts = [
+            *open_attempts(self.cursor.attempts, waits, [mark for attempt in attempts for mark in attempt.marks]),
+            *attempts,
+        ]
         cursor = SensorCursor(
-            self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(asked)
+            self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(attempts)
         )
         if self._logs:
             cursor = replace(cursor, logged_at=self.now, stalled=self.stalled)
@@ -352,17 +357,17 @@ class _Tick:
         settings, paused = self.source.changefeed, self._paused()
         attempts = {mark: one.attempt for one in self.cursor.attempts for mark in one.marks}
         busy = underway.lives(plan) | self._just_run(plan)
-        ready = [one for one in dues if one.mark not in paused and not busy.intersection(one.lives)]
+        ready = [due for due in dues if due.mark not in paused and not busy.intersection(due.lives)]
         made = batches(
             ready,
-            lambda one: attempts.get(one.mark, 0) + 1,
+            lambda due: attempts.get(due.mark, 0) + 1,
             tables=settings.run_tables,
             file_bytes=settings.run_bytes,
             everything=underway.left_out is None,
         )
-        waiting = [one for one in dues if one.mark not in paused]
+        waiting = [due for due in dues if due.mark not in paused]
         held = any(isinstance(step, HoldTable) for step in plan.steps)
-        look_at = self.now if waiting else min(paused[one.mark] for one in dues) if dues else self.now + ANYWAY_SECONDS
+        look_at = self.now if waiting else min(paused[due.mark] for due in dues) if dues else self.now + ANYWAY_SECONDS
         soon = held or bool(self.source.outdated())
         look_at = min(look_at, self.now + (HELD_SECONDS if soon else ANYWAY_SECONDS))
         return list(made[: settings.runs_at_once - underway.caught_up_by]), look_at
@@ -385,11 +390,11 @@ class _Tick:
             limit=MAX_GIVEN_WAY,
         )
         kept = []
-        for one in self.cursor.attempts:
-            since = [record.dagster_run for record in gave_way if record.create_timestamp.timestamp() >= one.at]
+        for attempt in self.cursor.attempts:
+            since = [record.dagster_run for record in gave_way if record.create_timestamp.timestamp() >= attempt.at]
             left = _Underway.taken_by(since, self.job_name).lives(plan) if since else set()
             again = {due.mark for due in dues if left.intersection(due.lives)}
-            kept.append(replace(one, marks=tuple(mark for mark in one.marks if mark not in again)))
+            kept.append(replace(attempt, marks=tuple(mark for mark in attempt.marks if mark not in again)))
         return tuple(kept)
 
     def _just_run(self, plan: Plan) -> set[Life]:
@@ -436,12 +441,12 @@ class _Tick:
     def _standing(self, plan: Plan, dues: Sequence[Due]) -> str:
         """Why tables wait until the next check: failed runs, with their reasons, and holds."""
         paused = self._paused()
-        waiting = [one for one in dues if one.mark in paused]
+        waiting = [due for due in dues if due.mark in paused]
         held = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
         parts = []
         if waiting:
-            number = counted(sum(len(one.lives) for one in waiting), "table waits", "tables wait")
-            again = tso_time(min(paused[one.mark] for one in waiting) * 1000 << 18)
+            number = counted(sum(len(due.lives) for due in waiting), "table waits", "tables wait")
+            again = tso_time(min(paused[due.mark] for due in waiting) * 1000 << 18)
             reasons = "; ".join(self._failures(plan, waiting))
             parts.append(f"{number} after a failed run, retried at {again}{reasons and f': {reasons}'}")
         if held:
@@ -451,19 +456,19 @@ class _Tick:
 
     def _failures(self, plan: Plan, waiting: Sequence[Due]) -> list[str]:
         """The reasons of the newest failed runs of these tables, a few of them, without duplicates."""
-        mine = dg.RunsFilter(
+        run_filter = dg.RunsFilter(
             job_name=self.job_name, statuses=[dg.DagsterRunStatus.FAILURE], tags={CHANGEFEED_TAG: self.source.group}
         )
-        left = {life for one in waiting for life in one.lives}
-        found: dict[str, None] = {}
-        for run in self.instance.get_runs(mine, limit=MAX_FAILED_RUNS):
+        left = {life for due in waiting for life in due.lives}
+        reasons: dict[str, None] = {}
+        for run in self.instance.get_runs(run_filter, limit=MAX_FAILED_RUNS):
             if taken := left & _Underway.taken_by([run], self.job_name).lives(plan):
                 left -= taken
                 names = [plan.history.lives[life].events[-1].file.table for life in sorted(taken)]
-                found.setdefault(short_reason(run_reasons(self.instance, run.run_id), names))
-            if not left or len(found) == MAX_REASONS:
+                reasons.setdefault(short_reason(run_reasons(self.instance, run.run_id), names))
+            if not left or len(reasons) == MAX_REASONS:
                 break
-        return [reason for reason in found if reason]
+        return [reason for reason in reasons if reason]
 
     # --- lag ---
 
@@ -490,7 +495,7 @@ class _Tick:
         }
         if plan is not None:
             metadata["tables"] = sum(table.name is not None for table in plan.history.lives.values())
-            metadata["tables_due"] = sum(len(one.lives) for one in dues)
+            metadata["tables_due"] = sum(len(due.lives) for due in dues)
             metadata["tables_held"] = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
             if outdated := self.source.outdated():
                 metadata["definitions"] = "; ".join(outdated)
@@ -501,16 +506,16 @@ def _leave(plan: Plan, batch: RunBatch, dues: Iterable[Due], underway: _Underway
     """The tables that a run over all tables excludes: waiting ones, those in runs, and holds already reported."""
     if not batch.everything:
         return []
-    mine = set(batch.lives)
-    others = {life for one in dues for life in one.lives} | {s.life for s in plan.steps if isinstance(s, HoldTable)}
-    return sorted({str(life) for life in others - mine} | underway.tables)
+    batch_lives = set(batch.lives)
+    others = {life for due in dues for life in due.lives} | {s.life for s in plan.steps if isinstance(s, HoldTable)}
+    return sorted({str(life) for life in others - batch_lives} | underway.tables)
 
 
-def _bounded(asked: Sequence[Attempt]) -> tuple[Attempt, ...]:
+def _bounded(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The newest requests, as many as fit into the cursor."""
-    room, found = MAX_MARKS, []
-    for one in sorted(asked, key=lambda one: -one.at):
+    room, newest_attempts = MAX_MARKS, []
+    for one in sorted(attempts, key=lambda attempt: -attempt.at):
         if room > 0:
-            found.append(Attempt(one.at, one.attempt, one.marks[:room]))
+            newest_attempts.append(Attempt(one.at, one.attempt, one.marks[:room]))
         room -= len(one.marks)
-    return tuple(reversed(found))
+    return tuple(reversed(newest_attempts))

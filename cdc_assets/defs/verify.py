@@ -47,22 +47,22 @@ def verify_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         choice = parse_choice(config.where, config.sample or settings.sample, secrets.randbelow(1 << 30))
         options = replace(options, choice=choice, run=context.run_id, resume=config.resume, cut=config.cut)
         known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
-        found: list[TableComparison] = []
+        comparisons: list[TableComparison] = []
         with as_failure():
             server = settings.server
             with source.pipeline(s3) as pipeline:
                 tables = config.tables or settings.tables
                 for one in verify(pipeline, pipeline.lake, server.open, options, tables):
-                    found.append(one)
+                    comparisons.append(one)
                     context.log.info("\n".join(comparison_lines(replace(one, rows=()))))
                     if one.table in known:
                         key = lake_key(source.changefeed, one.table)
                         result = equality_result(key, one, one.through, settings.stale_days)
                         yield evaluation(key, _with_rows(result, one))
-        context.add_output_metadata(_figures(found), output_name="result")
-        if wrong := [one for one in found if one.state not in (EQUAL, REPAIRED)]:
-            text = "\n".join(line for one in wrong for line in comparison_lines(replace(one, rows=())))
-            raise dg.Failure(f"{summary_line(found)}\n{text}", allow_retries=False)
+        context.add_output_metadata(_figures(comparisons), output_name="result")
+        if wrong := [one for one in comparisons if one.state not in (EQUAL, REPAIRED)]:
+            text = "\n".join(line for comparison in wrong for line in comparison_lines(replace(comparison, rows=())))
+            raise dg.Failure(f"{summary_line(comparisons)}\n{text}", allow_retries=False)
         yield dg.Output(None)
 
     description = (
@@ -93,20 +93,20 @@ def verify_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) ->
 _COLUMNS = ("row", "key", "column", "lake", "source")
 
 
-def _with_rows(result: dg.AssetCheckResult, one: TableComparison) -> dg.AssetCheckResult:
+def _with_rows(result: dg.AssetCheckResult, comparison: TableComparison) -> dg.AssetCheckResult:
     """Return the result with the first rows that differ as a table."""
     rows = [
         (row.kind, str(dict(row.key)), *values)
-        for row in one.rows
+        for row in comparison.rows
         for values in ([(v.column, str(v.lake), str(v.source)) for v in row.values] or [("", "", "")])
     ]
     return result._replace(metadata={**result.metadata, "rows": text_table(_COLUMNS, rows)}) if rows else result
 
 
-def _figures(found: Sequence[TableComparison]) -> dict[str, Any]:
+def _figures(comparisons: Sequence[TableComparison]) -> dict[str, Any]:
     return {
-        "tables_compared": len(found),
-        "tables_equal": sum(one.state == EQUAL for one in found),
-        "rows_compared": sum(one.source_rows for one in found),
-        "rows_different": sum(one.missing + one.extra + one.differing for one in found),
+        "tables_compared": len(comparisons),
+        "tables_equal": sum(one.state == EQUAL for one in comparisons),
+        "rows_compared": sum(one.source_rows for one in comparisons),
+        "rows_different": sum(one.missing + one.extra + one.differing for one in comparisons),
     }

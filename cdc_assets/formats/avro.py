@@ -545,10 +545,10 @@ def as_described(
     described = {sanitized(column.name): column for column in known.stored}
     described_columns, left = list[Column](), list[str]()
     for column in shown.columns:
-        one = described.get(column.name)
-        same = one is not None and _may_be(column, one)
-        name = column.name if one is None else one.name
-        described_columns.append(one if one is not None and same else replace(column, name=name))
+        definition = described.get(column.name)
+        same = definition is not None and _may_be(column, definition)
+        name = column.name if definition is None else definition.name
+        described_columns.append(definition if definition is not None and same else replace(column, name=name))
         left += [doubt for doubt in doubts if not same and doubt.startswith(f'"{column.name}": ')]
     names = {column.name: own.name for column, own in zip(shown.columns, described_columns, strict=True)}
     key = tuple(names[name] for name in shown.key)

@@ -208,8 +208,10 @@ def _part(
     inside = pc.and_(pc.greater(at, pa.scalar(frame.since)), pc.less_equal(at, pa.scalar(frame.until)))
     changes = changes.filter(inside)
     rejects = (_placed(reject, frame, int(lines[reject.line - 1]), owners, by_offset) for reject in decoded.rejects)
-    mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
-    return replace(decoded, changes=changes, rejects=mine, deliveries=pa.chunked_array([deliveries.filter(inside)]))
+    frame_rejects = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
+    return replace(
+        decoded, changes=changes, rejects=frame_rejects, deliveries=pa.chunked_array([deliveries.filter(inside)])
+    )
 
 
 def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:

@@ -134,9 +134,9 @@ class RecordColumn:
         lengths, are_texts = ends - begins, self.are(CellKind.TEXT)
         numbers, sound = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
         for length in (4, 8, 12):
-            mine = np.flatnonzero(are_texts & (lengths == length))
-            if len(mine):
-                numbers[mine], sound[mine] = base64_numbers(data[begins[mine, None] + np.arange(length)])
+            places = np.flatnonzero(are_texts & (lengths == length))
+            if len(places):
+                numbers[places], sound[places] = base64_numbers(data[begins[places, None] + np.arange(length)])
         return numbers, sound
 
     def have_byte(self, place: int, byte: bytes) -> Marks:

@@ -126,7 +126,7 @@ def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.Rec
         )
         yield classified([line])
     row_mask, stamps = pa.array(~alone), pa.array(commit_ts[~alone])
-    schemas_, tables, claim = (one.filter(row_mask) for one in (*columns[:2], claims_))
+    schemas_, tables, claim = (column.filter(row_mask) for column in (*columns[:2], claims_))
     yield one_row_messages(sound.messages[~alone], schemas_, tables, stamps, claim=claim)
 
 

@@ -44,14 +44,14 @@ def with_gaps(
     `missed` are the messages of tables, by their names, that were gone before they could be read. `missing` are the
     rows that windows proved to be missing.
     """
-    said, lost, proven = rules.complete, ByName(missed or {}), dict(missing or {})
+    patterns, lost, proven = rules.complete, ByName(missed or {}), dict(missing or {})
     now: dict[Life, Gap | Whole] = {}
     gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
     stopped: set[Life] = set()
     by_feed, shown = dict[Life, bool](), dict[Life, MissingRows]()
     ordered = sorted(
         ((event.at, life, event) for life, table in history.lives.items() for event in table.events),
-        key=lambda one: one[0],
+        key=lambda entry: entry[0],
     )
 
     def prove(until: Tso) -> None:
@@ -61,13 +61,13 @@ def with_gaps(
             if isinstance(_at(now[life], lost_rows.at), Gap) or (base is not None and lost_rows.at <= base.at):
                 continue
             shown[life] = lost_rows
-            if now[life] is not Whole.STATEMENT and not is_complete(life, said):
+            if now[life] is not Whole.STATEMENT and not is_complete(life, patterns):
                 offered = history.offered.get(life)
                 offer = offered.uri if offered is not None and lost_rows.at <= offered.at else ""
                 now[life] = Gap(life, offer, Filling(Lack.PROVEN), missing_text(lost_rows, by_feed[life]), lost_rows.at)
                 gaps[life].append((gaps[life][-1][0], now[life]))
 
-    for version, group in groupby(ordered, key=lambda one: one[0]):
+    for version, group in groupby(ordered, key=lambda entry: entry[0]):
         if proven:
             prove(version)
         events = [(life, event) for _, life, event in group]
@@ -93,10 +93,10 @@ def with_gaps(
                 shown.pop(life, None)
             here = () if event.name is None else lost.get(event.name, ())
             begin = _begin(now[life], event) if here else None
-            due = [one for one in here if begin is not None and one.through > begin]
+            due = [loss for loss in here if begin is not None and loss.through > begin]
             if due:
                 offered = history.offered.get(life)
-                now[life] = _missed(life, sorted(due), offered, complete=is_complete(life, said)) or now[life]
+                now[life] = _missed(life, sorted(due), offered, complete=is_complete(life, patterns)) or now[life]
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
@@ -120,7 +120,7 @@ def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> 
     replaced += [event.at for event in table.events if DeleteRows(None) in event.changes and _is_by_source(event)]
     until = min((at for at in replaced if at > since), default=FOREVER)
     gap = Gap(table.life, "" if offered is None else offered.uri, Filling(Lack.LATE), late_text(since))
-    return replace(table, gaps=((0, gap), *(one for one in table.gaps if one[0] >= until)))
+    return replace(table, gaps=((0, gap), *(entry for entry in table.gaps if entry[0] >= until)))
 
 
 def _lacking(life: Life, event: Event, rules: Rules, history: History) -> Gap | Whole:

@@ -36,24 +36,26 @@ def exchange(
         for doubtful in filter(None, map(lives.holder, (file.table, *names))):
             lives.add(doubtful.life, Held(*unchanged(doubtful, file), why, ways))
         return ()
-    companions = tuple(one for one in files if one.table.folded == name.folded and not one.query)
+    companions = tuple(
+        companion for companion in files if companion.table.folded == name.folded and not companion.query
+    )
     sides = [(table, other, file), (other, table, (*companions, replace(file, table=name))[0])]
-    found = {one.life: lives.hidden(one, own) for one, _, own in sides if one is not None}
+    effects = {history.life: lives.hidden(history, own) for history, _, own in sides if history is not None}
     reason, predicate = "", None
     if table is None or other is None:
         missing = file.table if table is None else name
         reason = f"{file.query}: {missing} is not in the feed, so the exchanged rows are not known."
     else:
-        reason, predicate = _exchangeable(file, statement, found[table.life], found[other.life])
-        unknown = next(filter(None, (unknown_values(one, predicate) for one in (table, other))), "")
+        reason, predicate = _exchangeable(file, statement, effects[table.life], effects[other.life])
+        unknown = next(filter(None, (unknown_values(history, predicate) for history in (table, other))), "")
         reason, predicate = (f"{file.query}: {unknown}", None) if unknown else (reason, predicate)
-    decision = _decision(lives, file, [one for one in (table, other) if one is not None])
+    decision = _decision(lives, file, [history for history in (table, other) if history is not None])
     predicate = ddl.confirm_nulls(predicate) if predicate is not None and decision.by_own_text else predicate
     for one, two, own in sides:
         if one is not None:
             partner = None if two is None else two.life
             rows = None if two is None or predicate is None else (two.life, predicate, own is file, two.made_null)
-            event = _event(file, one, found[one.life], (reason, decision), partner, rows)
+            event = _event(file, one, effects[one.life], (reason, decision), partner, rows)
             lives.add(one.life, event)
             if isinstance(event, Exchanged) and event.made_null:
                 lives.tables[one.life] = replace(lives.tables[one.life], mixed=True)
@@ -110,14 +112,14 @@ def _exchangeable(
 def _event(
     file: SchemaFile,
     table: TableHistory,
-    found: SchemaEffect,
+    effect: SchemaEffect,
     decided: tuple[str, PolicyDecision],
     other: Life | None,
     rows: tuple[Life, ddl.Predicate, bool, Mapping[str, str]] | None,
 ) -> Event:
     """The event of one of the tables; `found` are changes of its columns without a DDL."""
     reason, decision = decided
-    after, hidden = (table.schema, ()) if found.reason else (found.after, found.changes)
+    after, hidden = (table.schema, ()) if effect.reason else (effect.after, effect.changes)
     common = (file, table.schema, after, table.name)
     release = decision.release
     if decision.way in ("skip", "rebuild"):

@@ -73,8 +73,8 @@ def read_history(
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
     again = not (imports or choice.chosen or missed or newest_rows or missing)
     due = sum(file.version <= until for file in files)
-    asked = due, replace(rules, zone=utc, masks=None), getattr(rules.zone, "__self__", rules.zone)
-    if again and (recent := _recent(files, rules.masks, asked)) is not None:
+    cache_key = due, replace(rules, zone=utc, masks=None), getattr(rules.zone, "__self__", rules.zone)
+    if again and (recent := _recent(files, rules.masks, cache_key)) is not None:
         return recent
     if rules.new_collations:
         given = files
@@ -94,7 +94,7 @@ def read_history(
     history = with_masks(history, rules.masks) if rules.masks else history
     if again:
         others = (reading for reading in _RECENT if reading.files[:1] != files[:1])
-        _RECENT[:] = [_RecentHistory(files, rules.masks, asked, history), *others]
+        _RECENT[:] = [_RecentHistory(files, rules.masks, cache_key, history), *others]
         del _RECENT[_FEEDS:]
     return history
 
@@ -113,12 +113,14 @@ _RECENT: list[_RecentHistory] = []
 """The newest history of each feed of a process, of a few: nearly every plan has the schema files of the one before."""
 
 
-def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, asked: tuple[object, ...]) -> History | None:
+def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, cache_key: tuple[object, ...]) -> History | None:
     """Return the history that was read last from the very same input, None if there is none."""
-    for one in tuple(_RECENT):
-        same = len(one.files) == len(files) and one.masks is masks and all(map(operator.is_, one.files, files))
-        if same and one.inputs == asked:
-            return one.history
+    for reading in tuple(_RECENT):
+        same = (
+            len(reading.files) == len(files) and reading.masks is masks and all(map(operator.is_, reading.files, files))
+        )
+        if same and reading.inputs == cache_key:
+            return reading.history
     return None
 
 
@@ -134,21 +136,21 @@ def _with_dumps(
     left, offered = list(chosen), dict[Life, Base]()
 
     def alone() -> History:
-        return play([one for one in chosen if one.life is not None]).history()
+        return play([dump for dump in chosen if dump.life is not None]).history()
 
     while True:
         player = play(left)
         history = player.history()
-        fresh = {one: life for one, life in player.brought.items() if one.life is None}
+        fresh = {dump: life for dump, life in player.brought.items() if dump.life is None}
         idle = needless(fresh, history.lives)
-        late = superseded(history, {one: life for one, life in fresh.items() if one not in idle}, standing, alone)
+        late = superseded(history, {dump: life for dump, life in fresh.items() if dump not in idle}, standing, alone)
         entangled, unneeded = needed_before(history, player.brought, standing)
-        late = {**{one: player.brought[one] for one in entangled if one in fresh}, **late}
+        late = {**{dump: player.brought[dump] for dump in entangled if dump in fresh}, **late}
         if not late and not idle:
             lives = {life: table for life, table in history.lives.items() if life not in unneeded}
             return replace(history, lives=lives, unneeded={life: history.lives[life] for life in unneeded}), offered
-        offered |= {life: one.table.base for one, life in late.items() if life is not None}
-        left = [one for one in left if one not in late and one not in idle]
+        offered |= {life: dump.table.base for dump, life in late.items() if life is not None}
+        left = [dump for dump in left if dump not in late and dump not in idle]
 
 
 _RENAMES = re.compile(r"(?is)^\s*(?:RENAME\s+TABLES?|ALTER\s+(?:\w+\s+){0,2}TABLE\b.*\bRENAME)\b")
@@ -173,14 +175,14 @@ class _Player:
     def play_all(self, ordered: Sequence[SchemaFile], until: Tso, chosen: Iterable[ChosenImport]) -> None:
         """Carry out what is not later than `until`: of one version the feed's files, then the tables of a dump."""
         due = [file for file in ordered if file.version <= until]
-        dumps = {at: list(group) for at, group in groupby(chosen, key=lambda one: one.table.base.at)}
+        dumps = {at: list(group) for at, group in groupby(chosen, key=lambda chosen_dump: chosen_dump.table.base.at)}
         files = {version: list(group) for version, group in groupby(due, key=lambda f: f.version)}
         for version in sorted({*files, *dumps}):
             self.play(version, files.get(version, []))
-            for one in dumps.get(version, ()):
-                life = bring(self.lives, self.decoding, one)
+            for dump in dumps.get(version, ()):
+                life = bring(self.lives, self.decoding, dump)
                 if life is not None:
-                    self.brought[one] = life
+                    self.brought[dump] = life
         self.read_ahead(due, ordered[len(due) :])
 
     def play(self, version: Tso, files: list[SchemaFile]) -> None:
@@ -279,14 +281,14 @@ class _Player:
         elif table is None and file.by_text or table is not None and file.whole is not None and not file.grows:
             self.other_files.append(file)  # of a table that begins with the file that has its columns
         elif table is not None:
-            found = self.lives.evolved(table, file)
+            effect = self.lives.evolved(table, file)
             if table.brought is not None or table.mixed:
-                found = beside_the_dump(table, file, found)
-            common = (file, table.schema, found.after, table.name)
-            if found.reason:
-                self.lives.add(table.life, Held(*common, found.reason, found.ways, release=found.release))
+                effect = beside_the_dump(table, file, effect)
+            common = (file, table.schema, effect.after, table.name)
+            if effect.reason:
+                self.lives.add(table.life, Held(*common, effect.reason, effect.ways, release=effect.release))
             else:
-                self.lives.add(table.life, Changed(*common, found.changes, release=found.release))
+                self.lives.add(table.life, Changed(*common, effect.changes, release=effect.release))
         elif file.table not in self.views:
             unknown = statement.reason if isinstance(statement, ddl.Unknown) else ""
             reason = self.lives.unclear.get(file.table, unknown)
@@ -334,8 +336,8 @@ class _Player:
                 tables[file.table] = with_facts(file, table.schema if table is not None else None)
 
 
-def _named_alike(one: TableSchema, other: TableSchema) -> bool:
-    return [column.name for column in one.columns] == [column.name for column in other.columns]
+def _named_alike(schema: TableSchema, other: TableSchema) -> bool:
+    return [column.name for column in schema.columns] == [column.name for column in other.columns]
 
 
 def _known_members(schema: TableSchema) -> int:

@@ -62,7 +62,7 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
     turns out to have another name by then (`needless`). `begun` is the earliest TSO known of the
     feed: it must have begun at or before the dump, or changes in between are missing.
     """
-    known = {(one.base.table.folded, one.base.at): one for one in imports}
+    known = {(dump.base.table.folded, dump.base.at): dump for dump in imports}
     stood = [(life, state, state.base) for life, state in standing.items() if state.base is not None]
     chosen = []
     for life, state, base in stood:
@@ -70,7 +70,7 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
         if not state.unfilled:
             chosen.append(ChosenImport(known.pop(there) if there in known else _gone(base), life))
     newest: ByName[Import] = ByName()
-    due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda one: one.base.at)
+    due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda dump: dump.base.at)
     for dump in due:
         newest[dump.base.table] = dump
     waiting = [dump for dump in known.values() if dump.base.at > until and dump.base.table not in newest]
@@ -83,8 +83,8 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
         older = dump is not newest.get(dump.base.table)
         if not older or dump.base.table.folded not in taken:
             chosen.append(ChosenImport(dump, None, _doubt(dump.base, begun), older))
-    chosen = [one for one in chosen if one.table.base.at <= until]
-    chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))
+    chosen = [chosen_dump for chosen_dump in chosen if chosen_dump.table.base.at <= until]
+    chosen.sort(key=lambda chosen_dump: (chosen_dump.table.base.at, str(chosen_dump.table.base.table)))
     return Choice(tuple(chosen), tuple(waiting))
 
 
@@ -120,7 +120,7 @@ def needless(brought: Mapping[ChosenImport, Life], tables: Mapping[Life, TableHi
 def bring(
     lives: Lives,
     decoding: dict[tuple[str, Tso], ByName[TableSchema]],
-    one: ChosenImport,
+    dump: ChosenImport,
 ) -> Life | None:
     """Begin a table with its dump, after everything else of that TSO was played.
 
@@ -128,28 +128,28 @@ def bring(
     be one of schemas alone, so it does not count either where the feed has the CREATE TABLE, or a person said that the
     table is complete.
     """
-    base = one.table.base
+    base = dump.table.base
     holder = lives.holders.get(base.table)
-    life = one.life or holder or Life(base.table, base.at)
+    life = dump.life or holder or Life(base.table, base.at)
     release = lives.rules.release(life, base.at)
     if release is not None and release.way == "skip":
         return None
     created_by_feed = holder is not None and _is_created(lives.tables[holder])
-    if one.table.rowless and one.life is None and (created_by_feed or is_complete(life, lives.rules.complete)):
+    if dump.table.rowless and dump.life is None and (created_by_feed or is_complete(life, lives.rules.complete)):
         return None
-    schema = _schema(one.table.schema, lives.rules.new_collations)
-    file = SchemaFile(base.uri, one.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
-    found = lives.keyed(SchemaEffect(schema), file)
-    schema = found.after
+    schema = _schema(dump.table.schema, lives.rules.new_collations)
+    file = SchemaFile(base.uri, dump.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
+    effect = lives.keyed(SchemaEffect(schema), file)
+    schema = effect.after
     event: Event = Imported(file, schema, schema, base.table, release=release)
-    reason = one.table.problem or found.reason or ("" if release is not None else one.doubt)
+    reason = dump.table.problem or effect.reason or ("" if release is not None else dump.doubt)
     if reason:
-        event = Held(file, schema, schema, base.table, f"{reason}.", _ways(life, base, one))
+        event = Held(file, schema, schema, base.table, f"{reason}.", _ways(life, base, dump))
     before = None if holder is None else lives.tables[holder]
     earlier = () if before is None else (*before.earlier, *before.events)
-    lives.import_table(life, TableHistory(life, (event,), (), brought=one.table, earlier=earlier))
-    if one.table.root:
-        decoding[one.table.root, base.at] = ByName({base.table: schema})
+    lives.import_table(life, TableHistory(life, (event,), (), brought=dump.table, earlier=earlier))
+    if dump.table.root:
+        decoding[dump.table.root, base.at] = ByName({base.table: schema})
     if before is not None:
         _complete_older_files(decoding, before, base, schema)
     return life
@@ -160,10 +160,10 @@ def _is_created(table: TableHistory) -> bool:
     return isinstance(ddl.statement(table.events[0].file), ddl.CreateTableStatement)
 
 
-def _ways(life: Life, base: Base, one: ChosenImport) -> tuple[str, ...]:
+def _ways(life: Life, base: Base, dump: ChosenImport) -> tuple[str, ...]:
     command = f"cdc-assets release {life} {base.at} "
     skip = f"go without the dump, so that rows from before the changefeed are missing: {command}--skip"
-    return (f"import it all the same: {command}--apply", skip) if one.doubt and not one.table.problem else (skip,)
+    return (f"import it all the same: {command}--apply", skip) if dump.doubt and not dump.table.problem else (skip,)
 
 
 def _schema(schema: TableSchema, new_collations: bool) -> TableSchema:
@@ -192,13 +192,13 @@ def _complete_older_files(
 # --- later schema files of the feed -----------------------------------------------------------------------------------
 
 
-def beside_the_dump(table: TableHistory, file: SchemaFile, found: SchemaEffect) -> SchemaEffect:
+def beside_the_dump(table: TableHistory, file: SchemaFile, effect: SchemaEffect) -> SchemaEffect:
     """Hold a table of a dump where a schema file contradicts the dump, or acts on values that the dump lacks."""
-    found = _known_rows(table, found)
-    if found.release is None and (reason := _refused_columns(table, file)):
+    effect = _known_rows(table, effect)
+    if effect.release is None and (reason := _refused_columns(table, file)):
         ways = ways_out(table.name or table.life, file.version, ("as written", "skip"))
-        return replace(found, reason=f"{reason}.", ways=ways)
-    return found
+        return replace(effect, reason=f"{reason}.", ways=ways)
+    return effect
 
 
 def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
@@ -209,8 +209,8 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
     compared = any(event.file.columns for event in table.events[1:])
     if table.brought is None or compared or file.query or not file.columns:
         return ""
-    mine, theirs = bare(table.schema), with_facts(file, bare(table.schema))
-    odd = _differing(mine.columns, theirs.columns)
+    dump_schema, theirs = bare(table.schema), with_facts(file, bare(table.schema))
+    odd = _differing(dump_schema.columns, theirs.columns)
     if not odd:
         return ""
     base = table.brought.base
@@ -221,14 +221,14 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
     )
 
 
-def _differing(mine: Sequence[Column], theirs: Sequence[Column]) -> list[str]:
+def _differing(dump_columns: Sequence[Column], theirs: Sequence[Column]) -> list[str]:
     """Return the columns that differ, each with how; the schema file need not list virtual ones."""
-    ours = {column.name.lower(): column for column in mine if not column.hidden}
+    ours = {column.name.lower(): column for column in dump_columns if not column.hidden}
     others = {column.name.lower(): column for column in theirs if not column.hidden}
     both = [name for name in ours if name in others]
-    odd = [f'"{one.name}" (only the dump has it)' for one in ours.values() if one.name.lower() not in others
-           and not one.virtual]  # fmt: skip
-    odd += [f'"{one.name}" (only the schema file has it)' for name, one in others.items() if name not in ours]
+    odd = [f'"{column.name}" (only the dump has it)' for column in ours.values() if column.name.lower() not in others
+           and not column.virtual]  # fmt: skip
+    odd += [f'"{column.name}" (only the schema file has it)' for name, column in others.items() if name not in ours]
     odd += [f'"{others[name].name}" (its definition)' for name in both if not _alike(ours[name], others[name])]
     if odd:
         return odd
@@ -236,23 +236,23 @@ def _differing(mine: Sequence[Column], theirs: Sequence[Column]) -> list[str]:
     return [f'"{others[there].name}" (its place)' for here, there in zip(both, listed, strict=True) if here != there]
 
 
-def _alike(mine: Column, theirs: Column) -> bool:
-    if mine.type in _SIZED and mine.precision != theirs.precision:
+def _alike(column: Column, theirs: Column) -> bool:
+    if column.type in _SIZED and column.precision != theirs.precision:
         return False
-    members = mine.elems is None or theirs.elems is None or mine.elems == theirs.elems
-    return members and mine.is_pk == theirs.is_pk and replace(mine, name=theirs.name).decodes_like(theirs)
+    members = column.elems is None or theirs.elems is None or column.elems == theirs.elems
+    return members and column.is_pk == theirs.is_pk and replace(column, name=theirs.name).decodes_like(theirs)
 
 
-def _known_rows(table: TableHistory, found: SchemaEffect) -> SchemaEffect:
+def _known_rows(table: TableHistory, effect: SchemaEffect) -> SchemaEffect:
     """Hold a change that depends on values that are NULL in the rows of the dump, unless a person decided it."""
-    if not table.made_null or found.reason or found.release is not None:
-        return found
-    for change in found.changes:
+    if not table.made_null or effect.reason or effect.release is not None:
+        return effect
+    for change in effect.changes:
         predicate = change.predicate if isinstance(change, DeleteRows) else None
         reason = unknown_values(table, predicate, change.key if isinstance(change, Rekey) else ())
         if reason:
-            return replace(found, changes=(), reason=reason)
-    return found
+            return replace(effect, changes=(), reason=reason)
+    return effect
 
 
 def unknown_values(table: TableHistory, predicate: Predicate | None, names: Iterable[str] = ()) -> str:
@@ -288,19 +288,19 @@ def superseded(
     the same schema files are about both. A table whose name another one has by now comes too late, and is None.
     """
     names = {state.name.folded for state in standing.values() if state.name is not None}
-    found: dict[ChosenImport, Life | None] = {chosen: life for chosen, life in brought.items() if life in standing}
-    left = {chosen: life for chosen, life in brought.items() if chosen not in found}
+    late_dumps: dict[ChosenImport, Life | None] = {chosen: life for chosen, life in brought.items() if life in standing}
+    left = {chosen: life for chosen, life in brought.items() if chosen not in late_dumps}
     if not standing or not left:
-        return found
+        return late_dumps
     lives = alone().lives
     life_of = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
     for chosen, life in left.items():
         there = [life_of[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in life_of]
         if there:
-            found[chosen] = there[0]
+            late_dumps[chosen] = there[0]
         elif chosen.table.base.table.folded in names:
-            found[chosen] = None
-    return found
+            late_dumps[chosen] = None
+    return late_dumps
 
 
 # --- exchanges before a dump ------------------------------------------------------------------------------------------
@@ -327,9 +327,9 @@ def needed_before(
             others = partners.get(border.pop(), set()) - reached
             reached |= others
             border += others - dumps.keys()
-        found = {dumps[other] for other in reached & dumps.keys()}
-        if found and table.name is None and life not in standing:
+        reached_dumps = {dumps[other] for other in reached & dumps.keys()}
+        if reached_dumps and table.name is None and life not in standing:
             idle.add(life)
         else:
-            late |= found
+            late |= reached_dumps
     return late, idle

@@ -83,11 +83,11 @@ class Lives:
         self._make_room(file)
         decision = PolicyDecision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
         zone = self.rules.zone(life, file.version)
-        found = self.keyed(born(file, like, self.collation(file), decision, reason, zone), file)
-        schema = found.after
+        effect = self.keyed(born(file, like, self.collation(file), decision, reason, zone), file)
+        schema = effect.after
         event: Event = Created(file, schema, schema, file.table, release=decision.release)
-        if found.reason:
-            event = Held(file, schema, schema, file.table, found.reason, found.ways, release=decision.release)
+        if effect.reason:
+            event = Held(file, schema, schema, file.table, effect.reason, effect.ways, release=decision.release)
         # A file without DDL is written some time after the table's first rows were; they may lie in its directory.
         since = file.version if file.query else self._left.get(file.table, 0)
         self.tables[life] = TableHistory(life, (event,), ()).called(file.table, since)
@@ -189,13 +189,13 @@ class Lives:
         release: Release | None,
     ) -> None:
         """A DDL that renames without changing columns; before it they may have changed without a DDL."""
-        found = self.hidden(table, file)
-        if found.reason:
-            reason = f"{file.query}: {MISSING_DDL} {found.reason}"
+        effect = self.hidden(table, file)
+        if effect.reason:
+            reason = f"{file.query}: {MISSING_DDL} {effect.reason}"
             self.add(table.life, Held(file, table.schema, table.schema, file.table, reason))
             return
-        hidden = found.changes
-        self.add(table.life, event(file, table.schema, found.after, file.table, release=release, hidden=hidden))
+        hidden = effect.changes
+        self.add(table.life, event(file, table.schema, effect.after, file.table, release=release, hidden=hidden))
 
     # --- columns ---
 
@@ -218,27 +218,27 @@ class Lives:
 
     def _evolved(self, table: TableHistory, file: SchemaFile, rules: Rules) -> SchemaEffect:
         key = self._keys.get(fold_name(str(file.table)))
-        found = evolved(table.schema, file, self.collation(file), rules, (table.life, file.table), key)
-        changes = tuple(change for change in found.changes if not isinstance(change, Rekey) or not key)
+        effect = evolved(table.schema, file, self.collation(file), rules, (table.life, file.table), key)
+        changes = tuple(change for change in effect.changes if not isinstance(change, Rekey) or not key)
         moved = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
         return self.keyed(
-            replace(found, changes=changes), file, tuple(moved.get(name, name) for name in table.schema.key)
+            replace(effect, changes=changes), file, tuple(moved.get(name, name) for name in table.schema.key)
         )
 
     def collation(self, file: SchemaFile) -> str | None:
         """Return the default collation of the file's database."""
         return self.collations.get(TableId(file.table.schema, ""))
 
-    def keyed(self, found: SchemaEffect, file: SchemaFile, before: tuple[str, ...] = ()) -> SchemaEffect:
+    def keyed(self, effect: SchemaEffect, file: SchemaFile, before: tuple[str, ...] = ()) -> SchemaEffect:
         """Return the schema with the key of the settings, or that of `before` by its new names; else a hold."""
         key = self._keys.get(fold_name(str(file.table)))
-        if not key or found.reason:
-            return found
+        if not key or effect.reason:
+            return effect
         try:
-            named = ddl.key_of(found.after, key)
+            named = ddl.key_of(effect.after, key)
         except TableHeld as error:
-            if not before or not {column.name for column in found.after.stored}.issuperset(before):
+            if not before or not {column.name for column in effect.after.stored}.issuperset(before):
                 reason = f"{file.table} at {file.version}: {error.message}"
-                return replace(found, changes=(), reason=reason, ways=ways_of(error))
+                return replace(effect, changes=(), reason=reason, ways=ways_of(error))
             named = before
-        return replace(found, after=replace(found.after, key=named))
+        return replace(effect, after=replace(effect.after, key=named))

@@ -48,9 +48,11 @@ def with_masks(history: History, policy: MaskPolicy) -> History:
 
     def read(name: TableId, schema: TableSchema) -> TableSchema:
         masks = by_name.get(name.folded, {})
-        found = {column.name: masks.get(column.name) for column in schema.columns}
-        found = {column: mask or policy.of(name.schema, name.table, column) for column, mask in found.items()}
-        known = {column: mask for column, mask in found.items() if mask is not None}
+        column_masks = {column.name: masks.get(column.name) for column in schema.columns}
+        column_masks = {
+            column: mask or policy.of(name.schema, name.table, column) for column, mask in column_masks.items()
+        }
+        known = {column: mask for column, mask in column_masks.items() if mask is not None}
         return _masked(schema, known, name.folded in private or policy.concerns(name.schema, name.table))
 
     decoding = {
@@ -66,7 +68,7 @@ def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
 
     Those in the feed from before a dump come first.
     """
-    found: list[tuple[Event, Names, Names]] = []
+    traces: list[tuple[Event, Names, Names]] = []
     known: dict[str, str] = {}
     given: set[str] = set()
 
@@ -85,8 +87,8 @@ def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
         left = {name: origin for name, origin in before.items() if name not in {*gone, *renamed.values()}}
         left |= {new: before[old] for new, old in renamed.items() if old in before}
         known = {c.name: left.get(c.name) or begun(c.name, event.at) for c in event.after.columns}
-        found.append((event, before, known))
-    return found
+        traces.append((event, before, known))
+    return traces
 
 
 def names_at(table: TableHistory, version: Tso) -> Names:
@@ -102,8 +104,8 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
         own = () if isinstance(event, Exchanged) else (event.file.table,)  # that of the other table, maybe
         tables = (*own, *([event.name] if event.name is not None else []))
         for name, origin in (*before.items(), *after.items()):
-            found = (policy.of(one.schema, one.table, name) for one in tables)
-            mask = next((one for one in found if one is not None), None)
+            candidates = (policy.of(table_id.schema, table_id.table, name) for table_id in tables)
+            mask = next((one for one in candidates if one is not None), None)
             if mask is not None and origin not in masks:
                 masks[origin] = replace(mask, origin=origin)
 
@@ -139,7 +141,7 @@ def _types(
     zone of a session that no file tells, by a guess, or as a type came back, so that it is not known of which time its
     rows are.
     """
-    found: dict[str, list[list[Column]]] = {}
+    type_lists: dict[str, list[list[Column]]] = {}
     newest: dict[str, Column] = {}
     lost: set[str] = set()
     for event, before, after in traced:
@@ -153,7 +155,7 @@ def _types(
                 if origin not in origins or newest.get(origin) == column:
                     continue
                 bare = replace(column, default=None, comment="", generated="", computed="", mask=None)
-                types, last = found.setdefault(origin, [[bare]]), newest.get(origin, bare)
+                types, last = type_lists.setdefault(origin, [[bare]]), newest.get(origin, bare)
                 newest[origin] = column
                 try:
                     alike = same_masked(last, bare)
@@ -163,11 +165,11 @@ def _types(
                 if not alike:
                     lost |= {origin} if zone_matters(last, bare) else set()
                     types.append([bare])
-                elif not any(one.decodes_like(bare) for one in types[-1]):
+                elif not any(known_column.decodes_like(bare) for known_column in types[-1]):
                     types[-1].append(bare)
     return {
         origin: tuple(map(tuple, types))
-        for origin, types in found.items()
+        for origin, types in type_lists.items()
         if len(types) > 1 and origin not in lost and not _comes_back(types)
     }
 
@@ -236,12 +238,12 @@ def _masked(schema: TableSchema, masks: Mapping[str, Mask], private: bool) -> Ta
 
 def _by_name(tables: Sequence[TableHistory]) -> dict[TableId, dict[str, Mask]]:
     """Return the masks of columns by every name that their tables ever had."""
-    found: dict[TableId, dict[str, Mask]] = {}
+    masks_by_name: dict[TableId, dict[str, Mask]] = {}
     for table in tables:
         masks = {c.name: c.mask for event in table.events for c in event.after.columns if c.mask is not None}
         for name in {name.folded for name, _, _ in table.names}:
-            found[name] = {**masks, **found.get(name, {})}
-    return found
+            masks_by_name[name] = {**masks, **masks_by_name.get(name, {})}
+    return masks_by_name
 
 
 # --- what cannot be masked --------------------------------------------------------------------------------------------
@@ -272,11 +274,11 @@ def _refused(schema: TableSchema) -> str:
     keyed = {fold_name(name) for name in schema.exact}
     for name, column in masked.items():
         assert column.mask is not None
-        said = f'the column "{column.name}" is to be masked by {column.mask} ("{column.mask.pattern}")'
+        doubt = f'the column "{column.name}" is to be masked by {column.mask} ("{column.mask.pattern}")'
         if name in keyed and not column.mask.keeps_keys:
-            return f"{said}, but rows are told apart by it: columns of a key can be masked by hash alone"
+            return f"{doubt}, but rows are told apart by it: columns of a key can be masked by hash alone"
         if column.mask.way == "redact" and column.type in BINARY and column.mask.detail != "length":
-            return f"{said}, but it has bytes, no text: give hash, null, drop, constant or redact: length"
+            return f"{doubt}, but it has bytes, no text: give hash, null, drop, constant or redact: length"
     for name in sorted(_parted_by(schema) & masked.keys()):
         return (
             f'the column "{masked[name].name}" is to be masked ("{_pattern(masked[name])}"), but the partitions of '
@@ -346,13 +348,13 @@ def _parted_by(schema: TableSchema) -> set[str]:
 def _read(text: str, schema: TableSchema) -> set[str]:
     """Return the columns that an expression reads, those that its virtual columns are made of included."""
     own = {fold_name(column.name): column for column in schema.columns}
-    found: set[str] = set()
+    names: set[str] = set()
     left = [text]
     while left:
-        for name in {fold_name(one) for one in names_in(left.pop())} & own.keys() - found:
-            found.add(name)
+        for name in {fold_name(column_name) for column_name in names_in(left.pop())} & own.keys() - names:
+            names.add(name)
             left += [own[name].generated] if own[name].generated else []
-    return found
+    return names
 
 
 def _exchanged(event: Event, history: History) -> str:
@@ -362,12 +364,12 @@ def _exchanged(event: Event, history: History) -> str:
     other = history.lives.get(event.other)
     if other is None:
         return ""
-    theirs = next((one.before for one in other.events if one.at == event.at), other.schema)
-    mine, masks = (
+    theirs = next((other_event.before for other_event in other.events if other_event.at == event.at), other.schema)
+    own_masks, masks = (
         {fold_name(c.source_name): c.mask for c in schema.columns if c.mask is not None and not c.kept}
         for schema in (event.before, theirs)
     )
-    different = sorted(name for name in mine.keys() | masks.keys() if mine.get(name) != masks.get(name))
+    different = sorted(name for name in own_masks.keys() | masks.keys() if own_masks.get(name) != masks.get(name))
     if not different:
         return ""
     return (

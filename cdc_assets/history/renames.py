@@ -26,17 +26,17 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
     """Carry out all renames of one version; hold tables whose renames are ambiguous or held by a policy."""
     renames = [(rest, it) for file, it in renames if (rest := take_place(lives, file, it)) is not None]
     given = ByName(_given_renames(lives.holders, version, targets := [file.table for file, _ in renames], lives.rules))
-    asked: ByName[tuple[TableId, SchemaFile]] = ByName()
+    requests: ByName[tuple[TableId, SchemaFile]] = ByName()
     for file, statement in renames:
         sources = [given[file.table]] if file.table in given else _sources(lives, file, statement, targets)
         if file.table not in given and not statement.old.table:
             sources = [name for name in sources if name not in given.values()]
             _hold_each(lives, file, sources, _NAMELESS)
         elif len(sources) == 1:
-            asked[file.table] = (sources[0], file)
+            requests[file.table] = (sources[0], file)
         elif sources or not file.by_text:
             _hold_each(lives, file, sources, "it names no database")
-    moves = _known(lives, asked)
+    moves = _known(lives, requests)
     final = ByName({to: source for to, source in given.items() if to in moves})
     left = {to: source for to, (source, _) in moves.items() if to not in final}
     held = set(lives.holders) - set(final.values())
@@ -64,28 +64,28 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
 def _known(lives: Lives, moves: ByName[tuple[TableId, SchemaFile]]) -> ByName[tuple[TableId, SchemaFile]]:
     """Leave out unknown tables: with texts alone, a table begins with the first DDL that has its columns."""
     names, left = {name.folded for name in lives.holders}, dict(moves)
-    found: ByName[tuple[TableId, SchemaFile]] = ByName()
+    known_moves: ByName[tuple[TableId, SchemaFile]] = ByName()
     while due := [to for to, (source, file) in left.items() if source.folded in names or not file.by_text]:
         for to in due:
-            found[to] = left.pop(to)
+            known_moves[to] = left.pop(to)
             names.add(to.folded)
-    return found
+    return known_moves
 
 
 def _with_reason(
-    lives: Lives, moves: Mapping[TableId, TableId], found: Mapping[TableId, TableId]
+    lives: Lives, moves: Mapping[TableId, TableId], renames: Mapping[TableId, TableId]
 ) -> Mapping[TableId, TableId]:
     """Return what `resolve` found; raise Unresolved for a hop without a reason.
 
     Only tables that exchange names need one. Else its name is that of an unknown table that gives it up, as in
     `RENAME TABLE t TO t_old, t_new TO t`.
     """
-    direct, sources = ByName(moves), ByName(found)
-    for to, source in found.items():
+    direct, sources = ByName(moves), ByName(renames)
+    for to, source in renames.items():
         by = direct[to]
         if by.folded != source.folded and by not in lives.holders and (to == source or not _exchanges(to, sources)):
             raise Unresolved(f"{by} is not known under that name; its CREATE TABLE or rows are not in the feed")
-    return found
+    return renames
 
 
 def _exchanges(name: TableId, sources: ByName[TableId]) -> bool:
@@ -174,13 +174,13 @@ def _given_renames(
     held: Mapping[TableId, Life], version: Tso, targets: Container[TableId], rules: Rules
 ) -> dict[TableId, TableId]:
     """Return new name -> present name of the tables whose rename a person gave, if a schema file has the new name."""
-    found: dict[TableId, TableId] = {}
+    renames: dict[TableId, TableId] = {}
     for name, life in held.items():
         release = rules.release(life, version)
         if release is not None and release.way == "apply":
             pairs = ddl.rename_pairs(release.text, name.schema)
-            found.update({new: name for old, new in pairs if old.folded == name.folded and new in targets})
-    return found
+            renames.update({new: name for old, new in pairs if old.folded == name.folded and new in targets})
+    return renames
 
 
 class Unresolved(Exception):

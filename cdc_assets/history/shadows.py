@@ -92,7 +92,7 @@ def _replaced(lives: Lives, name: TableId, shadow: TableId) -> TableHistory | No
         return table
     for life in lives.holders.values():
         other = lives.tables[life]
-        names = [one for one, *_ in other.names[-2:]]
+        names = [table_name for table_name, *_ in other.names[-2:]]
         if len(names) > 1 and names[0].folded == name.folded and _is_former(names[1], name):
             sent = other.events[-1].file.sent
             return None if sent is not None and sent.captured else other
@@ -114,7 +114,7 @@ def _is_former(name: TableId, table: TableId) -> bool:
 
 def _is_of_tool(name: TableId, table: TableId, endings: Sequence[str]) -> bool:
     text, wanted = fold_name(name.table), fold_name(table.table)
-    ending = next((one for one in endings if text.endswith(one)), None)
+    ending = next((suffix for suffix in endings if text.endswith(suffix)), None)
     if ending is None or not text.startswith("_") or name.folded.schema != table.folded.schema:
         return False
     stem = text.removesuffix(ending)
@@ -143,10 +143,10 @@ def _go_on(lives: Lives, table: TableHistory, shadow: TableHistory | None, move:
     meant = replace(file, query=text or alter, type=0, columns=(), by_text=True)
     if way in ("skip", "rebuild"):
         meant = replace(file, columns=bare((shadow or table).schema).columns, by_text=False)
-    found = lives.evolved(table, meant) if text or alter or not meant.by_text else SchemaEffect(table.schema)
-    if not text and meant.by_text and not found.reason and not doubt:
-        doubt = ddl.copy_doubt(table.schema, found.after, found.changes, alter)
-        if not doubt and shadow is not None and not found.after.decodes_like(shadow.schema):
+    effect = lives.evolved(table, meant) if text or alter or not meant.by_text else SchemaEffect(table.schema)
+    if not text and meant.by_text and not effect.reason and not doubt:
+        doubt = ddl.copy_doubt(table.schema, effect.after, effect.changes, alter)
+        if not doubt and shadow is not None and not effect.after.decodes_like(shadow.schema):
             doubt = "its columns are not those that its ALTER leads to"
     if doubt and way == "apply" and not text:
         return False
@@ -160,13 +160,13 @@ def _go_on(lives: Lives, table: TableHistory, shadow: TableHistory | None, move:
             "feed of its own; before the next such change add the tool's shadow tables to table.include.list"
         )
         event: Event = Held(*unchanged(table, file), reason, ways_out(file.table, file.version, _OFFERED, (bring,)))
-    elif found.reason:
-        event = Held(*unchanged(table, file), found.reason, found.ways, release=found.release)
+    elif effect.reason:
+        event = Held(*unchanged(table, file), effect.reason, effect.ways, release=effect.release)
     elif table.name == file.table:
-        event = Changed(meant, table.schema, found.after, file.table, found.changes, release=found.release)
+        event = Changed(meant, table.schema, effect.after, file.table, effect.changes, release=effect.release)
     else:
         back = Renamed if table.name is not None else Recovered
-        event = back(file, table.schema, found.after, file.table, release=found.release, hidden=found.changes)
+        event = back(file, table.schema, effect.after, file.table, release=effect.release, hidden=effect.changes)
     if shadow is not None:
         lives.drop(old, replace(file, table=old, sent=shadow.events[-1].file.sent))
     lives.replace_with(table, file, replace(event, name=file.table))

@@ -33,8 +33,8 @@ class Strays:
         These are times at which `life` has the name and other columns, or no table has the name. Times of other tables
         with that name do not count.
         """
-        asked = (life, name, root, version)
-        if asked not in self._known:
+        key = (life, name, root, version)
+        if key not in self._known:
             fits = [
                 period
                 for holder, period, schemas in self._of(name)
@@ -42,8 +42,8 @@ class Strays:
             ]
             base = self._history.lives[life].base
             seen = 0 if base is None else base.at + 1  # rows from before are older than the dump, and ignored
-            self._known[asked] = tuple((max(a, seen), b) for a, b in _between(fits) if b > seen)
-        return self._known[asked]
+            self._known[key] = tuple((max(a, seen), b) for a, b in _between(fits) if b > seen)
+        return self._known[key]
 
     def _of(self, name: TableId) -> list[tuple[Life, Period, tuple[TableSchema, ...]]]:
         """The lives with the name by time, with their columns: () where those are unknown because the table is held."""

@@ -20,6 +20,7 @@ growing              tables of the lake itself that only grow (no JVM)
 row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 writers/             staged changes -> rows of a table, by its kind
+printed_rows         which rows without key are equal where the source prints values in several ways
 key_matching         conditions by which rows and staged changes are of one key
 commit_stage         a staged window -> one commit
 row_delta            a small one without Spark: places of its keys, deletion vectors, a data file

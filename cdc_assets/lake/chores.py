@@ -93,14 +93,14 @@ class Chores:
 
 def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Chores:
     """Return what is due for a table at a moment (ms since 1970)."""
-    found = expirable(facts, settings, now_ms)
-    oldest = min((one.made_ms for one in (*facts.lineage, *facts.strays)), default=now_ms)
+    snapshot_ids = expirable(facts, settings, now_ms)
+    oldest = min((snapshot.made_ms for snapshot in (*facts.lineage, *facts.strays)), default=now_ms)
     return Chores(
         compact=facts.small_files >= settings.small_files
         or has_many_hidden(facts.rows, facts.deleted_rows, settings.deleted_share),
         manifests=facts.manifests >= settings.manifests and facts.manifest_bytes < facts.manifests * _MANIFEST_BYTES,
         orphans=now_ms - (facts.swept_ms or oldest) >= settings.orphan_days * _DAY_MS,
-        expire=found if len(found) >= settings.expire_at_least else (),
+        expire=snapshot_ids if len(snapshot_ids) >= settings.expire_at_least else (),
     )
 
 
@@ -127,10 +127,10 @@ def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> 
     young = now_ms - settings.snapshot_days * _DAY_MS
     last = min(settings.snapshots_kept, len(facts.lineage)) - 1
     labelled = False
-    for place, one in enumerate(facts.lineage):
-        recent = one.made_ms > (young if place < settings.snapshots_most else now_ms - _READING_MS)
-        if (one.labelled and not labelled) or one.id in facts.needed or recent:
+    for place, snapshot in enumerate(facts.lineage):
+        recent = snapshot.made_ms > (young if place < settings.snapshots_most else now_ms - _READING_MS)
+        if (snapshot.labelled and not labelled) or snapshot.id in facts.needed or recent:
             last = max(last, place)
-        labelled = labelled or one.labelled
-    old = (*facts.lineage[max(last, 0) + 1 :], *(one for one in facts.strays if one.made_ms <= young))
-    return tuple(one.id for one in old if not one.referenced and one.id not in facts.needed)
+        labelled = labelled or snapshot.labelled
+    old = (*facts.lineage[max(last, 0) + 1 :], *(stray for stray in facts.strays if stray.made_ms <= young))
+    return tuple(snapshot.id for snapshot in old if not snapshot.referenced and snapshot.id not in facts.needed)

@@ -115,11 +115,11 @@ def publish(
     `delta` what else is; `schema` is called with the transaction; `properties` that are None are removed. `mark` are
     properties beside the label on the snapshot. Main's snapshot afterwards has the table's new columns.
     """
-    said = {**label.properties(), **(mark or {})}
+    summary = {**label.properties(), **(mark or {})}
     if rows is None:
         staged, work = None, target.session.iceberg.transaction(target.table)
     else:
-        mark_aside = _staged(target, {} if files else said, rows)
+        mark_aside = _staged(target, {} if files else summary, rows)
         work = target.table.newTransaction()  # reads the table's newest state
         staged = _snapshot_of(work, mark_aside)
     guard(target, work)
@@ -132,7 +132,7 @@ def publish(
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     if staged is None or files or (before and columns_of(work.table()) != before):
         # Rows that were written aside have the old columns, and a reader as of a snapshot gets that snapshot's columns.
-        _mark(target, work, said, files, delta, delete_all)
+        _mark(target, work, summary, files, delta, delete_all)
     work.commitTransaction()
 
 
@@ -170,7 +170,7 @@ def refuse_moved(target: CommitTarget, table: Any) -> None:
 def _mark(
     target: CommitTarget,
     work: Any,
-    said: Mapping[str, str],
+    summary: Mapping[str, str],
     files: Sequence[DataFileWritten],
     delta: RowDelta | None,
     delete_all: bool,
@@ -193,7 +193,7 @@ def _mark(
     add = snapshot.appendFile if delta is None else snapshot.addRows
     for file in files:
         add(data_file(target, work.table(), file))
-    for key, value in said.items():
+    for key, value in summary.items():
         snapshot.set(key, value)
     snapshot.commit()
 
@@ -214,7 +214,7 @@ def data_file(target: CommitTarget, table: Any, written: DataFileWritten, spec: 
     return builder.withMetrics(metrics).build()
 
 
-def _staged(target: CommitTarget, said: Mapping[str, str], rows: Callable[[], None]) -> str:
+def _staged(target: CommitTarget, summary: Mapping[str, str], rows: Callable[[], None]) -> str:
     """Write rows as a snapshot with these properties beside main, and return its `wap.id`.
 
     Raises TableHeld if main would get the rows at once.
@@ -226,7 +226,7 @@ def _staged(target: CommitTarget, said: Mapping[str, str], rows: Callable[[], No
             table=".".join(target.identifier),
         )
     mark = uuid.uuid4().hex
-    target.session.label(said)
+    target.session.label(summary)
     target.session.set("spark.wap.id", mark)
     rows()
     return mark

@@ -40,14 +40,14 @@ def missing_of(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch:
     first = f" AND {FIRST}" if FIRST in changes.columns else ""
     changes.where(f"{FIRST_IMAGE} % 2 = 0{first}").createOrReplaceTempView("needing")
     shown = ", ".join([f"abs({FIRST_IMAGE})", FILE, *(place_of(schema, name) for name in schema.key)])
-    found = target.session.spark.sql(
+    row = target.session.spark.sql(
         f"SELECT count(*), min(struct({shown})) "
         f"FROM needing _cdc_s LEFT ANTI JOIN {target.name} _cdc_t ON {' AND '.join(on)}"
     ).head()
-    if found is None or not found[0]:
+    if row is None or not row[0]:
         return None
-    image, file, *key = found[1]
-    return missing_rows(step, found[0], image, file, key)
+    image, file, *key = row[1]
+    return missing_rows(step, row[0], image, file, key)
 
 
 def missing_property(missing: MissingRows | None) -> Mapping[str, str]:

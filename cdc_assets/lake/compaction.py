@@ -85,7 +85,7 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
     ]
     if not chosen:
         return False
-    rows = pa.concat_tables([_rows(io, one.planned, names) for one in chosen])
+    rows = pa.concat_tables([_rows(io, candidate.planned, names) for candidate in chosen])
     if POSITION in rows.column_names:
         rows = rows.sort_by(POSITION)  # a log stays in the order of its changes
     rewrite = target.table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
@@ -109,33 +109,37 @@ def _partition(target: CommitTarget, planned: PlannedFile) -> str:
 def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
     """Return the files that are worth to be put together."""
     candidates = [
-        _Candidate(one, int(one.file.fileSizeInBytes()), 0 if one.vector is None else int(one.vector.recordCount()))
-        for one in planned
+        _Candidate(
+            planned_file,
+            int(planned_file.file.fileSizeInBytes()),
+            0 if planned_file.vector is None else int(planned_file.vector.recordCount()),
+        )
+        for planned_file in planned
     ]
     chosen: list[_Candidate] = []
     file_bytes = rows = 0
-    for one in sorted(candidates, key=lambda one: one.file_bytes):
-        wanted = one.mostly_hidden or one.file_bytes <= max(_SMALL, _TIER * file_bytes)
-        if wanted and file_bytes + one.file_bytes <= _BYTES and rows + one.planned.rows <= _ROWS:
-            chosen.append(one)
-            file_bytes += one.file_bytes
-            rows += one.planned.rows
+    for candidate in sorted(candidates, key=lambda candidate: candidate.file_bytes):
+        wanted = candidate.mostly_hidden or candidate.file_bytes <= max(_SMALL, _TIER * file_bytes)
+        if wanted and file_bytes + candidate.file_bytes <= _BYTES and rows + candidate.planned.rows <= _ROWS:
+            chosen.append(candidate)
+            file_bytes += candidate.file_bytes
+            rows += candidate.planned.rows
     return chosen
 
 
 def _alike(io: Mapping[str, str], files: Sequence[_Candidate], ids: set[int]) -> list[_Candidate]:
     """Return the files that have all columns of the table, each in the type that it has in the newest such file."""
     kinds: dict[int, pa.DataType] = {}
-    found = []
-    for one in sorted(files, key=lambda one: -int(one.planned.file.dataSequenceNumber())):
+    candidates = []
+    for one in sorted(files, key=lambda candidate: -int(candidate.planned.file.dataSequenceNumber())):
         system, place = storage(io, one.planned.path)
         with system.open_input_file(place) as source:
             own = {field_id(field): field.type for field in pq.ParquetFile(source).schema_arrow}
         lineage = {number: own.pop(number) for number in _LINEAGE if number in own}
         kinds = kinds or (own if set(own) == ids else {})
         if own == kinds and all(pa.types.is_int64(kind) for kind in lineage.values()):
-            found.append(one)
-    return found
+            candidates.append(one)
+    return candidates
 
 
 def _rows(io: Mapping[str, str], planned: PlannedFile, names: Mapping[int, str]) -> pa.Table:

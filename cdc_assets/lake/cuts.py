@@ -73,9 +73,9 @@ class LakeCuts:
         """Return the snapshots with the tag of a cut, each with how far it is applied."""
         tables = self.state.tables()
         return {
-            life: (one.tags[name], self.state.label_of(one, one.tags[name]).progress.tso)
-            for life, one in tables.items()
-            if name in one.tags
+            life: (table.tags[name], self.state.label_of(table, table.tags[name]).progress.tso)
+            for life, table in tables.items()
+            if name in table.tags
         }
 
     # --- making and removing ---
@@ -95,13 +95,13 @@ class LakeCuts:
                     self.table.remove([file])
                 if not self._has(cut.name):
                     raise
-        wanted = {one.life for one in cut.tables if one.snapshot_id is not None}
-        still = {one.name: one for one in self.state.decisions.read().cuts}.get(cut.name)
+        wanted = {table.life for table in cut.tables if table.snapshot_id is not None}
+        still = {cut_request.name: cut_request for cut_request in self.state.decisions.read().cuts}.get(cut.name)
         if (still is not None and still.withdrawn) or not wanted <= self.tagged(cut.name).keys():
             self._unlist(cut.name)
             return None
         self.state.decisions.remove(request)
-        return next((one for one in self.read() if one.name == cut.name), None)
+        return next((listed_cut for listed_cut in self.read() if listed_cut.name == cut.name), None)
 
     def remove(self, bench: Workbench, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags. Repeated after a crash, it does the rest."""
@@ -144,23 +144,23 @@ def _rows(cut: Cut) -> pa.Table:
     rows = [
         {
             **shared,
-            "schema": one.name.schema,
-            "table": one.name.table,
-            "identity": format_identity(one.life),
-            "snapshot_id": one.snapshot_id,
-            "applied_ts": one.applied_ts,
-            "left_out": one.why_not,
-            "lacks": one.lacks,
+            "schema": table.name.schema,
+            "table": table.name.table,
+            "identity": format_identity(table.life),
+            "snapshot_id": table.snapshot_id,
+            "applied_ts": table.applied_ts,
+            "left_out": table.why_not,
+            "lacks": table.lacks,
         }
-        for one in cut.tables
+        for table in cut.tables
     ]
     return pa.Table.from_pylist(rows or [shared], _COLUMNS)
 
 
 def _parse(rows: pa.Table) -> Cut:
     """Return a cut from its rows; one without any table has a row that names none."""
-    found = rows.to_pylist()
-    first = found[0]
+    records = rows.to_pylist()
+    first = records[0]
     tables = tuple(
         CutTable(
             parse_identity(row["identity"]),
@@ -170,7 +170,7 @@ def _parse(rows: pa.Table) -> Cut:
             row["left_out"] or "",
             row["lacks"] or "",
         )
-        for row in found
+        for row in records
         if row["identity"] is not None
     )
     return Cut(first[_PART], first["position"], iso_time(first["made_at"]), tables)

@@ -54,11 +54,22 @@ class DecisionStore:
         """Return what people have decided about this changefeed: one query."""
         properties = own_properties(self.catalog(), self.own)
         return Decisions(
-            {(one.life, one.version): one for one in parse_decisions(properties, self.changefeed, Release)},
-            _sorted(parse_decisions(properties, self.changefeed, CompletePattern), lambda one: (one.when, one.pattern)),
-            _sorted(parse_decisions(properties, self.changefeed, SettingsChange), lambda one: (one.since, one.pattern)),
+            {
+                (release.life, release.version): release
+                for release in parse_decisions(properties, self.changefeed, Release)
+            },
+            _sorted(
+                parse_decisions(properties, self.changefeed, CompletePattern),
+                lambda decision: (decision.when, decision.pattern),
+            ),
+            _sorted(
+                parse_decisions(properties, self.changefeed, SettingsChange),
+                lambda change: (change.since, change.pattern),
+            ),
             united(parse_decisions(properties, self.changefeed, ForgottenKeys)),
-            _sorted(parse_decisions(properties, self.changefeed, CutRequest), lambda one: (one.at, one.name)),
+            _sorted(
+                parse_decisions(properties, self.changefeed, CutRequest), lambda request: (request.at, request.name)
+            ),
         )
 
     def pins(self) -> tuple[SnapshotPin, ...]:
@@ -75,7 +86,7 @@ class DecisionStore:
         old = self._names(properties, decision)
         if isinstance(decision, ForgottenKeys):
             kept = parse_decisions(properties, self.changefeed, ForgottenKeys)
-            gone = {_key(self.changefeed, one) for one in kept if decision.replaces(one)}
+            gone = {_key(self.changefeed, kept_decision) for kept_decision in kept if decision.replaces(kept_decision)}
             old = {name for name in old if name.rpartition("#")[0] in gone}
         set_own_properties(catalog, self.own, format_decision(self.changefeed, decision), old)
 

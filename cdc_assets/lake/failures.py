@@ -122,7 +122,7 @@ def redacted(text: str) -> str:
     """Return a text without the hidden values and without anything that looks like a password, token or signature."""
     for secret in sorted(_hidden, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return _SECRET_TEXT.sub(lambda found: f"{found['name'] or found['bearer'] or found['login']}***", text)
+    return _SECRET_TEXT.sub(lambda match: f"{match['name'] or match['bearer'] or match['login']}***", text)
 
 
 def first_line(text: str) -> str:
@@ -134,9 +134,9 @@ def first_line(text: str) -> str:
 def explained(where: str, causes: str, **place: str) -> CdcError | None:
     """Return the error for a text of causes, outermost first; None if it is not known."""
     for cause in CAUSES:
-        found = re.search(cause.pattern, causes, re.MULTILINE)
-        if found is not None:
-            line = causes[causes.rfind("\n", 0, found.start()) + 1 :]
+        match = re.search(cause.pattern, causes, re.MULTILINE)
+        if match is not None:
+            line = causes[causes.rfind("\n", 0, match.start()) + 1 :]
             return cause.error(f"{where}: {cause.meaning} ({first_line(redacted(line))}). {cause.look}", **place)
     return None
 

@@ -110,36 +110,36 @@ class GrowingTable:
 
     def _grown(self, table: Table) -> AppendOnlyState:
         snapshot = table.current_snapshot()
-        found: list[tuple[int, str, str]] = []
+        entries: list[tuple[int, str, str]] = []
         known: dict[str, tuple[tuple[str, str, int], ...]] = {}
         if snapshot is not None:
             for manifest in snapshot.manifests(table.io):
                 path = manifest.manifest_path
                 if manifest.content == ManifestContent.DATA:
                     known[path] = self._manifests.get(path) or self._entries(manifest, table)
-                    found += [(sequence, location, part) for location, part, sequence in known[path]]
+                    entries += [(sequence, location, part) for location, part, sequence in known[path]]
         self._manifests = known
         files: dict[str, list[str]] = {}
-        for _, location, part in sorted(found):
+        for _, location, part in sorted(entries):
             files.setdefault(part, []).append(location)
-        said, at_ms = self._said(table)
+        properties, at_ms = self._said(table)
         return AppendOnlyState(
-            str(table.metadata.table_uuid), {part: tuple(some) for part, some in files.items()}, said, at_ms
+            str(table.metadata.table_uuid), {part: tuple(some) for part, some in files.items()}, properties, at_ms
         )
 
     def _entries(self, manifest: Any, table: Table) -> tuple[tuple[str, str, int], ...]:
         return tuple(
-            (one.data_file.file_path, str(one.data_file.partition[0]), int(one.sequence_number or 0))
-            for one in manifest.fetch_manifest_entry(table.io)
+            (entry.data_file.file_path, str(entry.data_file.partition[0]), int(entry.sequence_number or 0))
+            for entry in manifest.fetch_manifest_entry(table.io)
         )
 
     def _said(self, table: Table) -> tuple[dict[str, str], int]:
         snapshot = table.current_snapshot()
         while snapshot is not None:
             summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-            said = {key: value for key, value in summary.items() if key.startswith(self._prefix)}
-            if said:
-                return said, snapshot.timestamp_ms
+            properties = {key: value for key, value in summary.items() if key.startswith(self._prefix)}
+            if properties:
+                return properties, snapshot.timestamp_ms
             parent = snapshot.parent_snapshot_id
             snapshot = table.metadata.snapshot_by_id(parent) if parent is not None else None
         return {}, 0
@@ -170,14 +170,14 @@ class GrowingTable:
                 system.delete_file(path)
 
     def append(
-        self, files: Sequence[WrittenFile], said: Mapping[str, str], still: Callable[[Mapping[str, str]], bool]
+        self, files: Sequence[WrittenFile], properties: Mapping[str, str], still: Callable[[Mapping[str, str]], bool]
     ) -> None:
         """Add files in one commit with these properties.
 
         `still` is called with the newest commit's properties before each attempt. Raises TableMoved if it returns
         False; `unsettled` if it is not known whether the commit took effect, so that the files have to stay.
         """
-        self.replace(files, (), said, still)
+        self.replace(files, (), properties, still)
 
     def add(self, part: str, groups: Iterable[pa.Table]) -> None:
         """Append rows as a file, whatever others append meanwhile; no file is left where that fails.
@@ -196,7 +196,7 @@ class GrowingTable:
         self,
         files: Sequence[WrittenFile],
         old: Sequence[str],
-        said: Mapping[str, str],
+        properties: Mapping[str, str],
         still: Callable[[Mapping[str, str]], bool],
     ) -> None:
         """Replace files by others in one commit; raises what `append` raises, and TableMoved where one is not there."""
@@ -209,7 +209,7 @@ class GrowingTable:
                 raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.")
             try:
                 with answering():
-                    self.try_once(table, files, old, said)
+                    self.try_once(table, files, old, properties)
             except CommitFailedException:
                 continue
             except CommitStateUnknownException as error:
@@ -223,7 +223,9 @@ class GrowingTable:
         there = {location for some in self._grown(table).files.values() for location in some}
         return any(file.location in there for file in files)
 
-    def try_once(self, table: Table, files: Sequence[WrittenFile], old: Sequence[str], said: Mapping[str, str]) -> None:
+    def try_once(
+        self, table: Table, files: Sequence[WrittenFile], old: Sequence[str], properties: Mapping[str, str]
+    ) -> None:
         """Commit against the table as loaded; raises PyIceberg's exceptions if it has moved.
 
         Raises TableMoved where an old file is not in it any more: its rows are in another one, and would stand twice.
@@ -231,7 +233,7 @@ class GrowingTable:
         gone = frozenset(old)
         leaving = _leaving(table, gone) if gone else []
         with table.transaction() as work:
-            update = work.update_snapshot(snapshot_properties=dict(said))
+            update = work.update_snapshot(snapshot_properties=dict(properties))
             snapshot: Any = update.overwrite() if gone else update.merge_append()
             with snapshot as change:
                 for file in files:
@@ -270,7 +272,7 @@ class GrowingTable:
         table = self.load()
         current = table.metadata.current_snapshot_id
         old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.timestamp_ms < before_ms]
-        if old := [one for one in old if one != current]:
+        if old := [snapshot_id for snapshot_id in old if snapshot_id != current]:
             try:
                 with answering():
                     table.maintenance.expire_snapshots().by_ids(old).commit()
@@ -308,7 +310,7 @@ class GrowingTable:
         for snapshot in table.metadata.snapshots:
             for manifest in snapshot.manifests(table.io):
                 entries = manifest.fetch_manifest_entry(table.io)
-                files[snapshot.snapshot_id == current].update(one.data_file.file_path for one in entries)
+                files[snapshot.snapshot_id == current].update(entry.data_file.file_path for entry in entries)
         self.remove([WrittenFile(file, 0) for file in files[False] - files[True]])
         self.expire(int(time.time() * 1000) + 1)
 
@@ -366,8 +368,8 @@ def _leaving(table: Table, gone: frozenset[str]) -> list[Any]:
     """Return files of a table as it was loaded. Raises TableMoved where one is not in it any more."""
     current = table.current_snapshot()
     manifests = current.manifests(table.io) if current is not None else []
-    entries = (one for manifest in manifests for one in manifest.fetch_manifest_entry(table.io))
-    found = [one.data_file for one in entries if one.data_file.file_path in gone]
-    if len(found) < len(gone):
+    entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
+    data_files = [entry.data_file for entry in entries if entry.data_file.file_path in gone]
+    if len(data_files) < len(gone):
         raise TableMoved(f"{'.'.join(table.name())}: another run has replaced the same files. Look again.")
-    return found
+    return data_files

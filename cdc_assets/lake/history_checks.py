@@ -33,8 +33,8 @@ def history_problem(state: LakeState, session: StepSession, life: Life, schema: 
     is_beside = mirror is not None and None not in (mirror.name, table.name)
     beside = mirror if is_beside and _place(mirror) == _place(table) else None
     check = _Check(session, table, beside, schema.in_lake, properties)
-    found = check.of_states() if keeps_states(life.kind) else check.of_log()
-    return f"{life}: {' and '.join(found)}. Rebuild it: cdc-assets rebuild {life}." if found else ""
+    faults = check.of_states() if keeps_states(life.kind) else check.of_log()
+    return f"{life}: {' and '.join(faults)}. Rebuild it: cdc-assets rebuild {life}." if faults else ""
 
 
 def _place(table: LakeTable | None) -> object:
@@ -66,7 +66,7 @@ class _Check:
         """Return what is wrong with states."""
         since = self.properties.get(KEYED_SINCE) or "-1"
         keys = self._keys()
-        found = self._faults(
+        faults = self._faults(
             f"SELECT {keys} FROM (SELECT {keys}, {START_TS}, {END_TS}, "
             f"lead({START_TS}) OVER (PARTITION BY {', '.join(self.forms)} ORDER BY {START_TS}) AS next "
             f"FROM {self.rows} WHERE {END_TS} IS NULL OR {END_TS} > {since}) "
@@ -74,15 +74,15 @@ class _Check:
             "{count:,} of its states overlap the next one of their key",
         )
         if self.mirror is None:
-            return found
-        mine, theirs = self._both([*self.columns, (COMMIT_TS, COMMIT_TS)])
-        present = f"SELECT {mine} FROM {self.rows} WHERE {END_TS} IS NULL"
+            return faults
+        own_columns, theirs = self._both([*self.columns, (COMMIT_TS, COMMIT_TS)])
+        present = f"SELECT {own_columns} FROM {self.rows} WHERE {END_TS} IS NULL"
         rows = f"SELECT {theirs} FROM {self.mirror_rows}"
-        found += self._faults(
+        faults += self._faults(
             f"SELECT {keys} FROM ({present} EXCEPT ALL {rows})",
             f"{{count:,}} of its open states are no rows of {self.mirror_name}",
         )
-        return found + self._faults(
+        return faults + self._faults(
             f"SELECT {self._keys_of_mirror()} FROM ({rows} EXCEPT ALL {present})",
             f"of the rows of {self.mirror_name} {{count:,}} have no open state",
         )
@@ -105,40 +105,41 @@ class _Check:
     def _folded(self, changes: str) -> list[str]:
         order = f"{POSITION} DESC, {_OF_DDL}, {_LEAVES}"
         whole = [pair for pair in self.columns if pair[0] not in self.came_back]
-        mine, theirs = self._both(whole)
+        own_columns, theirs = self._both(whole)
         present = (
             f"(SELECT *, coalesce(size(_cdc_absent), 0) > 0 AS _cdc_partly FROM (SELECT *, row_number() OVER "
             f"(PARTITION BY {', '.join(self.forms)} ORDER BY {order}) AS _cdc_turn FROM {changes}) "
             f"WHERE _cdc_turn = 1 AND NOT {_LEAVES})"
         )
-        found = self._faults(
-            f"SELECT {self._keys()} FROM (SELECT {mine} FROM {present} WHERE NOT _cdc_partly "
+        faults = self._faults(
+            f"SELECT {self._keys()} FROM (SELECT {own_columns} FROM {present} WHERE NOT _cdc_partly "
             f"EXCEPT ALL SELECT {theirs} FROM {self.mirror_rows})",
             f"of the rows to which its changes lead {{count:,}} are not so in {self.mirror_name}",
         )
         key = [(self.schema.column(name), theirs) for name, theirs in self.columns if name in self.schema.key]
         same = " AND ".join(
-            f"{key_expression(one, f'_cdc_p.{quoted(one.name)}')} <=> {key_expression(one, f'_cdc_m.{quoted(theirs)}')}"
-            for one, theirs in key
+            f"{key_expression(column, f'_cdc_p.{quoted(column.name)}')} <=> "
+            f"{key_expression(column, f'_cdc_m.{quoted(theirs)}')}"
+            for column, theirs in key
         )
-        return found + self._faults(
+        return faults + self._faults(
             f"SELECT {self._keys_of_mirror('_cdc_m.')} FROM {self.mirror_rows} _cdc_m "
             f"LEFT ANTI JOIN {present} _cdc_p ON {same}",
             f"to {{count:,}} of the rows of {self.mirror_name} its changes do not lead",
         )
 
     def _counted(self, changes: str) -> list[str]:
-        mine, theirs = self._both([pair for pair in self.columns if pair[0] not in self.came_back])
+        own_columns, theirs = self._both([pair for pair in self.columns if pair[0] not in self.came_back])
         return self._faults(
-            f"SELECT 1 AS differs FROM (SELECT {mine}, CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count "
-            f"FROM {changes} UNION ALL SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {mine} "
+            f"SELECT 1 AS differs FROM (SELECT {own_columns}, CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count "
+            f"FROM {changes} UNION ALL SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {own_columns} "
             "HAVING sum(_cdc_count) <> 0",
             f"of its different rows {{count:,}} are there another number of times than in {self.mirror_name}",
         )
 
     def _both(self, columns: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        mine, theirs = zip(*columns, strict=True)
-        return ", ".join(map(quoted, mine)), ", ".join(map(quoted, theirs))
+        own_columns, theirs = zip(*columns, strict=True)
+        return ", ".join(map(quoted, own_columns)), ", ".join(map(quoted, theirs))
 
     def _keys(self) -> str:
         return ", ".join(map(quoted, self.schema.key))
@@ -149,10 +150,10 @@ class _Check:
 
     def _faults(self, query: str, sentence: str) -> list[str]:
         """Return the sentence with how many rows a query finds, and the first of them; nothing where there are none."""
-        found = self.session.spark.sql(query)
-        first = found.limit(_SHOWN).collect()
+        rows = self.session.spark.sql(query)
+        first = rows.limit(_SHOWN).collect()
         if not first:
             return []
-        text = sentence.format(count=found.count())
+        text = sentence.format(count=rows.count())
         shown = ", ".join(str(row[0] if len(row) == 1 else tuple(row)) for row in first) if self.schema.key else ""
         return [f"{text} (key {shown})" if shown else text]

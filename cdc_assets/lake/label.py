@@ -50,14 +50,14 @@ class Label:
 
     def properties(self) -> dict[str, str]:
         """Return the snapshot properties of the label."""
-        said = {
+        summary = {
             _TS: str(self.progress.tso),
             _PHASE: self.progress.phase.name.lower(),
             _DDL: str(self.ddl),
             _RECIPE: self.recipe.fingerprint,
         }
         parts = {_POSITIONS: self.positions, _OVERWRITES: self.overwrites, _LACKS_ROWS: self.lacks_rows}
-        return {**said, **{name: json.dumps(part, sort_keys=True) for name, part in parts.items() if part}}
+        return {**summary, **{name: json.dumps(part, sort_keys=True) for name, part in parts.items() if part}}
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Label | None:

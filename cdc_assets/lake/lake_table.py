@@ -177,7 +177,7 @@ def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) 
             list(pool.map(lambda place: _interpreted(catalog, place), unread))
     owned = [read_owned(catalog, place, identifier) for identifier, place in named]
     _discard_retired({place for _, place in named})
-    return [one for one in owned if one is not None]
+    return [table for table in owned if table is not None]
 
 
 def read_owned(catalog: Catalog, place: str, identifier: Identifier) -> OwnedTable | None:

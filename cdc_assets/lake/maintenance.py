@@ -71,9 +71,9 @@ class LakeMaintenance:
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
         pinned = {(pin.life, pin.snapshot_id) for pin in self.lake.state.decisions.pins() if not _is_stale(pin)}
         own = self.lake.state.places.own.main
-        mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in lake_table or entry[0][0] == own)
+        entries = sorted(entry for entry in self.lake.state.entries() if entry[0] in lake_table or entry[0][0] == own)
         if alone is not None:
-            mine = [entry for entry in mine if entry[0] in lake_table and lake_table[entry[0]].life == alone]
+            entries = [entry for entry in entries if entry[0] in lake_table and lake_table[entry[0]].life == alone]
 
         def look(entry: tuple[Identifier, str]) -> TableFacts | None:
             with suppress(FileNotFoundError):  # a commit just removed it; the next look finds its successor
@@ -81,7 +81,7 @@ class LakeMaintenance:
             return None
 
         with ThreadPoolExecutor(8) as pool:
-            return tuple(fact for fact in pool.map(look, mine) if fact is not None)
+            return tuple(fact for fact in pool.map(look, entries) if fact is not None)
 
     def _fact(
         self,
@@ -261,9 +261,11 @@ def _is_stale(pin: SnapshotPin) -> bool:
     return datetime.now(timezone.utc) - parse_iso_time(pin.when) > _PINNED
 
 
-def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:
+def _fact_of(snapshot: Snapshot, file: MetadataFile) -> SnapshotFact:
     held = {snapshot_id for name, snapshot_id in file.refs.items() if name != "main"}
-    return SnapshotFact(one.snapshot_id, one.made_ms, Label.parse(one.summary) is not None, one.snapshot_id in held)
+    return SnapshotFact(
+        snapshot.snapshot_id, snapshot.made_ms, Label.parse(snapshot.summary) is not None, snapshot.snapshot_id in held
+    )
 
 
 # --- Iceberg's actions ------------------------------------------------------------------------------------------------

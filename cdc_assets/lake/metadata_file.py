@@ -104,14 +104,14 @@ def parse_metadata_file(data: bytes) -> MetadataFile:
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     current = document.get("current-snapshot-id")
-    snapshots = (_snapshot(one) for one in document.get("snapshots") or ())
+    snapshots = (_snapshot(snapshot) for snapshot in document.get("snapshots") or ())
     return MetadataFile(
         document["location"],
         document.get("properties") or {},
         None if current == _NO_SNAPSHOT else current,
         {snapshot.snapshot_id: snapshot for snapshot in snapshots},
-        tuple(one["snapshot-id"] for one in document.get("snapshot-log") or ()),
-        {name: one["snapshot-id"] for name, one in (document.get("refs") or {}).items()},
+        tuple(entry["snapshot-id"] for entry in document.get("snapshot-log") or ()),
+        {name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items()},
         _transforms(document, "partition-specs", "spec-id", "default-spec-id"),
         _transforms(document, "sort-orders", "order-id", "default-sort-order-id"),
     )

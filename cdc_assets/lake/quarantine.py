@@ -143,7 +143,9 @@ class Quarantine:
             records = self._records(_PLACE)
             for other in [other for other in _counted if other[0] != place]:
                 del _counted[other]
-            _counted[known] = Counter(life for (life, _), one in records.items() if one.first and not one.replayed)
+            _counted[known] = Counter(
+                life for (life, _), record in records.items() if record.first and not record.replayed
+            )
         purged = self._state.tombstones()
         return {life: count for life, count in _counted[known].items() if life not in purged}
 

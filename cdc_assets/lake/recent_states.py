@@ -32,14 +32,14 @@ def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -
     table, mirror, schema = state.find(life), state.tables().get(life.source), schema.in_lake
     scan = TableScan(state, table)
     keyed = int(state.file(table.metadata_location).properties.get(KEYED_SINCE) or -1)
-    found = _overlaps(scan, max(since, keyed), schema)
+    faults = _overlaps(scan, max(since, keyed), schema)
     if mirror is not None and None not in (mirror.name, table.name) and _place(mirror) == _place(table):
         rows = TableScan(state, mirror)
-        found += _differences(scan, rows, since, schema)
+        faults += _differences(scan, rows, since, schema)
         open_, wanted = scan.count(f"{END_TS} IS NULL"), rows.count("")
         if table.since is None and open_ != wanted:
-            found.append(f"there are {counted(open_, 'open state')}, and {mirror.name} has {counted(wanted, 'row')}")
-    return f"{life}: {'; '.join(found)}. Rebuild it: cdc-assets rebuild {life}." if found else ""
+            faults.append(f"there are {counted(open_, 'open state')}, and {mirror.name} has {counted(wanted, 'row')}")
+    return f"{life}: {'; '.join(faults)}. Rebuild it: cdc-assets rebuild {life}." if faults else ""
 
 
 def _place(table: LakeTable) -> object:
@@ -60,16 +60,16 @@ def _overlaps(scan: TableScan, since: Tso, schema: TableSchema) -> list[str]:
 
 def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSchema) -> list[str]:
     live = [(column.name, column.source_name) for column in schema.live]
-    mine, theirs = ([pair[side] for pair in (*live, (COMMIT_TS, COMMIT_TS))] for side in (0, 1))
-    states = _together(scan, f"{COMMIT_TS} > {since} AND {END_TS} IS NULL", mine)
-    rows = _together(mirror, f"{COMMIT_TS} > {since}", theirs).rename_columns(mine)
+    own_columns, theirs = ([pair[side] for pair in (*live, (COMMIT_TS, COMMIT_TS))] for side in (0, 1))
+    states = _together(scan, f"{COMMIT_TS} > {since} AND {END_TS} IS NULL", own_columns)
+    rows = _together(mirror, f"{COMMIT_TS} > {since}", theirs).rename_columns(own_columns)
     sides = [
         side.append_column("_cdc_count", pa.repeat(pa.scalar(sign, pa.int64()), side.num_rows))
         for side, sign in ((states, 1), (rows.cast(states.schema), -1))
     ]
     frame = pl.from_arrow(pa.concat_tables(sides))
     assert isinstance(frame, pl.DataFrame)
-    by = [groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(mine)]
+    by = [groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(own_columns)]
     counts = frame.group_by(by).agg(pl.col("_cdc_count").sum(), *(pl.col(exact(name)).first() for name in schema.key))
     wrong = counts.filter(pl.col("_cdc_count") != 0).select(map(exact, schema.key)).unique()
     return _sentence("the open state is not the row of the mirror, for {count:,} of the keys", wrong)

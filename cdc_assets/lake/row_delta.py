@@ -161,23 +161,25 @@ def _files(target: CommitTarget, batch: Batch, partition: str) -> list[PlannedFi
 
 def planned_files(scan: Any) -> list[PlannedFile] | None:
     """Return the data files of a scan; None if they are too many, or not all Parquet with deletion vectors at most."""
-    found: list[PlannedFile] = []
+    files: list[PlannedFile] = []
     rows = 0
     tasks = scan.planFiles()
     try:
         for task in _each(tasks):
             file, deletes = task.file(), task.deletes()
             hidden = [deletes.get(place) for place in range(deletes.size())]
-            if file.format().toString() != "PARQUET" or any(one.format().toString() != "PUFFIN" for one in hidden):
+            if file.format().toString() != "PARQUET" or any(
+                delete_file.format().toString() != "PUFFIN" for delete_file in hidden
+            ):
                 return None
             rows += int(file.recordCount())
-            if len(hidden) > 1 or len(found) == _FILES or rows > _ROWS:
+            if len(hidden) > 1 or len(files) == _FILES or rows > _ROWS:
                 return None
             vector = hidden[0] if hidden else None
-            found.append(PlannedFile(file, vector, str(file.location()), int(file.recordCount())))
+            files.append(PlannedFile(file, vector, str(file.location()), int(file.recordCount())))
     finally:
         tasks.close()
-    return found
+    return files
 
 
 def _each(tasks: Any) -> Iterator[Any]:
@@ -269,17 +271,17 @@ def _replaced(
     replaced: list[_Replaced] = []
     seen = BitMap()
     for file in files:
-        found = _places(_key_columns.read(io, file.path, ids), keys, kinds)
-        before = hidden_rows(io, file.vector) if len(found) else BitMap()
-        if gone := BitMap(found.get_column(_PLACE)) & before:
-            found = found.filter(~pl.col(_PLACE).is_in(list(gone)))
-        if not len(found):
+        matches = _places(_key_columns.read(io, file.path, ids), keys, kinds)
+        before = hidden_rows(io, file.vector) if len(matches) else BitMap()
+        if gone := BitMap(matches.get_column(_PLACE)) & before:
+            matches = matches.filter(~pl.col(_PLACE).is_in(list(gone)))
+        if not len(matches):
             continue
-        there = BitMap(found.get_column(_CHANGE))
-        if (len(there) < len(found) or there & seen) and not step.is_repair:
+        there = BitMap(matches.get_column(_CHANGE))
+        if (len(there) < len(matches) or there & seen) and not step.is_repair:
             raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
         seen |= there
-        places, of = found.get_columns()
+        places, of = matches.get_columns()
         replaced.append(_Replaced(file, places, of, before))
     return replaced
 
@@ -292,8 +294,8 @@ def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> pl.DataF
     frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
     assert isinstance(frame, pl.DataFrame)
     known = [pl.col(name).is_in(keys.get_column(name).implode(), nulls_equal=True) for name in kinds.names]
-    found = frame.with_row_index(_PLACE).filter(known).join(keys, on=kinds.names, nulls_equal=True)
-    return found.select(_PLACE, _CHANGE).sort(_PLACE)
+    matches = frame.with_row_index(_PLACE).filter(known).join(keys, on=kinds.names, nulls_equal=True)
+    return matches.select(_PLACE, _CHANGE).sort(_PLACE)
 
 
 def hidden_rows(io: Mapping[str, str], vector: Any | None) -> BitMap:
@@ -328,15 +330,15 @@ def _states(
     """
     ended: dict[pa.Schema, list[pa.Table]] = {}
     going_on, same, track = list[pa.Table](), BitMap(), tracked(step)
-    for one in replaced:
-        rows, mine = _rows(io, one, table), changes.take(one.changes.to_arrow())
-        ends = pc.less(rows.column(START_TS), mine.column(START_TS))
+    for replacement in replaced:
+        rows, row_changes = _rows(io, replacement, table), changes.take(replacement.changes.to_arrow())
+        ends = pc.less(rows.column(START_TS), row_changes.column(START_TS))
         if track is not None:
-            on = _goes_on(rows, mine, track, step)
+            on = _goes_on(rows, row_changes, track, step)
             ends = pc.and_not(ends, on)
-            same |= BitMap(one.changes.filter(pl.Series(on)))
-            going_on.append(_with(mine, rows, {START_TS: START_TS, START_AT: START_AT}).filter(on))
-        closed = _with(rows, mine, {END_TS: START_TS, END_AT: START_AT}).filter(ends)
+            same |= BitMap(replacement.changes.filter(pl.Series(on)))
+            going_on.append(_with(row_changes, rows, {START_TS: START_TS, START_AT: START_AT}).filter(on))
+        closed = _with(rows, row_changes, {END_TS: START_TS, END_AT: START_AT}).filter(ends)
         ended.setdefault(closed.schema, []).append(closed)
     begins = pc.and_not(_enters(changes), changes.column(LANDED))
     if same:
@@ -361,7 +363,7 @@ def _goes_on(rows: pa.Table, changes: pa.Table, track: Sequence[str], step: Appl
         kind = arrow_type(step.schema.column(name))
         if name not in rows.column_names or pa.types.is_nested(kind):
             raise _SparksError
-        old, new = (pl.Series(one.column(name).cast(kind)) for one in (rows, changes))
+        old, new = (pl.Series(side.column(name).cast(kind)) for side in (rows, changes))
         same &= old.eq_missing(new)
     return pa.chunked_array([same.to_arrow()])
 
@@ -384,10 +386,10 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
         source.seek(0)
         place = path if isinstance(system, pafs.LocalFileSystem) else source.read()
         rows = pl.scan_parquet(place, row_index_name=_PLACE, glob=False, hive_partitioning=False)
-        found = rows.filter(pl.col(end).is_null() & pl.col(_PLACE).is_in(of.places.implode())).collect()
-    if not found.get_column(_PLACE).equals(of.places):
+        frame = rows.filter(pl.col(end).is_null() & pl.col(_PLACE).is_in(of.places.implode())).collect()
+    if not frame.get_column(_PLACE).equals(of.places):
         raise _SparksError
-    return found.to_arrow().select([field.name for field in fields]).rename_columns(kept.names).cast(kept)
+    return frame.to_arrow().select([field.name for field in fields]).rename_columns(kept.names).cast(kept)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -414,10 +416,10 @@ def _written(
         f"ROW DELTA INTO {target.name}: {sum(rows.num_rows for rows in parts)} rows in, rows of {len(replaced)} data "
         "files out"
     )
-    hidden = [one.file.vector for one in replaced if one.file.vector is not None]
+    hidden = [replacement.file.vector for replacement in replaced if replacement.file.vector is not None]
     missing = None
     if batch.unmade is not None:
-        there = BitMap().union(*(BitMap(one.changes) for one in replaced))
+        there = BitMap().union(*(BitMap(replacement.changes) for replacement in replaced))
         missing = unmade(changes, step, pa.array([place not in there for place in range(changes.num_rows)], pa.bool_()))
     return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden, missing)
 
@@ -436,7 +438,7 @@ def _write_vectors(
 ) -> list[Any]:
     """Write one Puffin file of deletion vectors beside a data file, and return them as Iceberg's API has them."""
     location = f"{data.removesuffix('.parquet')}.puffin"
-    hiding = [(one.file, BitMap(one.places) | one.before) for one in replaced]
+    hiding = [(replacement.file, BitMap(replacement.places) | replacement.before) for replacement in replaced]
     blobs, described = bytearray(_PUFFIN), []
     for file, places in hiding:
         body = _VECTOR + struct.pack("<QI", 1, 0) + places.serialize()
@@ -455,7 +457,7 @@ def _write_vectors(
         blobs += blob
     footer = json.dumps({"blobs": described, "properties": {"created-by": "cdc-assets"}}).encode()
     puffin = bytes(blobs) + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN
-    size, found = write_file(io, location, puffin), []
+    size, vectors = write_file(io, location, puffin), []
     metadata = target.session.iceberg.java("org.apache.iceberg.FileMetadata")
     for (file, places), blob_at in zip(hiding, described, strict=True):
         spec = target.table.specs().get(file.file.specId())
@@ -464,5 +466,5 @@ def _write_vectors(
         if spec.isPartitioned():
             builder = builder.withPartition(file.file.partition())
         builder = builder.withContentOffset(blob_at["offset"]).withContentSizeInBytes(blob_at["length"])
-        found.append(builder.withRecordCount(len(places)).build())
-    return found
+        vectors.append(builder.withRecordCount(len(places)).build())
+    return vectors

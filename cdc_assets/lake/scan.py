@@ -98,7 +98,7 @@ class TableScan:
 
 def _such_rows(equal: Mapping[str, object], condition: str) -> BooleanExpression:
     """Return the filter for rows; a number is an int or a Decimal, as the column has it."""
-    found: BooleanExpression = parse(condition) if condition else AlwaysTrue()
+    expression: BooleanExpression = parse(condition) if condition else AlwaysTrue()
     for name, value in equal.items():
-        found = And(found, EqualTo(name, value))  # type: ignore[call-arg, arg-type]  # by place, as it documents
-    return found
+        expression = And(expression, EqualTo(name, value))  # type: ignore[call-arg, arg-type]  # by place, as it documents
+    return expression

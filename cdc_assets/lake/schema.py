@@ -188,7 +188,7 @@ def change(
     before a table is replaced, and raises where something runs beside that must not be undone.
     """
     refuse_names(step.schema, step)
-    gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
+    gone = [schema_change.predicate for schema_change in step.changes if isinstance(schema_change, DeleteRows)]
     some = [predicate for predicate in gone if predicate is not None]
     all_rows = len(some) < len(gone)
     moved = history_writer(step.life.kind).moved(target, step, rows) if rows is not None else None
@@ -197,9 +197,9 @@ def change(
     if needs_rewrite(step) or _cuts_values(target, step):
         _rewrite(target, step, label, refuse_beside, rows)
         return
-    for one in step.changes:
-        if isinstance(one, RetypeColumn) and one.approximate:
-            target.session.statements.append(_guess_comment(one))
+    for schema_change in step.changes:
+        if isinstance(schema_change, RetypeColumn) and schema_change.approximate:
+            target.session.statements.append(_guess_comment(schema_change))
     publish(
         target,
         label,
@@ -252,9 +252,9 @@ def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
         return False
     place = {source.position: f"c{number}" for number, source in enumerate(sources)}
     columns = [sql.col(quoted(rows.columns[position])).alias(name) for position, name in place.items()]  # type: ignore[index]
-    found = rows.select(*columns).mapInArrow(alike(_comparer(tuple(sources))), "cut boolean")
+    losses = rows.select(*columns).mapInArrow(alike(_comparer(tuple(sources))), "cut boolean")
     with _conversion_errors():
-        return found.where("cut").head() is not None
+        return losses.where("cut").head() is not None
 
 
 def _comparer(sources: tuple[_Source, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -284,12 +284,12 @@ def _conversion_errors() -> Iterator[None]:
 _HELD = re.compile(r"cdc_assets\.errors\.TableHeld: ([^\n]+)")
 
 
-def _rewrites(one: SchemaChange, empties: bool) -> bool:
-    if isinstance(one, RetypeColumn) and not one.new.virtual:
-        converts = needs_conversion(one.old, one.new) and not empties
-        return converts or not _widens(arrow_type(one.old), arrow_type(one.new))
-    if isinstance(one, AddColumn) and not one.column.virtual:
-        return one.default is not None and pa.types.is_list(arrow_type(one.column))
+def _rewrites(schema_change: SchemaChange, empties: bool) -> bool:
+    if isinstance(schema_change, RetypeColumn) and not schema_change.new.virtual:
+        converts = needs_conversion(schema_change.old, schema_change.new) and not empties
+        return converts or not _widens(arrow_type(schema_change.old), arrow_type(schema_change.new))
+    if isinstance(schema_change, AddColumn) and not schema_change.column.virtual:
+        return schema_change.default is not None and pa.types.is_list(arrow_type(schema_change.column))
     return False
 
 
@@ -544,5 +544,5 @@ def _column(batch: pa.RecordBatch, source: _Source, present: pa.Array) -> pa.Arr
     return convert_past(array.cast(arrow_type(old)), present, old, source.column, source.retype.timezone)
 
 
-def _guess_comment(one: RetypeColumn) -> str:
-    return f"-- {one.new.name} is approximate: {one.approximate}"
+def _guess_comment(schema_change: RetypeColumn) -> str:
+    return f"-- {schema_change.new.name} is approximate: {schema_change.approximate}"

@@ -66,7 +66,11 @@ class LakeState:
 
     def tables(self) -> dict[Life, LakeTable]:
         """Return every table that this changefeed created, whatever its name is now."""
-        self._seen = {one.lake_table.life: one.lake_table for one in self._owned() if one.changefeed == self.changefeed}
+        self._seen = {
+            owned_table.lake_table.life: owned_table.lake_table
+            for owned_table in self._owned()
+            if owned_table.changefeed == self.changefeed
+        }
         return dict(self._seen)
 
     def known(self) -> dict[Life, LakeTable]:
@@ -91,7 +95,7 @@ class LakeState:
 
     def changefeeds(self) -> set[str]:
         """Return the names of all changefeeds that have tables in the catalog."""
-        return {one.changefeed for one in self._owned()}
+        return {owned_table.changefeed for owned_table in self._owned()}
 
     def _owned(self) -> list[OwnedTable]:
         for _ in range(3):
@@ -141,8 +145,8 @@ class LakeState:
             owned = read_owned(self.catalog, place, identifier)
         except FileNotFoundError:
             return None
-        mine = owned is not None and (owned.changefeed, owned.lake_table.life) == (self.changefeed, life)
-        return owned.lake_table if owned is not None and mine else None
+        is_own_table = owned is not None and (owned.changefeed, owned.lake_table.life) == (self.changefeed, life)
+        return owned.lake_table if owned is not None and is_own_table else None
 
     def seen(self, life: Life) -> LakeTable | None:
         """Return one table as it was last seen, None if it was not."""
@@ -221,9 +225,9 @@ class LakeState:
         """Record that a table is purged, with the TSO of its DROP, before its files go; no JVM."""
         import pyarrow as pa
 
-        said = {"changefeed": self.changefeed, "identity": format_identity(life), "dropped": dropped}
+        tombstone = {"changefeed": self.changefeed, "identity": format_identity(life), "dropped": dropped}
         text = pa.field("changefeed", pa.string(), nullable=False)
-        rows = pa.Table.from_pylist([said], pa.schema([text, ("identity", pa.string()), ("dropped", pa.int64())]))
+        rows = pa.Table.from_pylist([tombstone], pa.schema([text, ("identity", pa.string()), ("dropped", pa.int64())]))
         self.own_table(TOMBSTONES, rows.schema).add(self.changefeed, [rows])
 
     def own_table(self, name: str, columns: pa.Schema | None = None) -> GrowingTable:

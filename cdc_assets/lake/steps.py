@@ -283,8 +283,8 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
         unknown = bool(deletes) and leaving is None
         return MovedRows(leaving, None, unknown, named)
     if isinstance(step, DropTable):
-        mine = _before(bench, step, step.life.source, work)
-        return MovedRows(mine, all_unknown=mine is None)
+        own_rows = _before(bench, step, step.life.source, work)
+        return MovedRows(own_rows, all_unknown=own_rows is None)
     if isinstance(step, RecoverTable):
         rows = _before(bench, step, step.life.source, work)
         if begins and rows is None:
@@ -299,11 +299,11 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
     entering = theirs if theirs is None or step.partitioned else theirs.where(condition)
     if keeps_states(step.life.kind):  # which know themselves what leaves
         return MovedRows(None, entering)
-    mine = _before(bench, step, step.life.source, work)
+    own_rows = _before(bench, step, step.life.source, work)
     if step.partitioned:
-        leaving = None if mine is None else mine.where(condition)
-        return MovedRows(leaving, entering, all_unknown=mine is None)
-    return MovedRows(mine, entering, all_unknown=mine is None)
+        leaving = None if own_rows is None else own_rows.where(condition)
+        return MovedRows(leaving, entering, all_unknown=own_rows is None)
+    return MovedRows(own_rows, entering, all_unknown=own_rows is None)
 
 
 def _begins(step: DdlStep, work: Work) -> bool:
@@ -324,7 +324,7 @@ def _before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFram
     if rows is None:
         return None
     lives = parse_lives(dict(work.target.table.properties()))
-    names = {one.source: one.column for one in lives if one.until is None}
+    names = {column_life.source: column_life.column for column_life in lives if column_life.until is None}
     return rows.select(*(sql.col(quoted(name)).alias(names.get(name, name)) for name in rows.columns))
 
 
@@ -355,17 +355,18 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
         return None
     lives = parse_lives(bench.state.file(table.metadata_location).properties)
     there = [life for life in lives if life.was_there(step.at)]
-    for one in there:
-        if one.former_type(step.at) is not None:
+    for column_life in there:
+        if column_life.former_type(step.at) is not None:
             raise TableHeld(
-                f'{step.life}: the rows that come into it from {table.life} have values of the column "{one.column}" '
-                f"that were converted since, from {one.former_type(step.at)}. Read them anew: cdc-assets rebuild "
-                f"{step.life}.",
+                f"{step.life}: the rows that come into it from {table.life} have values of the column "
+                f'"{column_life.column}" '
+                f"that were converted since, from {column_life.former_type(step.at)}. Read them anew: cdc-assets "
+                f"rebuild {step.life}.",
                 table=str(step.life),
             )
     rows = work.session.spark.read.table(work.session.name(table.identifier))
     rows = rows.where(f"{START_TS} < {step.at} AND ({END_TS} IS NULL OR {END_TS} >= {step.at})")
-    names = {one.column: one.name_at(step.at) for one in there}
+    names = {column_life.column: column_life.name_at(step.at) for column_life in there}
     return rows.select(*(sql.col(quoted(name)).alias(of) for name, of in names.items()), COMMIT_TS)
 
 

@@ -172,12 +172,12 @@ class Rebuilds:
                     label,
                     rows=lambda: overwrite(work.target, rows, statement),
                     schema=lambda transaction: _document(transaction, source),
-                    properties={**{one: said or None for one, said in properties.items()}, NAME: properties[NAME]},
+                    properties={**{name: value or None for name, value in properties.items()}, NAME: properties[NAME]},
                     mark=mark,
                 )
             else:
-                said = {**label.properties(), **mark}
-                _replace(work.target, _documented(rows, source), said, properties, layout)
+                summary = {**label.properties(), **mark}
+                _replace(work.target, _documented(rows, source), summary, properties, layout)
             return self.live.workbench.result(work, started)
 
     @contextmanager
@@ -219,9 +219,9 @@ class Rebuilds:
                 **_of_rows(source),
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }
-            rows, said = _documented(_rows(session, theirs), source), {**theirs.label.properties(), **mark}
+            rows, summary = _documented(_rows(session, theirs), source), {**theirs.label.properties(), **mark}
             layout = known_layout(session, source)
-            write_anew(session, "create", session.name(home), rows, layout, properties, said)
+            write_anew(session, "create", session.name(home), rows, layout, properties, summary)
             _sort(session, session.load(home), layout)
             statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
         lake_table = state.find(life)
@@ -252,8 +252,8 @@ class Rebuilds:
 
     def end_stale(self, now: float | None = None) -> int:
         """Remove the tables of dead rebuilds; return how many. `now` is seconds since 1970."""
-        dead = {one.token for one in self.tickets() if not one.runs(now)}
-        known = {one.token for one in self.tickets()}
+        dead = {ticket.token for ticket in self.tickets() if not ticket.runs(now)}
+        known = {ticket.token for ticket in self.tickets()}
         return sum(self.end(token) for token in sorted(dead | (self._tokens() - known)))
 
     def _tokens(self) -> set[str]:
@@ -263,7 +263,11 @@ class Rebuilds:
 
     def _namespaces(self, token: str) -> Iterable[str]:
         prefix = f"{self._own.aside}{token}_"
-        return [one[0] for one in self._state.catalog.list_namespaces() if len(one) == 1 and one[0].startswith(prefix)]
+        return [
+            namespace[0]
+            for namespace in self._state.catalog.list_namespaces()
+            if len(namespace) == 1 and namespace[0].startswith(prefix)
+        ]
 
     def _drop(self, identifier: Identifier) -> None:
         """Remove a table with its files through its catalog, which may be the only one with access."""
@@ -295,8 +299,8 @@ def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:
 
 def _of_rows(source: Any, live: Any = None) -> dict[str, str]:
     """Return the properties of a table about its rows and columns, "" for those that only the other table has."""
-    theirs, mine = dict(source.properties()), {} if live is None else dict(live.properties())
-    return {name: theirs.get(name, "") for name in _OF_ROWS if name in theirs or name in mine}
+    theirs, live_properties = dict(source.properties()), {} if live is None else dict(live.properties())
+    return {name: theirs.get(name, "") for name in _OF_ROWS if name in theirs or name in live_properties}
 
 
 def _document(transaction: Any, source: Any) -> None:
@@ -324,11 +328,15 @@ def _sort(session: StepSession, table: Any, layout: TableLayout) -> None:
 
 
 def _replace(
-    target: CommitTarget, rows: DataFrame, said: Mapping[str, str], properties: Mapping[str, str], layout: TableLayout
+    target: CommitTarget,
+    rows: DataFrame,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+    layout: TableLayout,
 ) -> None:
     """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
     kept = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))
-    write_anew(target.session, "replace", target.name, rows, layout, kept, said)
+    write_anew(target.session, "replace", target.name, rows, layout, kept, summary)
     _sort(target.session, target.session.load(target.identifier), layout)

@@ -36,9 +36,9 @@ class LakeTickets:
 
     def among(self, kept: Mapping[str, str]) -> tuple[Ticket, ...]:
         """Return the open tickets among properties that were read before, oldest first."""
-        found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
-        mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
-        return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
+        tickets = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
+        open_tickets = (ticket for ticket in tickets if f"{self._prefix}{ticket.token}" in kept)
+        return tuple(sorted(open_tickets, key=lambda ticket: (ticket.begun, ticket.token)))
 
     def touch(self, ticket: Ticket) -> None:
         """Write a ticket, or renew it."""

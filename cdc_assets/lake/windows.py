@@ -48,7 +48,7 @@ def stage_windows(
         return [StagedWindow("", 0, Report(), run) for run in revisions]
     with bench.lent(steps[0].life), races(str(steps[0].life)):
         staged = stage.stage(bench.engine, [_place(bench, step) for step in steps], reader, quarantine)
-        return [dataclasses.replace(one, revision=run) for one, run in zip(staged, revisions, strict=False)]
+        return [dataclasses.replace(window, revision=run) for window, run in zip(staged, revisions, strict=False)]
 
 
 def _place(bench: Workbench, step: ApplyRows) -> stage.WindowPlace:
@@ -161,11 +161,11 @@ def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) 
         records.close(life, done)
         left = {path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()}
         replay = dataclasses.replace(replay, targets={path: lines for path, lines in left.items() if lines})
-    (found,) = run_tasks(spark, 1, lambda _: find_keys(replay, reader))
-    fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in found.bad]
+    (lookup,) = run_tasks(spark, 1, lambda _: find_keys(replay, reader))
+    fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in lookup.bad]
     if not fitting:
-        return found
-    reads = partial(read_replay, dataclasses.replace(replay, keys=found.keys), reader)
+        return lookup
+    reads = partial(read_replay, dataclasses.replace(replay, keys=lookup.keys), reader)
     places, staged = [place for place, _ in replay.windows], StagedWindow("", 0, Report())
     if places:
         staged = stage.stage_tasks(spark, *bench.storage(bench.state.find(life)), step, reads, places)
@@ -187,7 +187,7 @@ def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) 
         raise
     _rewrite(bench, step, staged, refuse_moved, mark)
     records.close(life, fitting)
-    return found
+    return lookup
 
 
 def _rewrite(

@@ -312,7 +312,10 @@ def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
         last=batch.last,
         ahead=batch.ahead,
         newest=dict(reader.newest),
-        starts={one: start.with_least(reader.least.get(one, 0)) for one, start in batch.starts.items()},
+        starts={
+            log_partition: start.with_least(reader.least.get(log_partition, 0))
+            for log_partition, start in batch.starts.items()
+        },
     )
 
 
@@ -345,12 +348,12 @@ def _against_marks(batch: LandingBatch, splits: Iterable[LandedSplit]) -> Iterat
     acknowledged was lost. What had expired, was lost or could not be read may be new as well.
     """
     before, reader = batch.before, batch.reader
-    late = [one for one in splits if one.low <= before.proven]
+    late = [new_split for new_split in splits if new_split.low <= before.proven]
     if batch.by_offset or not reader.proves_ends or not late or before.accepted_losses:
         return
     greatest = dict(before.expired)
     for table, position in (
-        *((one.table, one.high) for one in before.splits),
+        *((landed_split.table, landed_split.high) for landed_split in before.splits),
         *((event.table, event.position + 1) for event in before.events if event.kind is EventKind.BAD),
     ):
         if table is None:
@@ -456,7 +459,7 @@ class KnownTables:
             return
         (batch,) = rows.combine_chunks().to_batches()
         shown = show_columns(batch)
-        with_columns, alone = (pc.index(shown, pa.scalar(one)).as_py() for one in (True, False))
+        with_columns, alone = (pc.index(shown, pa.scalar(flag)).as_py() for flag in (True, False))
         kind, first = (EventKind.COLUMNS, with_columns) if with_columns >= 0 else (EventKind.KEY_ALONE, alone)
         if first < 0 or (kind is EventKind.KEY_ALONE and place in self._key_alone):
             return
@@ -528,7 +531,9 @@ class Dialects:
         if not mixed:
             return spoken
         held = zip(*(column.to_pylist() for column in columns), strict=True)
-        return pa.RecordBatch.from_pylist(list(_bad(spoken, [mixed.get(one, "") for one in held])), spoken.schema)
+        return pa.RecordBatch.from_pylist(
+            list(_bad(spoken, [mixed.get(line_key, "") for line_key in held])), spoken.schema
+        )
 
     def _reason(self, topic: str, schema: str | None, table: str | None, source: str | None) -> str:
         dialect, name = _family(source or ""), TableId(schema or "", table or "")
@@ -549,6 +554,6 @@ def _family(source: str) -> str:
 
 def _bad(spoken: pa.RecordBatch, reasons: list[str]) -> Iterator[dict[str, object]]:
     """Yield lines, those with a reason as messages that cannot be read and stand where they are."""
-    for one, reason in zip(spoken.to_pylist(), reasons, strict=True):
+    for line, reason in zip(spoken.to_pylist(), reasons, strict=True):
         kind = {"kind": Kind.BAD.value, "reason": reason, "source": None, "source_position": None, "query": None}
-        yield {**one, **kind} if reason else one
+        yield {**line, **kind} if reason else line

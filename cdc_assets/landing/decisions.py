@@ -99,14 +99,16 @@ class _LandedEvents(NamedTuple):
 
 def _landed_of(landing: Landing, landed: Landed, held: LandedEvent) -> dict[TableId, _LandedEvents]:
     """Return by table the row events of a message that are landed, though others of it could not be."""
-    found = dict[TableId, _LandedEvents]()
+    landed_events = dict[TableId, _LandedEvents]()
     for split in landed.splits:
         if split.partition == held.partition and split.first <= held.offset <= split.last:
             rows = landing.store.fetch(split.file, split.group)
             lists = rows.filter(pc.equal(rows.column("offset"), held.offset)).column("ordinals").to_pylist()
-            known = found.get(split.table, _LandedEvents())
-            found[split.table] = _LandedEvents(known.ordinals.union(*lists), known.alone and split.first == split.last)
-    return found
+            known = landed_events.get(split.table, _LandedEvents())
+            landed_events[split.table] = _LandedEvents(
+                known.ordinals.union(*lists), known.alone and split.first == split.last
+            )
+    return landed_events
 
 
 def _read_again(
@@ -127,10 +129,10 @@ def _read_again(
                 f"`{release_command(held.partition, held.offset)}` goes past it."
             )
     lines = [_lines(rows, landed) for rows in batch.rows]
-    lacking = {line.table for mine in lines for line in mine if line.new}
+    lacking = {line.table for batch_lines in lines for line in batch_lines if line.new}
     batch.rows[:] = [_with_events(*pair, lacking, landed) for pair in zip(batch.rows, lines, strict=True)]
     late = []
-    for line in (line for mine in lines for line in mine):
+    for line in (line for batch_lines in lines for line in batch_lines):
         if line.new and line.position <= applied(line.table) and line.table not in late:
             late.append(line.table)
             batch.events.extend(batch.reader.late.hold(held, line.table, line.position))
@@ -147,12 +149,12 @@ class _Line(NamedTuple):
 
 
 def _lines(rows: pa.RecordBatch, landed: Mapping[TableId, _LandedEvents]) -> list[_Line]:
-    found = []
-    for one in rows.select(["schema", "table", "position", "ordinals"]).to_pylist():
-        table, ordinals = TableId(one["schema"], one["table"]), one["ordinals"]
+    lines = []
+    for row in rows.select(["schema", "table", "position", "ordinals"]).to_pylist():
+        table, ordinals = TableId(row["schema"], row["table"]), row["ordinals"]
         known = landed.get(table, _LandedEvents()).ordinals
-        found.append(_Line(table, one["position"], ordinals, [at for at in ordinals if at not in known]))
-    return found
+        lines.append(_Line(table, row["position"], ordinals, [at for at in ordinals if at not in known]))
+    return lines
 
 
 def _with_events(
@@ -189,8 +191,8 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
                 f"{given} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
         what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
-        one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, by.who, by.when)
-        batch.events.append(one.event)
+        decision = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, by.who, by.when)
+        batch.events.append(decision.event)
 
     landing.decide(decided)
 
@@ -226,7 +228,10 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
     a broker's topic that is there and has no barriers, of which nothing waits.
     """
     waited = {barrier.topic for barrier in landing.landed().barriers}
-    if landing.log().proves_ends and partition.topic in {one.topic for one in landing.ends()} - waited:
+    if (
+        landing.log().proves_ends
+        and partition.topic in {known_partition.topic for known_partition in landing.ends()} - waited
+    ):
         raise BadSettings(
             f"{partition} is on a broker, where the checkpoint waits for no partition. Only one of an archive can be "
             "declared dead, or one of a topic that has barriers or is not there any more."
@@ -235,11 +240,11 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
     def decided(batch: LandingBatch) -> None:
         start = batch.before.next.get(partition)
         if start is None:
-            known = ", ".join(str(one) for one in sorted(batch.before.next)) or "none"
+            known = ", ".join(str(known_partition) for known_partition in sorted(batch.before.next)) or "none"
             raise BadSettings(f"{partition} is not landed; known partitions are: {known}.")
         end = max(start, batch.before.ends.get(partition, 0))
-        one = Decision(EventKind.DEAD, partition, start, end, "declared dead", by.who, by.when)
-        batch.events.append(one.event)
+        decision = Decision(EventKind.DEAD, partition, start, end, "declared dead", by.who, by.when)
+        batch.events.append(decision.event)
 
     landing.decide(decided)
 

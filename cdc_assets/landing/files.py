@@ -140,10 +140,10 @@ def runs(rows: pa.Table) -> Iterator[Run]:
     sizes = size_of(rows)
     starts = np.flatnonzero(np.diff(codes)) + 1
     for start, stop in zip([0, *starts.tolist()], [*starts.tolist(), rows.num_rows], strict=True):
-        mine = rows.slice(start, stop - start)
-        first = mine.slice(0, 1).select(_GROUPED_BY).to_pylist()[0]
-        place = tuple(one if isinstance(one, int) else one or "" for one in first.values())
-        yield Run(place, mine, int(sizes[start:stop].sum()))
+        run_rows = rows.slice(start, stop - start)
+        first = run_rows.slice(0, 1).select(_GROUPED_BY).to_pylist()[0]
+        place = tuple(value if isinstance(value, int) else value or "" for value in first.values())
+        yield Run(place, run_rows, int(sizes[start:stop].sum()))
 
 
 def cut(rows: pa.Table, group_bytes: int = GROUP_BYTES) -> Iterator[RowGroup]:
@@ -172,10 +172,10 @@ def in_runs(rows: pa.Table | pa.RecordBatch, places: Numbers) -> pa.Table | pa.R
         return (rows.combine_chunks() if isinstance(rows, pa.Table) else rows).take(pa.array(places))
     starts = [0, *breaks.tolist()]
     sizes = np.diff([*starts, len(places)]).tolist()
-    found = [rows.slice(int(places[start]), size) for start, size in zip(starts, sizes, strict=True)]
-    if len(found) == 1:
-        return found[0]
-    return pa.concat_tables(found) if isinstance(rows, pa.Table) else pa.Table.from_batches(found)
+    slices = [rows.slice(int(places[start]), size) for start, size in zip(starts, sizes, strict=True)]
+    if len(slices) == 1:
+        return slices[0]
+    return pa.concat_tables(slices) if isinstance(rows, pa.Table) else pa.Table.from_batches(slices)
 
 
 def codes_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
@@ -215,8 +215,8 @@ def split_of(group: RowGroup, number: int, file: str = "") -> LandedSplit | None
 
 def splits_of(groups: Iterable[RowGroup], file: str) -> list[LandedSplit]:
     """Return the splits of a file whose row groups are these, in this order."""
-    found = (split_of(group, number, file) for number, group in enumerate(groups))
-    return [split for split in found if split is not None]
+    splits = (split_of(group, number, file) for number, group in enumerate(groups))
+    return [split for split in splits if split is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,12 +351,14 @@ def unsealed_rows(rows: pa.Table, key: SealKey | None) -> pa.Table:
 
 def _with_contents(rows: pa.Table, of_bytes: Callable[[bytes], bytes], of_text: Callable[[str], str]) -> pa.Table:
     for name in ("key", "value"):
-        values = [None if one is None else of_bytes(one) for one in rows.column(name).to_pylist()]
+        values = [None if content is None else of_bytes(content) for content in rows.column(name).to_pylist()]
         rows = rows.set_column(rows.column_names.index(name), LANDED.field(name), pa.array(values, pa.binary()))
     headers = rows.column("headers").to_pylist()
     if any(headers):
         made = [
-            None if some is None else [{**one, "value": one["value"] and of_bytes(one["value"])} for one in some]
+            None
+            if some is None
+            else [{**header, "value": header["value"] and of_bytes(header["value"])} for header in some]
             for some in headers
         ]
         field = LANDED.field("headers")
@@ -502,7 +504,7 @@ class Spool:
     def _finished(self) -> SpooledFiles:
         left = [
             group
-            for _, held in sorted(self._pending.items(), key=lambda one: one[0])
+            for _, held in sorted(self._pending.items(), key=lambda entry: entry[0])
             for group in cut(pa.concat_tables(held.rows), self.group_bytes)
         ]
         if self._file is None and not left:
@@ -581,7 +583,7 @@ def read_event_rows(landed: Landed, rows: pa.Table, live: Iterable[str]) -> Land
         if row["kind"] == _OFFSETS:
             state = _parse_state(row["query"], state)
         elif row["kind"] == _SPLITS:
-            splits += [_parse_split(one) for one in json.loads(row["query"])]
+            splits += [_parse_split(fields) for fields in json.loads(row["query"])]
         else:
             events.append(_event(row))
     kept = tuple(split for split in splits if split.file in there)
@@ -657,14 +659,14 @@ def _flat(value: Any) -> list[Any]:
 
 def _parse_state(text: str, landed: Landed) -> Landed:
     state = json.loads(text)
-    found: dict[str, Any] = {name: _partitions(state[name]) for name in _NUMBERS}
+    fields: dict[str, Any] = {name: _partitions(state[name]) for name in _NUMBERS}
     for name, (key, width, value) in _MAPS.items():
-        entries = {key(*one[:width]): value(*one[width:]) for one in state[name]}
-        found[name] = {**getattr(landed, name), **entries} if name in _GROWING else entries
+        entries = {key(*entry[:width]): value(*entry[width:]) for entry in state[name]}
+        fields[name] = {**getattr(landed, name), **entries} if name in _GROWING else entries
     # What is gone stays gone, also where a landing is committed that began before it went.
-    found["expired"] = _later(landed.expired, found["expired"])
-    found["deliveries"] = open_deliveries(found["deliveries"], found["marks"], found["marks_at"])
-    return replace(landed, **found, **{name: state[name] for name in _PLAIN}, sources=tuple(state["sources"]))
+    fields["expired"] = _later(landed.expired, fields["expired"])
+    fields["deliveries"] = open_deliveries(fields["deliveries"], fields["marks"], fields["marks_at"])
+    return replace(landed, **fields, **{name: state[name] for name in _PLAIN}, sources=tuple(state["sources"]))
 
 
 def _later(first: Mapping[TableId, Tso], second: Mapping[TableId, Tso]) -> dict[TableId, Tso]:
@@ -672,10 +674,10 @@ def _later(first: Mapping[TableId, Tso], second: Mapping[TableId, Tso]) -> dict[
 
 
 def _by_topic(values: Mapping[Partition, int]) -> ByTopic:
-    found: ByTopic = {}
+    topics: ByTopic = {}
     for partition, value in sorted(values.items()):
-        found.setdefault(partition.topic, {})[str(partition.number)] = value
-    return found
+        topics.setdefault(partition.topic, {})[str(partition.number)] = value
+    return topics
 
 
 def _partitions(by_topic: ByTopic) -> dict[Partition, int]:

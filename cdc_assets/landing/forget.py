@@ -45,7 +45,7 @@ def forget_messages(
     chosen |= {file for file in stored.rows if _repeats(store.read_rows(file, _NAMED), tables)}
     splits = sorted(
         (split for split in landed.splits if split.file in chosen),
-        key=lambda one: (one.table, one.partition, one.first),
+        key=lambda chosen_split: (chosen_split.table, chosen_split.partition, chosen_split.first),
     )
     before = [store.fetch(split.file, split.group) for split in splits]
     groups = [_emptied(rows, places) for rows in before]
@@ -73,13 +73,13 @@ def _of_others(
     tables: Collection[TableId],
 ) -> dict[TableId, Tso]:
     """Return the other tables whose rows were in messages that were emptied, and through which position."""
-    found: dict[TableId, Tso] = {}
+    positions: dict[TableId, Tso] = {}
     for split, rows, group in zip(splits, before, groups, strict=True):
         emptied = rows.filter(pc.and_not(is_filled(rows), is_filled(group.rows)))
         if split.table not in tables and emptied.num_rows:
             through = pc.max(emptied.column("last_position")).as_py()
-            found[split.table] = max(split.high if through is None else through, found.get(split.table, 0))
-    return found
+            positions[split.table] = max(split.high if through is None else through, positions.get(split.table, 0))
+    return positions
 
 
 def is_filled(rows: pa.Table) -> pa.ChunkedArray:

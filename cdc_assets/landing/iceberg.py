@@ -94,18 +94,23 @@ class LandingTable:
     def commit(self, added: NewFiles, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""
         grown = self.table.look()
-        said = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: changed, _ID: grown.identity if grown is not None else ""}
+        summary = {
+            _VERSION: _WRITTEN,
+            _NEXT: digest,
+            _CHANGED: changed,
+            _ID: grown.identity if grown is not None else "",
+        }
 
         def still(newest: Mapping[str, str]) -> bool:
             return newest.get(_NEXT, "") == before
 
-        self.table.append(_written(added), said, still)
+        self.table.append(_written(added), summary, still)
 
     def replace(self, added: NewFiles, old: Sequence[str], digest: str) -> None:
         """Put files in place of others in one commit. Raises TableMoved where something was landed meanwhile."""
         grown = self.table.look()
-        said = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: "", _ID: grown.identity if grown is not None else ""}
-        self.table.replace(_written(added), old, said, lambda newest: newest.get(_NEXT, "") == digest)
+        summary = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: "", _ID: grown.identity if grown is not None else ""}
+        self.table.replace(_written(added), old, summary, lambda newest: newest.get(_NEXT, "") == digest)
 
     def sweep(self, before_ms: int) -> int:
         """Expire older snapshots, and remove older files that no snapshot refers to; return how many."""

@@ -286,29 +286,29 @@ class Landing:
         share = self._commit_bytes // max(1, len(ranges))
         unread = self._read_some(log, ranges, offsets, share)
         alone = offsets.with_offsets_alone(offsets.common_barrier(ends))
-        while unread and not any(one.partition.topic in alone for one in unread):
+        while unread and not any(offset_range.partition.topic in alone for offset_range in unread):
             enough, until = offsets.backlog.bytes >= _MOST_COMMITS * self._commit_bytes, None
             unplaced, barrier = offsets.unplaced(unread), offsets.common_barrier(ends)
             if self.options.sends_by_table:
-                until = offsets.backlog.until([one.partition for one in unread])
+                until = offsets.backlog.until([offset_range.partition for offset_range in unread])
                 enough &= not offsets.backlog.has_ddl
             elif not unplaced and offsets.lands(offsets.through(unread, barrier), barrier):
                 break
             if until is not None:
                 return unread, until
             alone = offsets.without_places(barrier) if enough else alone
-            if enough and not any(one.partition.topic in alone for one in unread):
+            if enough and not any(offset_range.partition.topic in alone for offset_range in unread):
                 return unread, None
             if enough:
                 break
-            others = [one for one in unread if unplaced and one not in unplaced]
+            others = [offset_range for offset_range in unread if unplaced and offset_range not in unplaced]
             unread = [*self._read_some(log, unplaced or unread, offsets, share), *others]
-        if not any(one.partition.topic in alone for one in unread):
+        if not any(offset_range.partition.topic in alone for offset_range in unread):
             return unread, None
         offsets.backlog.clear()
-        mine = [span for span in ranges if span.partition.topic in alone]
-        left = self._read_some(log, mine, offsets, self._commit_bytes, together=True)
-        return [*left, *(span for span in ranges if span not in mine)], None
+        alone_ranges = [span for span in ranges if span.partition.topic in alone]
+        left = self._read_some(log, alone_ranges, offsets, self._commit_bytes, together=True)
+        return [*left, *(span for span in ranges if span not in alone_ranges)], None
 
     def _read_some(
         self,
@@ -347,16 +347,16 @@ class Landing:
 
     def _known_logs(self, log: LogReader, begun: Landed, ends: Ends) -> dict[str, Any]:
         """Return the values that identify a log. Raises InputError where another log has its name by now."""
-        found = {"topic_ids": self._topic_ids(log, begun, ends), "firsts": first_messages(log, begun, ends)}
+        identities = {"topic_ids": self._topic_ids(log, begun, ends), "firsts": first_messages(log, begun, ends)}
         refuse_another_log(log, begun, ends, ranges_to_read(begun, ends), self._batch(begun).reader.whole)
-        return found
+        return identities
 
     def _topic_ids(self, log: LogReader, begun: Landed, ends: Iterable[Partition]) -> Mapping[str, str]:
         """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""
         ids = log.topic_ids({partition.topic for partition in ends})
         for topic, known in begun.topic_ids.items():
             if ids.get(topic, known) != known:
-                partition, start = min(one for one in begun.next.items() if one[0].topic == topic)
+                partition, start = min(entry for entry in begun.next.items() if entry[0].topic == topic)
                 raise created_anew(partition, f"is of the topic {ids[topic]} by now, and was landed of {known}", start)
         return {**begun.topic_ids, **ids}
 
@@ -482,8 +482,8 @@ class RangeReader:
             self.batch.count(result)
             self._bytes, self._messages = self._bytes + result.read_bytes, self._messages + result.messages
         ranges = [(span.wanted, span, result.written) for result in results for span in result.ranges]
-        for wanted, one, written in sorted(ranges, key=lambda some: some[0]):
-            self.batch.take_result(one, partial(self._rows_again, written, wanted.partition))
+        for wanted, range_result, written in sorted(ranges, key=lambda some: some[0]):
+            self.batch.take_result(range_result, partial(self._rows_again, written, wanted.partition))
         return {wanted.partition: wanted.stop for wanted, _, _ in ranges}
 
     def _rows_again(

@@ -181,15 +181,15 @@ def _batches(landed: Landed, expired: frozenset[LandedSplit], limits: LandingLim
 
 def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: frozenset[LandedSplit]) -> Landed:
     """Put the rows of files that did not expire into one, by table, and forget the others."""
-    mine = frozenset(files)
+    old_files = frozenset(files)
     kept = sorted(
-        (split for split in landed.splits if split.file in mine and split not in expired),
-        key=lambda one: (one.table, one.partition, one.first),
+        (split for split in landed.splits if split.file in old_files and split not in expired),
+        key=lambda kept_split: (kept_split.table, kept_split.partition, kept_split.first),
     )
     groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in kept]
     gone = dict(landed.expired)
     for split in landed.splits:
-        if split.file in mine and split in expired:
+        if split.file in old_files and split in expired:
             gone[split.table] = max(split.high, gone.get(split.table, 0))
     landed = replace(landed, expired=gone)
     return _commit(landing, landed, groups, files)

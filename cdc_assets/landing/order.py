@@ -67,13 +67,13 @@ class Piece:
 
 def runs_of(headers: pa.ListArray | pa.ChunkedArray) -> list[str]:
     """Return the run of the connector that sent each message, "" where its headers do not name it."""
-    found = [""] * len(headers)
+    runs = [""] * len(headers)
     flat = pc.list_flatten(headers)
     named = pc.equal(pc.struct_field(flat, "name"), _RUN)
     values = pc.struct_field(flat, "value").filter(named).to_pylist()
     for message, value in zip(pc.list_parent_indices(headers).filter(named).to_pylist(), values, strict=True):
-        found[message] = (value or b"").decode("utf-8", "replace")
-    return found
+        runs[message] = (value or b"").decode("utf-8", "replace")
+    return runs
 
 
 class Backlog:
@@ -124,21 +124,21 @@ class Backlog:
         return self._numbered(piece, pc.coalesce(*columns))
 
     def _numbered(self, piece: Piece, column: pa.StringArray) -> list[str]:
-        found = []
+        places = []
         for source, at in zip(piece.spoken.column("source").to_pylist(), column.to_pylist(), strict=True):
             name = source or ""
             if at and name not in self._sources:
                 self._sources.append(name)
-            found.append(f"{self._sources.index(name):06d}/{at}" if at else "")
-        return found
+            places.append(f"{self._sources.index(name):06d}/{at}" if at else "")
+        return places
 
     def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
         """Return the greatest place in the source's log that was read, "" if there was none; of some, the least."""
-        found = []
+        places = []
         for partition in self._pieces if partitions is None else partitions:
             reached = (at for piece in self._pieces.get(partition, ()) for at in self._reaches(piece))
-            found.append(max(reached, default=""))
-        return (max if partitions is None else min)(found, default="")
+            places.append(max(reached, default=""))
+        return (max if partitions is None else min)(places, default="")
 
     def marks(self, before: Mapping[Partition, str]) -> dict[Partition, str]:
         """Return the greatest mark of each partition that has one, no less than that of `before`."""
@@ -164,12 +164,12 @@ class Backlog:
         sent = self._ddl_sent()
         if None in (*ends, *sent):
             return None
-        found: int = min(end for end in ends if end is not None) - _CLOCKS_DIFFER_MS
-        for moment in sorted((one for one in sent if one is not None), reverse=True):
-            if abs(moment - found) < _CLOCKS_DIFFER_MS:
-                found = moment - _CLOCKS_DIFFER_MS
+        broker_time: int = min(end for end in ends if end is not None) - _CLOCKS_DIFFER_MS
+        for moment in sorted((ddl_time for ddl_time in sent if ddl_time is not None), reverse=True):
+            if abs(moment - broker_time) < _CLOCKS_DIFFER_MS:
+                broker_time = moment - _CLOCKS_DIFFER_MS
         begins = (pieces[0].batch.column("timestamp")[0].as_py() for pieces in self._pieces.values())
-        return found if any(one is not None and one <= found for one in begins) else None
+        return broker_time if any(one is not None and one <= broker_time for one in begins) else None
 
     @property
     def has_ddl(self) -> bool:
@@ -177,12 +177,12 @@ class Backlog:
         return bool(self._ddl_sent())
 
     def _ddl_sent(self) -> list[int | None]:
-        found = list[int | None]()
+        times = list[int | None]()
         for piece in self:
             lines = pc.equal(piece.spoken.column("kind"), Kind.DDL.value)
             sent = piece.batch.column("timestamp").take(piece.spoken.column("message").filter(lines))
-            found += sent.to_pylist()
-        return found
+            times += sent.to_pylist()
+        return times
 
     # --- what can be landed ---
 
@@ -191,17 +191,17 @@ class Backlog:
 
         None as the offset where all that is kept comes before.
         """
-        found = list[Piece]()
+        pieces = list[Piece]()
         for piece in self._pieces.get(partition, ()):
             message = self._first_beyond(piece, through, until)
             if message is None:
-                found.append(piece)
+                pieces.append(piece)
                 continue
             kept = int(np.searchsorted(piece.spoken.column("message").to_numpy(), message))
             if kept:
-                found.append(replace(piece, spoken=piece.spoken.slice(0, kept)))
-            return found, piece.batch.column("offset")[message].as_py()
-        return found, None
+                pieces.append(replace(piece, spoken=piece.spoken.slice(0, kept)))
+            return pieces, piece.batch.column("offset")[message].as_py()
+        return pieces, None
 
     def part_to_mark(self, partition: Partition, through: str) -> tuple[list[Piece], int | None]:
         """Return the messages of a partition through its last mark at or below a place, and the offset behind it.
@@ -219,21 +219,21 @@ class Backlog:
             return [], first
         last = pieces[kept - 1]
         count = int(np.searchsorted(last.spoken.column("message").to_numpy(), message, side="right"))
-        found = [*pieces[: kept - 1], replace(last, spoken=last.spoken.slice(0, count))]
+        kept_pieces = [*pieces[: kept - 1], replace(last, spoken=last.spoken.slice(0, count))]
         if message + 1 < last.batch.num_rows:
-            return found, last.batch.column("offset")[message + 1].as_py()
-        return found, pieces[kept].batch.column("offset")[0].as_py() if kept < len(pieces) else None
+            return kept_pieces, last.batch.column("offset")[message + 1].as_py()
+        return kept_pieces, pieces[kept].batch.column("offset")[0].as_py() if kept < len(pieces) else None
 
     def _first_beyond(self, piece: Piece, through: str | None, until: int | None) -> int | None:
         """Return the first message of a piece that is not landed yet."""
-        found = list[int]()
+        messages = list[int]()
         if through is not None:
             lines = (line for line, at in enumerate(self._reaches(piece)) if at > through)
-            found += [piece.spoken.column("message")[line].as_py() for line in islice(lines, 1)]
+            messages += [piece.spoken.column("message")[line].as_py() for line in islice(lines, 1)]
         if until is not None:
             late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))
-            found += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
-        return min(found, default=None)
+            messages += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
+        return min(messages, default=None)
 
 
 # --- its order --------------------------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ class Snapshots:
         for stream, end in before.streams.items():
             if end.newest:
                 place = end.newest if is_of_snapshot(end.newest) else _STREAMED
-                mine = stream.table, stream.source
-                self._places[mine] = max(place, self._places.get(mine, ""))
+                stream_key = stream.table, stream.source
+                self._places[stream_key] = max(place, self._places.get(stream_key, ""))
         self._shown = dict[tuple[TableId | None, str, str], set[str]]()
         for event in before.events:
             if event.kind is EventKind.SNAPSHOT:
@@ -277,11 +277,11 @@ class Snapshots:
 
         Rows have to come in the order of their places.
         """
-        mine = scan.stream.table, scan.stream.source
-        if mine in self._anew:
+        stream_key = scan.stream.table, scan.stream.source
+        if stream_key in self._anew:
             return False
-        known = self._places.get(mine)
-        self._places[mine] = scan.place
+        known = self._places.get(stream_key)
+        self._places[stream_key] = scan.place
         return known is not None and (known != scan.place or scan.anew)
 
     def shown(self, scan: Scan) -> Iterator[SnapshotRow]:
@@ -475,8 +475,8 @@ class SourceOrder:
         for stream, end in self.before.streams.items():
             if end.newest and not stream.source.endswith(INCREMENTAL):
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
-                mine = stream.table.folded, stream.source
-                self._first_rows[mine] = max(_in_log(end.newest), self._first_rows.get(mine, ""))
+                stream_key = stream.table.folded, stream.source
+                self._first_rows[stream_key] = max(_in_log(end.newest), self._first_rows.get(stream_key, ""))
                 if end.run and not is_of_snapshot(end.newest):
                     self._sends_changes(stream.source, end.run, (end.made >> 18) - _CLOCKS_DIFFER_MS)
         self._landed_rows = frozenset(self._first_rows)
@@ -658,8 +658,8 @@ class SourceOrder:
         """
         made = dict[tuple[TableId, str], Tso]()
         for stream, end in self.streams.items() if self._creates else ():
-            mine = stream.table.folded, stream.source
-            made[mine] = max(end.made, made.get(mine, 0))
+            stream_key = stream.table.folded, stream.source
+            made[stream_key] = max(end.made, made.get(stream_key, 0))
         for table, source, place, ts, piece, line in self._creates:
             first = self._first_rows.get((table, source))
             if first in (None, _in_log(place)) or (table, source, place) in self.scanned:
@@ -686,7 +686,11 @@ class SourceOrder:
         for table, source, piece, line in self._ddl:
             for other in senders.get(table, ()) if (table, source) not in released else ():
                 if other != source and ((table, other) in self._landed_rows or number(other) < number(source)):
-                    yield piece, line, _OF_OTHERS.format(*(one.partition(" ")[2] for one in (source, other)))
+                    yield (
+                        piece,
+                        line,
+                        _OF_OTHERS.format(*(source_name.partition(" ")[2] for source_name in (source, other))),
+                    )
                     break
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
@@ -843,8 +847,8 @@ class SourceOrder:
         Such rows come in the order of the log too. One that is newer than all others and yet stands below them is of
         another log, of which the rows say more.
         """
-        mine, made = row.stream._replace(source=row.stream.source + INCREMENTAL), row.ts or 0
-        known, digest = self.streams.get(mine, StreamEnd()), partial(_digest, row.batch, row.message)
+        stream, made = row.stream._replace(source=row.stream.source + INCREMENTAL), row.ts or 0
+        known, digest = self.streams.get(stream, StreamEnd()), partial(_digest, row.batch, row.message)
         if at < log.newest and made <= log.made:
             return True
         if at < known.newest and made > known.made:
@@ -852,7 +856,7 @@ class SourceOrder:
         end, repeated = follow(known, at, digest)
         if not repeated and at == known.newest and _is_through(known) and digest() == known.first:
             end, repeated = replace(known, again_at=1, again_after=0), True
-        self.streams[mine] = replace(end, made=max(made, known.made))
+        self.streams[stream] = replace(end, made=max(made, known.made))
         return repeated
 
     def _begins_snapshot_anew(self, known: StreamEnd, row: _Row) -> bool:

@@ -74,7 +74,7 @@ _TAKEN_AWAY = (
 
 def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
     """Return the ranges to read. Raises InputError for a log that lost messages or began anew."""
-    found = []
+    ranges = []
     for partition, end in sorted(ends.items()):
         start = landed.next.get(partition)
         if start is None:
@@ -87,8 +87,8 @@ def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
         elif end.high < start:
             raise created_anew(partition, f"ends at offset {end.high}, and was landed to {start}", start)
         if end.high > start:
-            found.append(OffsetRange(partition, start, end.high))
-    return found
+            ranges.append(OffsetRange(partition, start, end.high))
+    return ranges
 
 
 def as_landed(batch: pa.RecordBatch, message: int) -> LandedMessage:
@@ -104,15 +104,15 @@ def first_messages(log: LogReader, landed: Landed, ends: Ends) -> Mapping[Partit
     A topic that is created anew begins at offset 0, in a file that may have the name of another one. Raises InputError
     where a partition begins below what it began with, or with another message.
     """
-    found = dict(landed.firsts)
+    messages = dict(landed.firsts)
     for partition, end in ends.items():
         known = landed.firsts.get(partition)
         if not end.file or (known is not None and (known.offset, known.file) == (end.low, end.file)):
             continue
         at = landed.next.get(partition, end.low)
         if known is not None and end.low < known.offset:
-            said = f"begins at offset {end.low}, and began at {known.offset} when it was landed"
-            raise created_anew(partition, said, at)
+            reason = f"begins at offset {end.low}, and began at {known.offset} when it was landed"
+            raise created_anew(partition, reason, at)
         try:
             batches = [batch for batch in log.read(OffsetRange(partition, end.low, end.low + 1)) if batch.num_rows]
         except InputError as error:
@@ -123,8 +123,8 @@ def first_messages(log: LogReader, landed: Landed, ends: Ends) -> Mapping[Partit
             offset, digest = as_landed(batch, 0)
             if known is not None and offset == known.offset and digest != known.digest:
                 raise created_anew(partition, f"has another message at offset {offset} than was landed", at)
-            found[partition] = FirstMessage(offset, end.file, digest)
-    return found
+            messages[partition] = FirstMessage(offset, end.file, digest)
+    return messages
 
 
 def refuse_another_log(
@@ -150,10 +150,11 @@ def refuse_another_log(
             raise created_anew(wanted.partition, at, wanted.start)
 
 
-def created_anew(partition: Partition, said: str, start: int) -> InputError:
+def created_anew(partition: Partition, reason: str, start: int) -> InputError:
     """Return the error of a topic that is not the one that was landed."""
     return InputError(
-        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be separated from those that are "
+        f"{partition} {reason}: the topic was created anew, or cut. Its messages cannot be separated from those that "
+        "are "
         "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
         "(another name); or remove from an archive what does not belong to it.",
         topic=partition.topic,
@@ -183,9 +184,9 @@ Take = Callable[[pa.RecordBatch, OffsetRange], bool]
 def concerning_messages(options: MessageOptions) -> AbstractContextManager[None]:
     """Of a feed with masks, raise an unforeseen error as StepFailed that says nothing of what stands in a message."""
 
-    def meaning(said: str) -> StepFailed:
+    def meaning(reason: str) -> StepFailed:
         return StepFailed(
-            f"messages cannot be landed ({said}). Nothing of them was kept. Try again; if it fails again, report it "
+            f"messages cannot be landed ({reason}). Nothing of them was kept. Try again; if it fails again, report it "
             "with this text."
         )
 
@@ -267,9 +268,9 @@ def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Generator[_T, None,
     with ThreadPoolExecutor(1, "cdc-assets-log") as pool:
         waiting = deque(pool.submit(next, source, _END) for _ in range(count))
         try:
-            while (found := waiting.popleft().result()) is not _END:
+            while (item := waiting.popleft().result()) is not _END:
                 waiting.append(pool.submit(next, source, _END))
-                yield found  # type: ignore[misc]  # what is not the end is the source's
+                yield item  # type: ignore[misc]  # what is not the end is the source's
         finally:
             for future in waiting:
                 future.cancel()
@@ -316,7 +317,7 @@ def _record_name(schema: Any) -> str:
     """Return the name of a record and its fields, in short."""
     if not isinstance(schema, dict):
         return "no record"
-    fields = ", ".join(str(one.get("name")) for one in schema.get("fields", ()) if isinstance(one, dict))
+    fields = ", ".join(str(field.get("name")) for field in schema.get("fields", ()) if isinstance(field, dict))
     return f"{schema.get('namespace', '')}.{schema.get('name', '')}({fields})"
 
 
@@ -352,12 +353,12 @@ class DeliveryStarts:
         ends = tuple(self.ends.get(partition, {}).items())
         return PartitionDeliveries(self.marks_at.get(partition, -1), self.restarts.get(partition, -1), ends)
 
-    def take_over(self, partition: Partition, found: PartitionDeliveries) -> None:
+    def take_over(self, partition: Partition, deliveries: PartitionDeliveries) -> None:
         """Go on in a partition from where another has read it to."""
-        for known, at in ((self.marks_at, found.mark_at), (self.restarts, found.restart)):
+        for known, at in ((self.marks_at, deliveries.mark_at), (self.restarts, deliveries.restart)):
             if at >= 0:
                 known[partition] = at
-        self.ends[partition] = dict(found.ends)
+        self.ends[partition] = dict(deliveries.ends)
 
     def take(self, partition: Partition, offsets: Places, mark: Tso, marks: Places, rows: pa.RecordBatch) -> pa.Array:
         """Return for each line of rows (CLASSIFIED) the place at which its delivery begins: offset * 2**20 + ordinal.
@@ -375,9 +376,9 @@ class DeliveryStarts:
         restarts = greatest_so_far(
             self.restarts.get(partition, -1), np.where(is_mark & (marks <= through), offsets, -1)
         )
-        for known, found in ((self.marks_at, mark_at), (self.restarts, restarts)):
-            if found[-1] >= 0:
-                known[partition] = int(found[-1])
+        for known, places in ((self.marks_at, mark_at), (self.restarts, restarts)):
+            if places[-1] >= 0:
+                known[partition] = int(places[-1])
         if not rows.num_rows:
             return pa.array([], pa.int64())
         lines = rows.column("message").to_numpy()
@@ -400,9 +401,11 @@ class DeliveryStarts:
         schemas, names, ends = rows.column("schema"), rows.column("table"), self.ends.setdefault(partition, {})
         tables = [TableId(schemas[place].as_py(), names[place].as_py()) for place in order[heads].tolist()]
         known = [ends.get(table) for table in tables]
-        seeds = np.array([(-1, -1, -1, -1) if one is None else one for one in known], np.int64)
+        seeds = np.array([(-1, -1, -1, -1) if end is None else end for end in known], np.int64)
         first, last = (rows.column(name).to_numpy()[order] for name in ("commit_ts", "last_commit_ts"))
-        offsets, through, mark_at, restarts = (one[order] for one in (offsets, through, mark_at, restarts))
+        offsets, through, mark_at, restarts = (
+            line_values[order] for line_values in (offsets, through, mark_at, restarts)
+        )
 
         greatest = _greatest_by_table(last, heads, seeds[:, 2])
         before_at, before_last, before_greatest = (
@@ -417,22 +420,22 @@ class DeliveryStarts:
         begun = begun[np.maximum.accumulate(np.where(begins | is_head, np.arange(len(order)), 0))]
         newest = zip(*(column[tails].tolist() for column in (offsets, last, greatest, begun)), strict=True)
         ends.update(zip(tables, map(DeliveryEnd._make, newest), strict=True))
-        found = np.empty(len(order), np.int64)
-        found[order] = begun
-        return found
+        delivery_starts = np.empty(len(order), np.int64)
+        delivery_starts[order] = begun
+        return delivery_starts
 
 
 def greatest_so_far(first: int, values: Places) -> Places:
     """Return a number and values behind it, each as the greatest of all up to it."""
-    found: Places = np.maximum.accumulate(np.concatenate([np.array([first], np.int64), values]))
-    return found
+    maxima: Places = np.maximum.accumulate(np.concatenate([np.array([first], np.int64), values]))
+    return maxima
 
 
 def _shifted(values: Places, heads: Places, seeds: Places) -> Places:
     """Return for each line the value of the one before it, at the heads of tables the seeds."""
-    found = np.roll(values, 1)
-    found[heads] = seeds
-    return found
+    earlier_values = np.roll(values, 1)
+    earlier_values[heads] = seeds
+    return earlier_values
 
 
 def _greatest_by_table(values: Places, heads: Places, seeds: Places) -> Places:
@@ -443,8 +446,8 @@ def _greatest_by_table(values: Places, heads: Places, seeds: Places) -> Places:
     numbers = np.zeros(len(values), np.int64)
     numbers[heads] = 1
     base = np.cumsum(numbers) * len(distinct)
-    found: Places = distinct[np.maximum.accumulate(base + ranks.reshape(-1)) - base]
-    return found
+    maxima: Places = distinct[np.maximum.accumulate(base + ranks.reshape(-1)) - base]
+    return maxima
 
 
 class PartitionState(NamedTuple):
@@ -573,7 +576,7 @@ class PartitionReader:
         except CdcError:
             self.compared.update(self.options.registry)
             return
-        known, now = (_parsed(one) for one in (self.options.registry[name], text))
+        known, now = (_parsed(schema_text) for schema_text in (self.options.registry[name], text))
         if now is not None and now != known:
             raise InputError(_ANOTHER_SCHEMA.format(name, _record_name(known), _record_name(now)))
         self.compared.add(name)
@@ -640,7 +643,8 @@ class PartitionReader:
             **given,
         }
         arrays = [
-            columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in LANDED
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+            for field in LANDED
         ]
         rows = pa.Table.from_arrays(arrays, schema=LANDED)
         if rows.column("claim").null_count < rows.num_rows:
@@ -755,7 +759,7 @@ def whole_message(
     Raises MalformedData for a file that holds anything else than the whole of that row.
     """
     key, value = read_claim(content, options)
-    batch = pa.RecordBatch.from_arrays([pa.array([one], pa.binary()) for one in (key, value)], ["key", "value"])
+    batch = pa.RecordBatch.from_arrays([pa.array([data], pa.binary()) for data in (key, value)], ["key", "value"])
     lines = codec.classify(batch, options).to_pylist()
     names = ("schema", "table", "commit_ts")
     same = [line["ordinals"] == [0] and all(line[name] == row[name] for name in names) for line in lines]
@@ -768,13 +772,13 @@ def whole_message(
             whole = codec.read_row(key, value, 0, options)
         except _TROUBLE:
             raise _another("a row that cannot be read", row) from None
-        if any(name not in whole or whole[name] != one for name, one in part.items()):
+        if any(name not in whole or whole[name] != part_value for name, part_value in part.items()):
             raise _another("a row with another key", row)
     return (key, value) if codec.with_row is None else codec.with_row((row["key"], row["value"]), ordinal, (key, value))
 
 
-def _another(found: str, row: Mapping[str, Any]) -> MalformedData:
-    return MalformedData(_ANOTHER.format(found, row["schema"], row["table"], row["commit_ts"]))
+def _another(content: str, row: Mapping[str, Any]) -> MalformedData:
+    return MalformedData(_ANOTHER.format(content, row["schema"], row["table"], row["commit_ts"]))
 
 
 def _shown(line: Mapping[str, Any]) -> str:
@@ -842,7 +846,7 @@ class LateRows:
     def unawaited(self, partitions: Iterable[Partition]) -> Mapping[Partition, tuple[Tso, Tso]]:
         """Return the positions between which rows of partitions that nothing waited for may be missing."""
         between = {partition: self._between(partition) for partition in partitions}
-        return {partition: found for partition, found in between.items() if found[0] < found[1]}
+        return {partition: bounds for partition, bounds in between.items() if bounds[0] < bounds[1]}
 
     def _between(self, partition: Partition) -> tuple[Tso, Tso]:
         """Return between which positions rows of a partition may be missing in tables, though these are beyond them.
@@ -879,8 +883,11 @@ class Bounds(NamedTuple):
 def bounds_of(rows: pa.Table) -> list[Bounds]:
     """Return where the rows of each table begin and end, the table of the first row first."""
     positions = [("position", "min"), ("position", "max")]
-    found = rows.group_by(["schema", "table"], use_threads=False).aggregate(positions).to_pylist()
-    return [Bounds(TableId(one["schema"], one["table"]), one["position_min"], one["position_max"]) for one in found]
+    groups = rows.group_by(["schema", "table"], use_threads=False).aggregate(positions).to_pylist()
+    return [
+        Bounds(TableId(group["schema"], group["table"]), group["position_min"], group["position_max"])
+        for group in groups
+    ]
 
 
 def first_columns(rows: pa.Table, tables: Collection[TableId], schemas: Schemas) -> Iterator[LandedEvent]:
@@ -914,5 +921,5 @@ def _shown_rows(rows: pa.Table, tables: Collection[TableId]) -> Iterator[tuple[T
     for first in sorted(np.unique(codes, return_index=True)[1].tolist()):
         table = TableId(schemas[first].as_py(), names[first].as_py())
         if table in tables:
-            mine = np.flatnonzero(codes == codes[first])
-            yield table, np.unique([*mine[:_SHOWN_ROWS], mine[np.argmin(positions[mine])]])
+            places = np.flatnonzero(codes == codes[first])
+            yield table, np.unique([*places[:_SHOWN_ROWS], places[np.argmin(positions[places])]])

@@ -97,7 +97,11 @@ class OffsetBatch:
         self.batch.begin(ends)
         known = self.before.next.keys() - self.before.dead.keys()
         for partition in () if self.options.sends_again else ends:
-            before = (self.before.barriers.get(one, "") for one in known if one.topic == partition.topic)
+            before = (
+                self.before.barriers.get(known_partition, "")
+                for known_partition in known
+                if known_partition.topic == partition.topic
+            )
             if partition not in self.before.next and (barrier := min(before, default="")):
                 self.batch.barriers.setdefault(partition, barrier)
 
@@ -227,7 +231,10 @@ class OffsetBatch:
         self.backlog.clear()
         if self._order.copies:
             lines = [
-                one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
+                landed_line._replace(
+                    repeated=(landed_line.piece, landed_line.line) in self._order.copies or landed_line.repeated
+                )
+                for landed_line in lines
             ]
         reader.ignored.update(self._order.doubtful)
         if self.options.in_source_order:
@@ -252,16 +259,22 @@ class OffsetBatch:
             given[piece_number][number] = given[piece_number][number]._replace(late=reason)
         self.batch.events.extend(self._with_rows())
         self._note_shapes(pieces, lines, given)
-        for piece, mine in zip(pieces, given, strict=True):
-            self._land_others(piece, mine)
-            self._land_rows(piece, mine)
+        for piece, placements in zip(pieces, given, strict=True):
+            self._land_others(piece, placements)
+            self._land_rows(piece, placements)
         if lines:
             self.batch.last = position
-        waiting = (one.at for one in lines if barrier and pieces[one.piece].partition.topic in barrier.topics)
+        waiting = (
+            landed_line.at
+            for landed_line in lines
+            if barrier and pieces[landed_line.piece].partition.topic in barrier.topics
+        )
         self.batch.ahead = max(self.batch.ahead, self._order.ahead, max(waiting, default=""))
-        for one in self._ends if barrier and not barrier.place else ():  # it is to be said what the topic waits for
-            if barrier and one.topic in barrier.topics and not self._is_silent(one):
-                self.batch.barriers.setdefault(one, "")
+        for waiting_partition in (
+            self._ends if barrier and not barrier.place else ()
+        ):  # it is to be said what the topic waits for
+            if barrier and waiting_partition.topic in barrier.topics and not self._is_silent(waiting_partition):
+                self.batch.barriers.setdefault(waiting_partition, "")
         barriers = self.batch.barriers
         is_open = any(not barriers.get(end, "-") and not self._is_silent(end) for end in self._ends)
         if barrier is None or (self.batch.ahead <= barrier.place and not is_open):
@@ -284,8 +297,10 @@ class OffsetBatch:
         that, and the table is held.
         """
         table, source = scan.stream.table, scan.stream.source
-        mine = {one.partition for one in self.batch.streams if (one.table, one.source) == (table, source)}
-        if len(mine) > 1:
+        partitions = {
+            stream.partition for stream in self.batch.streams if (stream.table, stream.source) == (table, source)
+        }
+        if len(partitions) > 1:
             return line._replace(late=_ANOTHER.format(place_text(line.at))), position
         return line, position + (_STEP if self._empty(scan, piece, line, position) else 0)
 
@@ -319,31 +334,40 @@ class OffsetBatch:
     # --- landed ---
 
     def _was_landed(self, piece: Piece, line: int) -> bool:
-        one = piece.spoken.slice(line, 1).to_pylist()[0]
-        table = TableId(one["schema"], one["table"])
-        return self.batch.has_ddl(one["source_position"], one["source"] or "", table, one["query"] or "")
+        spoken_line = piece.spoken.slice(line, 1).to_pylist()[0]
+        table = TableId(spoken_line["schema"], spoken_line["table"])
+        return self.batch.has_ddl(
+            spoken_line["source_position"], spoken_line["source"] or "", table, spoken_line["query"] or ""
+        )
 
     def _land_others(self, piece: Piece, given: Mapping[int, Placement]) -> None:
         """Land what is not a row, and rows that came too late, with the positions of their lines."""
         offsets = piece.batch.column("offset")
-        for line, one in enumerate(piece.spoken.to_pylist()):
-            mine = given.get(line)
-            if mine is not None and mine.late:
-                of = "read_at" if one["kind"] == Kind.DDL.value and one["read_at"] else "source_position"
-                one = {**one, "kind": Kind.BAD.value, "reason": mine.late, "source_position": one[of]}
-            if mine is not None and mine.repeated and one["kind"] == Kind.DDL.value:
-                one = {**one, "kind": Kind.IGNORED.value, "reason": _STATED}
-            if one["kind"] != Kind.ROW.value:
-                offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
-                self.batch.take(self.batch.reader.other(one, piece.batch, piece.partition, offset, at))
+        for line, spoken_line in enumerate(piece.spoken.to_pylist()):
+            placement = given.get(line)
+            if placement is not None and placement.late:
+                of = (
+                    "read_at" if spoken_line["kind"] == Kind.DDL.value and spoken_line["read_at"] else "source_position"
+                )
+                spoken_line = {
+                    **spoken_line,
+                    "kind": Kind.BAD.value,
+                    "reason": placement.late,
+                    "source_position": spoken_line[of],
+                }
+            if placement is not None and placement.repeated and spoken_line["kind"] == Kind.DDL.value:
+                spoken_line = {**spoken_line, "kind": Kind.IGNORED.value, "reason": _STATED}
+            if spoken_line["kind"] != Kind.ROW.value:
+                offset, at = offsets[spoken_line["message"]].as_py(), None if placement is None else placement.position
+                self.batch.take(self.batch.reader.other(spoken_line, piece.batch, piece.partition, offset, at))
 
     def _land_rows(self, piece: Piece, given: Mapping[int, Placement]) -> None:
         kinds = piece.spoken.column("kind").to_pylist()
         lines = [line for line, kind in enumerate(kinds) if kind == Kind.ROW.value and not given[line].late]
         at = pa.array([given[line].position for line in lines], pa.int64())
-        found = pa.array([REPEAT if given[line].repeated else ROW for line in lines], pa.string())
+        row_kinds = pa.array([REPEAT if given[line].repeated else ROW for line in lines], pa.string())
         spoken = piece.spoken.take(pa.array(lines, pa.int64()))
-        given_columns = {"position": at, "last_position": at, "kind": found}
+        given_columns = {"position": at, "last_position": at, "kind": row_kinds}
         self.batch.take(self.batch.reader.rows(piece.batch, spoken, given_columns))
 
     def _note_shapes(

@@ -51,13 +51,15 @@ class ObservedTables:
     @classmethod
     def of(cls, bounds: Iterable[Bounds], columns: Iterable[LandedEvent], piece: tuple[int, int]) -> ObservedTables:
         """Return the events and rows of one batch."""
-        return cls({one.table: one for one in bounds}, tuple(columns), [piece])
+        return cls({table_bounds.table: table_bounds for table_bounds in bounds}, tuple(columns), [piece])
 
     def join(self, bounds: Iterable[Bounds], piece: tuple[int, int]) -> None:
         """Take the next batch, whose tables are known: an archive may have ten messages in each."""
-        for one in bounds:
-            known = self.bounds.get(one.table, one)
-            self.bounds[one.table] = Bounds(one.table, _of(min, known.first, one.first), _of(max, known.last, one.last))
+        for table_bounds in bounds:
+            known = self.bounds.get(table_bounds.table, table_bounds)
+            self.bounds[table_bounds.table] = Bounds(
+                table_bounds.table, _of(min, known.first, table_bounds.first), _of(max, known.last, table_bounds.last)
+            )
         self.pieces.append(piece)
 
     def shown(self, tables: Collection[TableId]) -> Iterable[LandedEvent]:
@@ -100,7 +102,7 @@ def divided(ranges: Iterable[OffsetRange], count: int) -> list[tuple[OffsetRange
     """Divide ranges into at most so many shares of about as many messages, each in the order of ranges."""
     shares: list[list[OffsetRange]] = [[] for _ in range(max(1, count))]
     sizes = [0] * len(shares)
-    for wanted in sorted(ranges, key=lambda one: (-len(one), one)):
+    for wanted in sorted(ranges, key=lambda span: (-len(span), span)):
         least = sizes.index(min(sizes))
         shares[least].append(wanted)
         sizes[least] += len(wanted)
@@ -125,9 +127,9 @@ class _TaskNotes:
             self.notes.append((mark, finding))
             return
         bounds = bounds_of(finding)
-        fresh = {one.table for one in bounds} - (self.began & self.described)
+        fresh = {table_bounds.table for table_bounds in bounds} - (self.began & self.described)
         columns = tuple(first_columns(finding, fresh, self.reader.schemas)) if fresh else ()
-        self.began |= {one.table for one in bounds if one.first is not None}
+        self.began |= {table_bounds.table for table_bounds in bounds if table_bounds.first is not None}
         self.described |= {event.table for event in columns if event.table is not None}
         offsets = finding.column("offset")
         piece = offsets[0].as_py(), offsets[-1].as_py()

@@ -604,8 +604,8 @@ class Ledger:
 
     def remove_equal_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
         """Remove what was recorded of ranges of these tables."""
-        one = _EQUAL_RANGES.c
-        condition = sa.and_(one.changefeed == changefeed, one.life.in_([str(life) for life in lives]))
+        columns = _EQUAL_RANGES.c
+        condition = sa.and_(columns.changefeed == changefeed, columns.life.in_([str(life) for life in lives]))
         with self._database.write() as connection:
             connection.execute(sa.delete(_EQUAL_RANGES).where(condition))
 

@@ -34,5 +34,5 @@ class ByName(MutableMapping[TableId, V]):
 
     def spelled(self, name: TableId) -> TableId:
         """Return the name as it is spelled in this mapping, or as given if it is not in it."""
-        found = self._items.get(name.folded)
-        return name if found is None else found[0]
+        item = self._items.get(name.folded)
+        return name if item is None else item[0]

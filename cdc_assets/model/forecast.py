@@ -104,7 +104,7 @@ def forecast(points: Sequence[Point], checkpoint: Tso, now: float, target_second
         return Forecast(Pace.KEEPING, lag, rate, slowest, fastest)
     if rate < 1:
         return Forecast(Pace.FALLING_BEHIND, lag, rate, slowest, fastest)
-    left = [None if one <= 1 else (lag - allowed) / (one - 1) for one in (rate, fastest, slowest)]
+    left = [None if speed <= 1 else (lag - allowed) / (speed - 1) for speed in (rate, fastest, slowest)]
     return Forecast(Pace.CATCHING_UP, lag, rate, slowest, fastest, *left)
 
 

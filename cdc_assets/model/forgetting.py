@@ -73,8 +73,10 @@ class ForgottenKeys:
 
     def is_of(self, life: str, name: TableId) -> bool:
         """Return whether it is about a table of the lake, by the text of its life and its name; history tables, too."""
-        mine, other = (any(f"{life}.".startswith(f"{one}.") for one in some) for some in (self.lives, self.others))
-        return mine or (name.folded == self.table.folded and not other)
+        life_match, other = (
+            any(f"{life}.".startswith(f"{identity}.") for identity in some) for some in (self.lives, self.others)
+        )
+        return life_match or (name.folded == self.table.folded and not other)
 
     @property
     def text(self) -> str:
@@ -92,11 +94,13 @@ def united(decisions: Iterable[ForgottenKeys], *, whenever: bool = False) -> tup
 
     Those through different positions stay apart, but with `whenever`, for who asks which keys there are.
     """
-    found: dict[object, ForgottenKeys] = {}
-    for decision in sorted(decisions, key=lambda one: (one.table, one.name, one.form, one.seal, one.until, one.when)):
+    united_decisions: dict[object, ForgottenKeys] = {}
+    for decision in sorted(
+        decisions, key=lambda keys: (keys.table, keys.name, keys.form, keys.seal, keys.until, keys.when)
+    ):
         what = decision.name, decision.part, decision.seal, whenever or decision.until
-        found[what] = decision.with_keys_of(found[what]) if what in found else decision
-    return tuple(found.values())
+        united_decisions[what] = decision.with_keys_of(united_decisions[what]) if what in united_decisions else decision
+    return tuple(united_decisions.values())
 
 
 def digest_key(seal: SealKey, table: TableId) -> bytes:
@@ -186,7 +190,7 @@ class ForgetReport:
     @property
     def copies(self) -> int:
         """How many copies of rows were removed from tables."""
-        return sum(one.rows for one in self.removed)
+        return sum(removal.rows for removal in self.removed)
 
     @property
     def found_nothing(self) -> bool:

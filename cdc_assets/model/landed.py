@@ -137,9 +137,9 @@ class Decision:
     @property
     def event(self) -> LandedEvent:
         """The decision as it is landed."""
-        said = {"stop": self.stop, "what": self.what, "who": self.who, "when": self.when}
+        details = {"stop": self.stop, "what": self.what, "who": self.who, "when": self.when}
         return LandedEvent(
-            self.kind, self.partition, self.offset, self.position, self.table, json.dumps(said, ensure_ascii=False)
+            self.kind, self.partition, self.offset, self.position, self.table, json.dumps(details, ensure_ascii=False)
         )
 
     @classmethod
@@ -223,7 +223,7 @@ class LogStart:
 
     def with_least(self, position: Tso) -> LogStart:
         """Return the start with one more position that was read, 0 for none."""
-        return replace(self, least=min((one for one in (self.least, position) if one), default=0))
+        return replace(self, least=min((candidate for candidate in (self.least, position) if candidate), default=0))
 
 
 class LandedMessage(NamedTuple):
@@ -293,8 +293,8 @@ class Landed:
     @property
     def taken_away(self) -> tuple[str, ...]:
         """What compaction took away before it was read, and deletes may have been in, in words."""
-        found = ((reason, count) for reason, count in sorted(self.ignored.items()) if reason.startswith(TAKEN_AWAY))
-        return tuple(f"{reason} ({counted(count, 'message')})" for reason, count in found)
+        reasons = ((reason, count) for reason, count in sorted(self.ignored.items()) if reason.startswith(TAKEN_AWAY))
+        return tuple(f"{reason} ({counted(count, 'message')})" for reason, count in reasons)
 
     @property
     def accepted_losses(self) -> tuple[OffsetRange, ...]:
@@ -317,7 +317,7 @@ class Landed:
     def dead(self) -> dict[Partition, int]:
         """The partitions that a person declared dead, each with the end of its log then, while no more is landed."""
         declared = (Decision.of(event) for event in self.events if event.kind is EventKind.DEAD)
-        ends = {one.partition: one.stop for one in declared}
+        ends = {decision.partition: decision.stop for decision in declared}
         return {partition: end for partition, end in ends.items() if self.next.get(partition, 0) <= end}
 
     @property
@@ -338,7 +338,11 @@ class Landed:
     @property
     def open_late(self) -> tuple[LandedEvent, ...]:
         """The messages whose rows came when their table may have been applied beyond them, until it is rebuilt."""
-        built = {(one.partition, one.offset, one.table) for one in self.events if one.kind is EventKind.REBUILT}
+        built = {
+            (rebuild.partition, rebuild.offset, rebuild.table)
+            for rebuild in self.events
+            if rebuild.kind is EventKind.REBUILT
+        }
         return tuple(
             event
             for event in self.events

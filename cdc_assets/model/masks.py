@@ -126,7 +126,9 @@ class MaskPolicy:
     def of(self, schema: str, table: str, column: str) -> Mask | None:
         """Return the mask of the most exact line for a column, None if there is none."""
         fitting = [line for line in self.lines if line.matches(schema, table, column)]
-        best = next((one for one in fitting if not any(_is_more_exact(other, one) for other in fitting)), None)
+        best = next(
+            (mask_line for mask_line in fitting if not any(_is_more_exact(other, mask_line) for other in fitting)), None
+        )
         return None if best is None else best.mask
 
     def concerns(self, schema: str, table: str) -> bool:
@@ -141,21 +143,24 @@ class MaskPolicy:
         """Return the sentence on two lines that say different things of the same columns, "" where none do."""
         lines = {line.parts: line for line in self.lines}
         if len(lines) < len(self.lines):
-            twice = next(one for one in self.lines if lines[one.parts] is not one)
+            twice = next(duplicate for duplicate in self.lines if lines[duplicate.parts] is not duplicate)
             return f'"{twice.pattern}" and "{lines[twice.parts].pattern}" are the same columns. Leave one of them out.'
-        for one, other in combinations(self.lines, 2):
-            ordered = _is_more_exact(one, other) or _is_more_exact(other, one)
-            if one.mask == other.mask or ordered or not _overlap(one, other):
+        for mask_line, other in combinations(self.lines, 2):
+            ordered = _is_more_exact(mask_line, other) or _is_more_exact(other, mask_line)
+            if mask_line.mask == other.mask or ordered or not _overlap(mask_line, other):
                 continue
-            both = tuple(max(a, b, key=_exactness) for a, b in zip(one.parts, other.parts, strict=True))
-            said = (
-                f'"{one.pattern}" asks for {one.mask} and "{other.pattern}" for {other.mask}, and neither is more '
+            both = tuple(max(a, b, key=_exactness) for a, b in zip(mask_line.parts, other.parts, strict=True))
+            sentence = (
+                f'"{mask_line.pattern}" asks for {mask_line.mask} and "{other.pattern}" for {other.mask}, and '
+                "neither is more "
                 "exact for columns that match both."
             )
-            if any(_exactness(a) == _exactness(b) and a != b for a, b in zip(one.parts, other.parts, strict=True)):
-                return f"{said} Write one of them with more letters, or name the columns themselves."
+            if any(
+                _exactness(a) == _exactness(b) and a != b for a, b in zip(mask_line.parts, other.parts, strict=True)
+            ):
+                return f"{sentence} Write one of them with more letters, or name the columns themselves."
             if both not in lines:
-                return f'{said} Say what is to be done there: "{".".join(both)}".'
+                return f'{sentence} Say what is to be done there: "{".".join(both)}".'
         return ""
 
 
@@ -191,28 +196,28 @@ def _exactness(part: str) -> tuple[bool, int]:
     return not any(sign in part for sign in "*?["), len(part.replace("*", ""))
 
 
-def _is_more_exact(one: MaskLine, other: MaskLine) -> bool:
-    pairs = [(_exactness(a), _exactness(b)) for a, b in zip(one.parts, other.parts, strict=True)]
+def _is_more_exact(line: MaskLine, other: MaskLine) -> bool:
+    pairs = [(_exactness(a), _exactness(b)) for a, b in zip(line.parts, other.parts, strict=True)]
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
-def _overlap(one: MaskLine, other: MaskLine) -> bool:
-    return all(_meet(a, b) for a, b in zip(one.parts, other.parts, strict=True))
+def _overlap(line: MaskLine, other: MaskLine) -> bool:
+    return all(_meet(a, b) for a, b in zip(line.parts, other.parts, strict=True))
 
 
-def _meet(one: str, other: str) -> bool:
+def _meet(pattern: str, other: str) -> bool:
     """Return whether a name can match both patterns; one with a set of letters may match anything."""
-    if "[" in one or "[" in other:
+    if "[" in pattern or "[" in other:
         return True
     reached = {(0, 0)}
-    for at, to in ((a, b) for a in range(len(one) + 1) for b in range(len(other) + 1)):
+    for at, to in ((a, b) for a in range(len(pattern) + 1) for b in range(len(other) + 1)):
         if (at, to) not in reached:
             continue
-        mine, theirs = one[at : at + 1], other[to : to + 1]
-        if mine == "*":
+        letter, theirs = pattern[at : at + 1], other[to : to + 1]
+        if letter == "*":
             reached |= {(at + 1, to), *([(at, to + 1)] if theirs else [])}
         if theirs == "*":
-            reached |= {(at, to + 1), *([(at + 1, to)] if mine else [])}
-        if mine and theirs and (mine == theirs or "?" in (mine, theirs)) and "*" not in (mine, theirs):
+            reached |= {(at, to + 1), *([(at + 1, to)] if letter else [])}
+        if letter and theirs and (letter == theirs or "?" in (letter, theirs)) and "*" not in (letter, theirs):
             reached.add((at + 1, to + 1))
-    return (len(one), len(other)) in reached
+    return (len(pattern), len(other)) in reached

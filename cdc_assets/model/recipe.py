@@ -55,7 +55,7 @@ class Recipe:
     @property
     def fingerprint(self) -> str:
         """A text that is equal for equal recipes; the inverse of `parse`."""
-        settings = {name: (one.value, *one.before) for name, one in self.settings.items()}
+        settings = {name: (setting.value, *setting.before) for name, setting in self.settings.items()}
         return json.dumps({"key": self.key, "settings": settings}, sort_keys=True)
 
     @classmethod

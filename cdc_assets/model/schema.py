@@ -242,10 +242,10 @@ class TableSchema:
 
     def decodes_like(self, other: TableSchema) -> bool:
         """Return whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
-        mine, theirs = (
+        own_decodings, theirs = (
             [_decoding(c) for c in schema.columns if not c.kept and not c.hidden] for schema in (self, other)
         )
-        return sorted(mine, key=repr) == sorted(theirs, key=repr)
+        return sorted(own_decodings, key=repr) == sorted(theirs, key=repr)
 
     def renumbers(self, later: TableSchema) -> bool:
         """Return whether a member number of an ENUM or SET means another member in `later`.

@@ -25,7 +25,9 @@ def decided(patterns: Sequence[str], names: tuple[str, ...], case_sensitive: boo
     for pattern in reversed(patterns):
         text = pattern.strip()
         wanted = _expressions(text.removeprefix("!"), case_sensitive)
-        if len(wanted) == len(names) and all(one.fullmatch(name) for one, name in zip(wanted, names, strict=True)):
+        if len(wanted) == len(names) and all(
+            expression.fullmatch(name) for expression, name in zip(wanted, names, strict=True)
+        ):
             return not text.startswith("!")
     return False
 

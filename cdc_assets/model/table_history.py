@@ -235,13 +235,13 @@ class TableHistory:
     @property
     def unsent(self) -> dict[str, str]:
         """The columns by which the source changes rows without a word in its log, under their newest names, and how."""
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         for event in self.events:
             renamed = {change.old: change.new for change in event.changes if isinstance(change, RenameColumn)}
-            found = {renamed.get(name, name): how for name, how in found.items()}
+            columns = {renamed.get(name, name): how for name, how in columns.items()}
             spelled = {column.name.lower(): column.name for column in event.after.columns}
-            found |= {spelled.get(name.lower(), name): how for name, how in event.file.unsent}
-        return found
+            columns |= {spelled.get(name.lower(), name): how for name, how in event.file.unsent}
+        return columns
 
     @property
     def changes(self) -> tuple[tuple[Tso, tuple[SchemaChange, ...]], ...]:

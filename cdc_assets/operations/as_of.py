@@ -112,7 +112,7 @@ def as_of(
     """
     with read_ledger(lake) as ledger:
         feeds = ledger.states()
-        states = {one.life: one for one in feeds.get(changefeed, ())}
+        states = {table_state.life: table_state for table_state in feeds.get(changefeed, ())}
         journal = ledger.journal(changefeed)
     with open_state(lake, changefeed, namespace) as state:
         cuts = cuts_of(state)
@@ -126,9 +126,9 @@ def as_of(
         chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
         chosen = chosen or {life for life, table in known.items() if table.gone_since(at) is not None}
         states_then, begins, aside = list[AsOfTable](), list[Tso](), earliest_records(state)
-        for life in sorted(chosen, key=lambda one: (shown[one], one)):
+        for life in sorted(chosen, key=lambda chosen_life: (shown[chosen_life], chosen_life)):
             table = known[life]
-            standing = sorted(_standings(state, table, cuts), key=lambda one: one.position)
+            standing = sorted(_standings(state, table, cuts), key=lambda past_state: past_state.position)
             begins += [standing[0].position] if standing else []
             states_then.append(
                 _table(state, table, shown[life], at, standing, states.get(str(life)), aside.get(life, ()))
@@ -163,11 +163,11 @@ def _is_there(table: LakeTable, at: Tso) -> bool:
 
 def _meant(text: str, known: Mapping[Life, LakeTable], names: Mapping[Life, str]) -> set[Life]:
     """Return the table of that name then or identity, else those of that name now or first; raises BadSettings."""
-    found = {life for life in known if is_called(text, (life, names.get(life)))}
-    found = found or {life for life, table in known.items() if is_called(text, (table.name, life.born_as))}
-    if not found:
+    lives = {life for life in known if is_called(text, (life, names.get(life)))}
+    lives = lives or {life for life, table in known.items() if is_called(text, (table.name, life.born_as))}
+    if not lives:
         raise no_such_table(text, (table.name for table in known.values()))
-    return found
+    return lives
 
 
 def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Iterator[_Standing]:
@@ -191,9 +191,13 @@ def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Itera
         newest = table.snapshot_id
         yield _Standing.of(table.label, newest, True)
     for cut in cuts:
-        for one in cut.taken:
-            if one.life == table.life and one.snapshot_id is not None and one.snapshot_id in file.snapshots:
-                yield _Standing(cut.at, one.snapshot_id, True, one.snapshot_id == newest, one.lacks)
+        for cut_table in cut.taken:
+            if (
+                cut_table.life == table.life
+                and cut_table.snapshot_id is not None
+                and cut_table.snapshot_id in file.snapshots
+            ):
+                yield _Standing(cut.at, cut_table.snapshot_id, True, cut_table.snapshot_id == newest, cut_table.lacks)
 
 
 _CORRECTIONS = {REPLAY: "a record of the quarantine", REPAIR: "a repair"}
@@ -217,23 +221,27 @@ def _table(
     if table.begins is not None and at < table.begins:
         reason = f"it begins at {table.begins}, with the RENAME that brought its table under the setting history"
         return AsOfTable(*shown, None, None, "", False, reason, {})
-    best = max((one for one in standing if one.position <= at), key=lambda one: (one.position, one.whole), default=None)
+    best = max(
+        (past_state for past_state in standing if past_state.position <= at),
+        key=lambda past_state: (past_state.position, past_state.whole),
+        default=None,
+    )
     complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
-    found = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None
+    reading = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None
     corrected, by_feed = "" if best is None else best.lacks, table.gap is None
     by_feed = by_feed and recorded is not None and recorded.complete_by != Whole.STATEMENT
     if best is not None and best.lacked_rows and by_feed:
         corrected = corrected or "it was incomplete then, and got rows from before that later"
-    if found is None:
+    if reading is None:
         if best is None:
-            begins = min((one.position for one in standing), default=life.version)
+            begins = min((past_state.position for past_state in standing), default=life.version)
             reason = f"its states begin at {begins} ({tso_time(begins)})"
             return AsOfTable(*shown, None, None, "", False, reason, {})
         condition = _open_at(best.position) if life.kind == "scd2" else ""
         read = snapshot_statements(
             state.settings, table.identifier, table.metadata_location, best.snapshot_id, condition
         )
-        found = _Reading(best.snapshot_id, best.position, "" if complete else _may_miss(best.position), read)
+        reading = _Reading(best.snapshot_id, best.position, "" if complete else _may_miss(best.position), read)
     lacks = TableCondition(
         life=life,
         gap=table.gap,
@@ -244,11 +252,18 @@ def _table(
         since=table.since,
         corrected=corrected,
     ).deficits(at)
-    reason = "; ".join(filter(None, (lacking_text(lacks), found.reason)))
-    accepted = not found.reason and all(deficit.accepted for deficit in lacks)
-    stands = found.position, tso_time(found.position)
+    reason = "; ".join(filter(None, (lacking_text(lacks), reading.reason)))
+    accepted = not reading.reason and all(deficit.accepted for deficit in lacks)
+    stands = reading.position, tso_time(reading.position)
     return AsOfTable(
-        *shown, found.snapshot_id, *stands, not reason, reason, found.read, found.converted, bool(reason) and accepted
+        *shown,
+        reading.snapshot_id,
+        *stands,
+        not reason,
+        reason,
+        reading.read,
+        reading.converted,
+        bool(reason) and accepted,
     )
 
 
@@ -287,16 +302,18 @@ def _among_states(
     snapshot, reason = table.snapshot_id, "" if position == at else _may_miss(position)
     lives = parse_lives(state.file(table.metadata_location).properties)
     if table.label.overwrites and not reason:
-        if exact is not None and (exact.newest or not any(one.changed_after(at) for one in lives)):
+        if exact is not None and (exact.newest or not any(column_life.changed_after(at) for column_life in lives)):
             snapshot = exact.snapshot_id
         else:
             reason = "columns that are not tracked have the last values of each state, which may be later"
-    lived = [one for one in lives if one.was_there(position)]
-    then = {one.column: one.source for one in lived}
+    lived = [column_life for column_life in lives if column_life.was_there(position)]
+    then = {column_life.column: column_life.source for column_life in lived}
     twice = {name for name, count in Counter(map(str.lower, then.values())).items() if count > 1}  # after a rename
     then = {name: name if source.lower() in twice else source for name, source in then.items()}
     columns = {**then, **{column.name: column.name for column in own_columns(table.life.kind)}}
-    same = len(then) == len({one.column for one in lives}) and all(name == shown for name, shown in then.items())
+    same = len(then) == len({column_life.column for column_life in lives}) and all(
+        name == shown for name, shown in then.items()
+    )
     read = snapshot_statements(
         state.settings,
         table.identifier,
@@ -305,5 +322,5 @@ def _among_states(
         _open_at(position),
         None if same else columns,
     )
-    former = ((then[one.column], one.former_type(position)) for one in lived)
+    former = ((then[column_life.column], column_life.former_type(position)) for column_life in lived)
     return _Reading(snapshot, position, reason, read, {name: text for name, text in former if text is not None})

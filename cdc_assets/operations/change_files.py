@@ -112,26 +112,26 @@ def write_extract(
     Raises BadSettings for the place, and what reading the changes raises.
     """
     place, about_name = output(uri, options), "extract.json"
-    place.refuse_filled(but=[f"changes.{one}" for one in FORMATS] + [about_name] if again else ())
+    place.refuse_filled(but=[f"changes.{suffix}" for suffix in FORMATS] + [about_name] if again else ())
     name = f"changes.{kind}"
     with scratch() as directory:
         changes, about = directory / name, directory / about_name
 
         def written() -> tuple[Extract, int]:
-            found, rows = look(), 0
-            with FORMATS[kind](changes, found.columns) as write:
-                for piece in found.pieces():
+            extract, rows = look(), 0
+            with FORMATS[kind](changes, extract.columns) as write:
+                for piece in extract.pieces():
                     write(piece)
                     rows += piece.num_rows
-            return found, rows
+            return extract, rows
 
-        found, rows = looking_again(written)
+        extract, rows = looking_again(written)
         place.remove(about_name)
         place.put(changes, name)
-        description = {**found.description(), "rows": rows, "file": name}
+        description = {**extract.description(), "rows": rows, "file": name}
         about.write_text(json.dumps(description, ensure_ascii=False, indent=2) + "\n")
         place.put(about, about_name)
-    return found, rows
+    return extract, rows
 
 
 _Write = Callable[[pa.Table], None]
@@ -166,8 +166,8 @@ def _csv(file: Path, columns: pa.Schema) -> Iterator[_Write]:
     with csv.CSVWriter(file, shown) as writer:
 
         def write(changes: pa.Table) -> None:
-            found = [_texts(column) if text else column for column, text in zip(changes.columns, texts, strict=True)]
-            writer.write_table(pa.table(found, shown))
+            arrays = [_texts(column) if text else column for column, text in zip(changes.columns, texts, strict=True)]
+            writer.write_table(pa.table(arrays, shown))
 
         yield write
 
@@ -191,7 +191,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (datetime, date)):
         return value.isoformat()
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return f"{value:f}" if isinstance(value, Decimal) else value

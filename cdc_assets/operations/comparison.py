@@ -147,14 +147,14 @@ class Digests:
         """Add the rows of a block."""
         part, hashes = self.parts(frame), row_hashes(frame)
         self.counts += np.bincount(part, minlength=_PARTS)
-        for total, one in zip(self.sums, hashes, strict=True):
-            np.add.at(total, part, one)
+        for total, hash_values in zip(self.sums, hashes, strict=True):
+            np.add.at(total, part, hash_values)
 
     def join(self, other: Digests) -> None:
         """Add the digests of other pieces."""
         self.counts += other.counts
-        for total, one in zip(self.sums, other.sums, strict=True):
-            total += one
+        for total, summand in zip(self.sums, other.sums, strict=True):
+            total += summand
         self.touched |= other.touched
 
     @property
@@ -185,8 +185,8 @@ class Digests:
     def differing(self, other: Digests) -> Mask:
         """Return by part whether the two sides are not the same."""
         differ: Mask = self.counts != other.counts
-        for mine, theirs in zip(self.sums, other.sums, strict=True):
-            differ |= mine != theirs
+        for own_sums, theirs in zip(self.sums, other.sums, strict=True):
+            differ |= own_sums != theirs
         return differ
 
 
@@ -281,12 +281,12 @@ class Comparison:
         SourceChanged where a side gives other rows the second time, and what the sides raise.
         """
         sides = [(side, side.pieces(), self.digests()) for side in (lake, source)]
-        mine, theirs = (digests for _, _, digests in sides)
+        lake_digests, theirs = (digests for _, _, digests in sides)
 
         def compare(piece: int) -> None:
-            parts = mine.parts_of(ranges[piece])
-            if not mine.differing(theirs)[parts].any():
-                equal(piece, int(mine.counts[parts].sum()))
+            parts = lake_digests.parts_of(ranges[piece])
+            if not lake_digests.differing(theirs)[parts].any():
+                equal(piece, int(lake_digests.counts[parts].sum()))
 
         for side, pieces, digests in sides:
 
@@ -305,18 +305,18 @@ class Comparison:
                 return self.digest(reader, number, piece, partial(side.note, number))
 
             _each(side.threads, list(enumerate(pieces)), digest, join)
-        suspects = mine.differing(theirs)
-        counts = int(mine.counts.sum()), int(theirs.counts.sum())
+        suspects = lake_digests.differing(theirs)
+        counts = int(lake_digests.counts.sum()), int(theirs.counts.sum())
         if not suspects.any():
             return ComparedRows(*counts)
-        sizes = np.where(suspects, mine.counts + theirs.counts, 0)
+        sizes = np.where(suspects, lake_digests.counts + theirs.counts, 0)
         chosen = suspects & ((np.cumsum(sizes) <= _ROWS_AT_ONCE) | (np.cumsum(suspects) == 1))
         rows = RowsOfKeys(self)
-        found = [
+        frames = [
             self._again(side, pieces, digests, chosen, again if side is source else None)
             for side, pieces, digests in sides
         ]
-        rows.compare(*found)
+        rows.compare(*frames)
         return ComparedRows(
             *counts,
             **{kind: rows.counts[kind] for kind in ("missing", "extra", "differing")},
@@ -390,7 +390,7 @@ class Comparison:
         ]
         if pieces_of is not None:
             touched = list(enumerate(pieces_of(ranges.tolist())))
-        again, found = self.digests(), list[Frame]()
+        again, frames = self.digests(), list[Frame]()
 
         reader = side.reader(1)
 
@@ -399,14 +399,14 @@ class Comparison:
                 side.note(None, facts)
                 frame = self._compared(frame_of(rows))
                 if (few := frame.filter(pl.Series(chosen[again.parts(frame)]))).height:
-                    found.append(few)
+                    frames.append(few)
 
         _each(side.threads, touched, read)
-        for few in found:
+        for few in frames:
             again.add(few)
         if (again.differing(digests) & chosen).any():
             raise SourceChanged
-        return found
+        return frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +504,9 @@ class RowsOfKeys:
         counted_rows = [_counted(side) for side in (lake, source)]
         for place in (0, 1):
             for row, count in _surplus(counted_rows[place], counted_rows[1 - place]):
-                rows.setdefault(tuple(row[one] for one in places), ([], []))[place].extend([row] * count)
+                rows.setdefault(tuple(row[column_place] for column_place in places), ([], []))[place].extend(
+                    [row] * count
+                )
         for of_lake, of_source in rows.values():
             self._pair(of_lake, of_source)
         if how.key:
@@ -513,14 +515,18 @@ class RowsOfKeys:
     def _complete(self, source: Sequence[Frame]) -> None:
         """Give a row that the lake has too often beside one that is equal the source's row of its key."""
         places = [self.how.columns.index(name) for name in self.how.key]
-        alone = {tuple(mine[place] for place in places) for mine, theirs in self.unequal if mine and theirs is None}
+        alone = {
+            tuple(lake_row[place] for place in places)
+            for lake_row, theirs in self.unequal
+            if lake_row and theirs is None
+        }
         if not alone:
             return
         rows = (row for frame in source for row in rows_of(frame))
         there = {key: row for row in rows if (key := tuple(row[place] for place in places)) in alone}
         self.unequal = [
-            (mine, there.get(tuple(mine[place] for place in places)) if mine and theirs is None else theirs)
-            for mine, theirs in self.unequal
+            (lake_row, there.get(tuple(lake_row[place] for place in places)) if lake_row and theirs is None else theirs)
+            for lake_row, theirs in self.unequal
         ]
 
     def _pair(self, lake: Sequence[Row], source: list[Row]) -> None:
@@ -528,7 +534,9 @@ class RowsOfKeys:
         for row in lake:
             # Of several rows of a key those are a pair that have the most values in common.
             candidates = [(*self._differences(row, other), place) for place, other in enumerate(source)]
-            differences, losses, place = min(candidates, key=lambda one: len(one[0]), default=((), (), None))
+            differences, losses, place = min(
+                candidates, key=lambda candidate: len(candidate[0]), default=((), (), None)
+            )
             if place is None or (differences and not self.how.key):
                 extra.append(row)
                 continue
@@ -544,15 +552,15 @@ class RowsOfKeys:
 
     def _differences(self, lake: Row, source: Row) -> tuple[tuple[ValueDifference, ...], tuple[str, ...]]:
         """Return the values in which two rows differ, and the losses that make up for others."""
-        found, losses = [], []
-        for name, mine, theirs in zip(self.how.columns, lake, source, strict=True):
-            if mine != theirs:
-                loss = self.how.loss_of(name, mine, theirs) if name in self.how.lossy else ""
+        differences, losses = [], []
+        for name, lake_value, theirs in zip(self.how.columns, lake, source, strict=True):
+            if lake_value != theirs:
+                loss = self.how.loss_of(name, lake_value, theirs) if name in self.how.lossy else ""
                 if loss:
                     losses.append(f"{name}: {loss}")
                 else:
-                    found.append(ValueDifference(name, value_text(mine), value_text(theirs)))
-        return tuple(found), tuple(losses)
+                    differences.append(ValueDifference(name, value_text(lake_value), value_text(theirs)))
+        return tuple(differences), tuple(losses)
 
     def _add(self, kind: str, row: Row, values: tuple[ValueDifference, ...], count: int = 1) -> None:
         self.counts[kind] += count
@@ -584,7 +592,7 @@ def _surplus(side: Frame | None, other: Frame | None) -> Iterator[tuple[Row, int
 def rows_of(frame: Frame) -> Iterator[Row]:
     """Yield rows as Python has them, arrays as tuples."""
     columns = [
-        [tuple(one) if isinstance(one, list) else one for one in python_values(column)]
+        [tuple(value) if isinstance(value, list) else value for value in python_values(column)]
         for column in frame.to_arrow().columns
     ]
     return zip(*columns, strict=True)

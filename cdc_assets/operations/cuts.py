@@ -36,10 +36,10 @@ def waiting_cut(pipeline: Pipeline) -> Tso | None:
     """
     settings, wire = pipeline.settings.cuts, pipeline.settings.source_options.wire
     requests, fence = pipeline.lake.decisions().cuts, pipeline.source.fence()
-    decided = next((one.at for one in requests if one.withdrawn or one.at <= fence), None)
+    decided = next((request.at for request in requests if request.withdrawn or request.at <= fence), None)
     if decided is not None or settings.every_seconds is None or not wire.has_positions:
         return decided
-    made = [(one.name, one.at) for one in pipeline.lake.cuts()]
+    made = [(cut.name, cut.at) for cut in pipeline.lake.cuts()]
     begun = (life.version for life in pipeline.lake.applied())
     return due_position(settings.every_seconds, fence, made, begun)
 
@@ -69,19 +69,19 @@ def make_cut(
     pipeline.land()
     for _ in range(_ATTEMPTS):
         planned = pipeline.planner.plan()[1]
-        found = plan_cut(pipeline.lake, planned, name, without, who, whole=whole)
-        request = found.request
+        cut_plan = plan_cut(pipeline.lake, planned, name, without, who, whole=whole)
+        request = cut_plan.request
         _refuse_without(planned, request)
         if (same := _same(pipeline, planned, request)) is not None:
             return same
-        if found.blocked:
-            raise CutRefused(_refused(request, found.reason))
+        if cut_plan.blocked:
+            raise CutRefused(_refused(request, cut_plan.reason))
         pipeline.lake.keep_decision(request)
         outcome = pipeline.apply(run, partial(_through, request.at), hooks)
-        made = next((one for one in pipeline.lake.cuts() if one.name == request.name), None)
+        made = next((cut for cut in pipeline.lake.cuts() if cut.name == request.name), None)
         if made is not None:
             return made
-        left = next((one for one in outcome.cuts if one.request.name == request.name), None)
+        left = next((cut_outcome for cut_outcome in outcome.cuts if cut_outcome.request.name == request.name), None)
         if left is not None and not left.is_withdrawn:
             raise CutRefused(
                 f"the cut {request.name} of {tso_time(request.at)} is not made yet: {left.reason}. It is decided, and "
@@ -97,12 +97,12 @@ def _same(pipeline: Pipeline, planned: Plan, request: CutRequest) -> Cut | None:
 
     Raises BadSettings where it has other tables: two cuts of one name would be two states.
     """
-    made = next((one for one in pipeline.lake.cuts() if one.name == request.name), None)
+    made = next((cut for cut in pipeline.lake.cuts() if cut.name == request.name), None)
     if made is None:
         return None
     members = cut_members(planned.history, request.at)
     wanted = {life for life, name in members.items() if not is_left_out(life, name, request.without)}
-    if {one.life for one in made.tables if one.lacks or one.snapshot_id is not None} != wanted:
+    if {table.life for table in made.tables if table.lacks or table.snapshot_id is not None} != wanted:
         raise BadSettings(
             f"{made.name} is of this position already, and of other tables. Give this one a name of its own: --name."
         )
@@ -127,7 +127,7 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
             f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
             '"main", and nothing that begins with "cut-": so are those called that nobody named.'
         )
-    known = [*(one.name for one in pipeline.lake.cuts()), *(one.name for one in pipeline.lake.decisions().cuts)]
+    known = [*(cut.name for cut in pipeline.lake.cuts()), *(request.name for request in pipeline.lake.decisions().cuts)]
     if name in known:
         raise BadSettings(
             f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
@@ -155,8 +155,8 @@ def _refuse_without(planned: Plan, request: CutRequest) -> None:
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
     """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
-    known = {one.name: CutRequest(one.name, one.at) for one in pipeline.lake.cuts()}
-    known |= {one.name: one for one in pipeline.lake.decisions().cuts}
+    known = {cut.name: CutRequest(cut.name, cut.at) for cut in pipeline.lake.cuts()}
+    known |= {request.name: request for request in pipeline.lake.decisions().cuts}
     if name not in known:
         raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
     pipeline.lake.remove_cut(known[name])
@@ -171,8 +171,8 @@ def expire_cuts(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple
     lake, settings = pipeline.lake, pipeline.settings
     every = settings.cuts.every_seconds
     old = expired_cuts(lake.cuts(), settings.cuts.keep if every is not None else None)
-    due = {one.name: one for one in lake.decisions().cuts if one.withdrawn}
-    due |= {one.name: CutRequest(one.name, one.at) for one in old}
+    due = {cut_request.name: cut_request for cut_request in lake.decisions().cuts if cut_request.withdrawn}
+    due |= {cut.name: CutRequest(cut.name, cut.at) for cut in old}
     if not dry:
         for request in due.values():
             lake.remove_cut(request)

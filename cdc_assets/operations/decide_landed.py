@@ -68,7 +68,7 @@ def decided(lake: LakeSettings, names: Iterable[str]) -> tuple[list[DecisionText
             landed = landed_in(table)
         done += describe_decisions(name, landed)
         open_ones += describe_unread(name, landed)
-    return sorted(done, key=lambda one: one.when), open_ones
+    return sorted(done, key=lambda decision: decision.when), open_ones
 
 
 def _landing(landing: Landing | None, changefeed: str) -> Landing:
@@ -94,8 +94,8 @@ def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
             names[life] |= {name.folded for name, _, _ in lives[life].names}
 
     def through(table: TableId) -> Tso:
-        mine = [life for life in applied if table.folded in names[life]]
-        of = mine if mine or known else applied  # of which table the rows are is not known
+        named_lives = [life for life in applied if table.folded in names[life]]
+        of = named_lives if named_lives or known else applied  # of which table the rows are is not known
         return max((applied[life].progress.tso for life in of), default=0)
 
     return through

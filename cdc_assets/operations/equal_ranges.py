@@ -44,10 +44,10 @@ class RangePlan:
         low = None if ranges.start == 0 else _text(self.borders[ranges.start - 1])
         return low, None if ranges.stop > self.borders.len() else _text(self.borders[ranges.stop - 1])
 
-    def files(self, table: DumpTable, asked: Sequence[range]) -> Iterator[tuple[DumpFile, list[RowCondition]]]:
+    def files(self, table: DumpTable, number_ranges: Sequence[range]) -> Iterator[tuple[DumpFile, list[RowCondition]]]:
         """Yield what a server is to be asked for: all rows of a table, and the conditions of some ranges."""
         whole = replace(table.files[0], condition="")
-        for number, ranges in enumerate(asked):
+        for number, ranges in enumerate(number_ranges):
             bounds = zip((">=", "<"), self.bounds(ranges), strict=True)
             conditions = [RowCondition(whole.ordered_by, sign, text) for sign, text in bounds if text is not None]
             yield replace(whole, path=f"{table.id}.{number:09d}.{whole.kind}"), conditions
@@ -66,11 +66,17 @@ def plan_ranges(
     unsigned = (pl.UInt64,) if (column.type, column.unsigned) == ("BIGINT", True) else ()
     if borders.dtype not in (pl.Int32, pl.Int64, pl.Date, pl.Datetime("us"), *unsigned):
         return None
-    ends = [_value(text, borders.dtype) for one in equal for text in (one.low, one.high) if text is not None]
+    ends = [
+        _value(text, borders.dtype)
+        for equal_range in equal
+        for text in (equal_range.low, equal_range.high)
+        if text is not None
+    ]
     borders = pl.concat([borders, pl.Series(ends, dtype=borders.dtype)]).unique().sort()
     limits: list[Any] = [None, *borders.to_list(), None]
     intervals = [
-        tuple(None if text is None else _value(text, borders.dtype) for text in (one.low, one.high)) for one in equal
+        tuple(None if text is None else _value(text, borders.dtype) for text in (equal_range.low, equal_range.high))
+        for equal_range in equal
     ]
     known = frozenset(
         number
@@ -78,11 +84,11 @@ def plan_ranges(
         if any(_is_within(limits[number], limits[number + 1], *interval) for interval in intervals)
     )
     questions = min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
-    asked = grouped([number for number in range(len(limits) - 1) if number not in known], questions)
+    number_ranges = grouped([number for number in range(len(limits) - 1) if number not in known], questions)
     earlier = Counter[Tso]()
-    for one in equal:
-        earlier[one.at] += one.rows
-    return RangePlan(column, borders, known, asked, dict(earlier))
+    for equal_range in equal:
+        earlier[equal_range.at] += equal_range.rows
+    return RangePlan(column, borders, known, number_ranges, dict(earlier))
 
 
 def _is_within(low: Any, high: Any, begin: Any, end: Any) -> bool:
@@ -92,12 +98,12 @@ def _is_within(low: Any, high: Any, begin: Any, end: Any) -> bool:
 
 def grouped(numbers: Sequence[int], questions: int) -> tuple[range, ...]:
     """Return the numbers, which grow, as ranges of some that follow each other: at least `questions` if there are."""
-    size, begin, found = max(1, -(-len(numbers) // questions)), 0, list[range]()
+    size, begin, ranges = max(1, -(-len(numbers) // questions)), 0, list[range]()
     for place in range(1, len(numbers) + 1):
         if place == len(numbers) or place - begin == size or numbers[place] != numbers[place - 1] + 1:
-            found.append(range(numbers[begin], numbers[place - 1] + 1))
+            ranges.append(range(numbers[begin], numbers[place - 1] + 1))
             begin = place
-    return tuple(found)
+    return tuple(ranges)
 
 
 def _text(value: int | date | datetime) -> str:

@@ -93,10 +93,10 @@ def _explained(
     logged, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
     events: Sequence[Event] = ()
     if logged is not None:
-        found, forgotten_through = logged
+        images, forgotten_through = logged
     else:
         forgotten_through = -1
-        found, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
+        images, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
     forgotten = _is_kept_out(pipeline, history, wanted)
     gone += [forgotten] if forgotten else []
@@ -119,7 +119,7 @@ def _explained(
                 gone.append(
                     "what the lake has where *** stands, as earlier rows are masked otherwise: rebuild the table"
                 )
-    if row is not None and not found and forgotten_through >= 0:
+    if row is not None and not images and forgotten_through >= 0:
         gone.append(
             f"the changes of the row through {forgotten_through}: it is in the table again, and the log has none of "
             "keys that were forgotten"
@@ -132,7 +132,7 @@ def _explained(
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
         row_is_hidden=is_masked_otherwise,
         position=None if row is None else row[COMMIT_TS],
-        changes=tuple(_changes(found, events, read_before)),
+        changes=tuple(_changes(images, events, read_before)),
         events=tuple(_events(pipeline, life, history.events, since, last, until)),
         set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
@@ -141,17 +141,17 @@ def _explained(
 
 def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) -> str:
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
-    schema, found = history.schema.in_lake, list[ForgottenKeys]()
+    schema, decisions = history.schema.in_lake, list[ForgottenKeys]()
     versions = [(("", history.events[-1].at), history.schema)]
     for parts in by_name(forgotten_of(pipeline.planner.decided.kept_out, history)).values():
         try:
             known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
-        found += [parts[0] for one in known if excluded_rows(wanted, schema, one, 0)[0].as_py()]
-    if not found:
+        decisions += [parts[0] for one in known if excluded_rows(wanted, schema, one, 0)[0].as_py()]
+    if not decisions:
         return ""
-    names = ", ".join(f"{one.until_text} by {one.name}" for one in found)
+    names = ", ".join(f"{decision.until_text} by {decision.name}" for decision in decisions)
     return f"changes of the key that are left out, as it is forgotten ({names})"
 
 
@@ -203,7 +203,7 @@ def _of_input(
 ) -> tuple[list[_Image], list[str]]:
     """Return the images of the key in the input that is there, in their order, and sentences on what is not."""
     life = history.life
-    bases = {one: state.base for one, state in present.applied.items()}
+    bases = {base_life: state.base for base_life, state in present.applied.items()}
     replay, steps = Replay(pipeline), plan_replay(pipeline, ReplayRequest(listing, bases)).of(life)
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
@@ -211,7 +211,7 @@ def _of_input(
     known = {} if pipeline.settings.source_options.is_landed else read_before
     gone = list(_gone(life, windows, expired, known))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
-    found = list[_Found]()
+    key_images = list[_Found]()
     conversion: _KeyConversion | None = None
     for earlier in (*_conversions(history), None):
         # Which row became this one shows at the DDL, also where only changes before that are asked for.
@@ -234,18 +234,18 @@ def _of_input(
                 gone.append(problem)
             else:
                 images = _images(reading.step, rows, _names_then(history, reading.step, wanted), pipeline.source.reader)
-                era += [one for one in images if since < one[1].position <= through]
-        era.sort(key=lambda one: one[0])
+                era += [ordered_image for ordered_image in images if since < ordered_image[1].position <= through]
+        era.sort(key=lambda ordered_image: ordered_image[0])
         if conversion is not None:
             era = conversion.row_of(era)
             if not era:
                 break
-        found = era + found
+        key_images = era + key_images
         if earlier is not None:
             names = [_name_then(history, name, earlier.at) for name in wanted.column_names]
             key = wanted if conversion is None else era[-1][1].key
             conversion = _KeyConversion(earlier, key.rename_columns(names))
-    return [image for _, image in found if image.position <= last], gone
+    return [image for _, image in key_images if image.position <= last], gone
 
 
 def _of_log(
@@ -264,7 +264,7 @@ def _of_log(
     if covered is None:
         return None
     names = [column.name for column in covered.schema.stored]
-    found = []
+    images = []
     for row in (row for rows in covered.pieces() for row in python_rows(rows)):
         at, place = row[POSITION], row[PLACE] or ""
         there = {column.name for column in history.schema_at(at).in_lake.stored}
@@ -273,19 +273,19 @@ def _of_log(
         enters = row[CHANGE_TYPE] not in LEAVES
         fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
-        found.append(
+        images.append(
             _Image(
                 at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown), wanted
             )
         )
-    return found, covered.forgotten_through
+    return images, covered.forgotten_through
 
 
 def _name_then(history: TableHistory, name: str, at: Tso) -> str:
     """Return what a column of the present name was called at a position, if it was there."""
     for event in reversed(history.events):
         if event.at > at:
-            renames = {one.new: one.old for one in event.changes if isinstance(one, RenameColumn)}
+            renames = {change.new: change.old for change in event.changes if isinstance(change, RenameColumn)}
             name = renames.get(name, name)
     return name
 
@@ -293,8 +293,12 @@ def _name_then(history: TableHistory, name: str, at: Tso) -> str:
 def _conversions(history: TableHistory) -> Iterator[Event]:
     """Yield the DDL that may have made other values of keys, the newest first."""
     for event in reversed(history.events):
-        retyped = [one for one in event.changes if isinstance(one, RetypeColumn) and one.new.name in event.after.key]
-        if any(one.new.mask is None and not _keeps_values(one.old, one.new) for one in retyped):
+        retyped = [
+            change
+            for change in event.changes
+            if isinstance(change, RetypeColumn) and change.new.name in event.after.key
+        ]
+        if any(change.new.mask is None and not _keeps_values(change.old, change.new) for change in retyped):
             yield event
 
 
@@ -317,36 +321,40 @@ class _KeyConversion:
     def rows_of(self, changes: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return the changes of keys, in columns of these names, that the DDL makes to this one."""
         after, old = self.event.after.in_lake, {name: name for name in self.key.column_names}
-        mine = tuple(
-            one
-            for one in self.event.changes
-            if isinstance(one, (RenameColumn, RetypeColumn)) and _new_name(one) in self.key.column_names
+        key_changes = tuple(
+            change
+            for change in self.event.changes
+            if isinstance(change, (RenameColumn, RetypeColumn)) and _new_name(change) in self.key.column_names
         )
-        old |= {one.new: one.old for one in mine if isinstance(one, RenameColumn)}
+        old |= {one.new: one.old for one in key_changes if isinstance(one, RenameColumn)}
         rows = changes.select(names).rename_columns([old[name] for name in self.key.column_names])
         # A row that was gone by then may have a value that the DDL would have refused.
         nobody = pa.repeat(pa.scalar(False), rows.num_rows)
-        shape = replace(after, columns=tuple(one for one in after.columns if one.name in self.key.column_names))
-        became = evolve_rows(rows, mine, shape, nobody)
+        shape = replace(
+            after, columns=tuple(column for column in after.columns if column.name in self.key.column_names)
+        )
+        became = evolve_rows(rows, key_changes, shape, nobody)
         wanted = self.key.select(became.column_names).cast(became.schema)
         return changes.take(rows_of_keys(became, wanted, after))
 
-    def row_of(self, found: Sequence[_Found]) -> list[_Found]:
+    def row_of(self, images: Sequence[_Found]) -> list[_Found]:
         """Return the images of the row that became this one: that stood then, or else had this very key."""
         (exact,) = self._compared(self.key)
-        keys = self._compared(*(image.key for _, image in found))
-        stands = {key: image.enters for key, (_, image) in zip(keys, found, strict=True)}
+        keys = self._compared(*(image.key for _, image in images))
+        stands = {key: image.enters for key, (_, image) in zip(keys, images, strict=True)}
         chosen = {key for key, enters in stands.items() if enters} or {exact}
-        return [one for key, one in zip(keys, found, strict=True) if key in chosen]
+        return [ordered_image for key, ordered_image in zip(keys, images, strict=True) if key in chosen]
 
     def _compared(self, *keys: pa.Table) -> list[tuple[Any, ...]]:
         """Return keys in the form in which they compared before the DDL."""
         if not keys:
             return []
-        retyped = [one for one in self.event.changes if isinstance(one, RetypeColumn)]
-        old = {one.new.name: replace(mine, name=one.new.name) for one in retyped if (mine := one.old.in_lake)}
+        retyped = [change for change in self.event.changes if isinstance(change, RetypeColumn)]
+        old = {
+            one.new.name: replace(old_column, name=one.new.name) for one in retyped if (old_column := one.old.in_lake)
+        }
         after = self.event.after.in_lake
-        before = replace(after, columns=tuple(old.get(one.name, one) for one in after.columns))
+        before = replace(after, columns=tuple(old.get(column.name, column) for column in after.columns))
         named = [key.rename_columns(self.key.column_names) for key in keys]
         frame, by = with_key(pa.concat_tables(named, promote_options="permissive"), before, ())
         return frame.select(by).rows()
@@ -399,7 +407,7 @@ def _images(step: ApplyRows, rows: pa.Table, key: Sequence[str], reader: SplitRe
 
 
 def _changes(
-    found: Sequence[_Image], events: Sequence[Event], read_before: Mapping[str, FileEntry]
+    key_images: Sequence[_Image], events: Sequence[Event], read_before: Mapping[str, FileEntry]
 ) -> Iterator[RowChange]:
     """Yield the changes: images of one position together, each with what it changed. What came twice is one change.
 
@@ -407,7 +415,7 @@ def _changes(
     """
     row: dict[str, Any] | None = None
     left = list(events)
-    for position in [*dict.fromkeys(image.position for image in found), _FOREVER]:
+    for position in [*dict.fromkeys(image.position for image in key_images), _FOREVER]:
         while left and left[0].at <= position:
             event = left.pop(0)
             if row is not None and _removes(event, row):
@@ -417,7 +425,7 @@ def _changes(
             row = None if row is None else _after(event, row)
         if position == _FOREVER:
             return
-        images = [image for image in found if image.position == position]
+        images = [image for image in key_images if image.position == position]
         leaving = next((image for image in images if not image.enters), None)
         entering = next((image for image in reversed(images) if image.enters), None)
         before = row if row is not None or leaving is None else leaving.values(None)
@@ -445,7 +453,7 @@ def _changes(
 def _removes(event: Event, row: Mapping[str, Any]) -> bool:
     """Return whether a DDL removes a row, as TRUNCATE and DROP PARTITION do."""
     deletes = [change for change in event.changes if isinstance(change, DeleteRows)]
-    return any(one.predicate is None or _fulfils(event, row, one.predicate) for one in deletes)
+    return any(delete.predicate is None or _fulfils(event, row, delete.predicate) for delete in deletes)
 
 
 def _fulfils(event: Event, row: Mapping[str, Any], predicate: Predicate) -> bool:

@@ -188,7 +188,7 @@ def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, sinc
     name = history.last_name or history.life.born_as
 
     def owner(at: Tso) -> Life | None:
-        named = ((life, one.name_at(at)) for life, one in lives.items())
+        named = ((life, table.name_at(at)) for life, table in lives.items())
         return next((life for life, then in named if then is not None and then.folded == name.folded), None)
 
     before, after, own = owner(since), owner(until), (None, history.life)
@@ -209,7 +209,7 @@ def _begins_anew(lives: Mapping[Life, TableHistory], history: TableHistory, sinc
 def _keyed_since(history: TableHistory, until: Tso) -> Tso:
     """Return the position from which on a table has the key that it has at `until`, 0 if it always had."""
     made = [(event.at, (*event.hidden, *event.changes)) for event in history.events if event.at <= until]
-    return max((at for at, changes in made if any(isinstance(one, Rekey) for one in changes)), default=0)
+    return max((at for at, changes in made if any(isinstance(change, Rekey) for change in changes)), default=0)
 
 
 def _patch_op(pipeline: Pipeline) -> Op:
@@ -220,12 +220,15 @@ def _patch_op(pipeline: Pipeline) -> Op:
 
 def _named(present: Plan, table: str) -> TableHistory:
     sources, lives = present.sources, present.history.lives
-    beside = {life: one for life, one in lives.items() if life.kind and life.source in sources}
-    for names in (lambda life, one: (life, one.name), lambda _, one: (one.last_name,)):  # living tables first
-        for life, one in (*sources.items(), *beside.items()):
-            if is_called(table, names(life, one)):
+    beside = {life: history for life, history in lives.items() if life.kind and life.source in sources}
+    for names in (
+        lambda life, history: (life, history.name),
+        lambda _, history: (history.last_name,),
+    ):  # living tables first
+        for life, history in (*sources.items(), *beside.items()):
+            if is_called(table, names(life, history)):
                 return sources[life.source]
-    raise no_such_table(table, (one.name for one in sources.values()))
+    raise no_such_table(table, (history.name for history in sources.values()))
 
 
 _Pieces = Callable[[], Iterator[pa.Table]]
@@ -287,19 +290,22 @@ def changes_of_log(
         return None
     schema = log.schema.in_lake
     renamed = {name for column in schema.columns if column.origin for name in (column.name, column.origin)}
-    mine, theirs = {column.name: column for column in schema.stored}, {one.name: one for one in history.schema.stored}
+    log_columns, theirs = (
+        {column.name: column for column in schema.stored},
+        {source_column.name: source_column for source_column in history.schema.stored},
+    )
     same = {
         name: value
         for name, value in equal.items()
-        if name not in renamed and name in mine and arrow_type(mine[name]) == arrow_type(theirs[name])
+        if name not in renamed and name in log_columns and arrow_type(log_columns[name]) == arrow_type(theirs[name])
     }
 
     def pieces() -> Iterator[pa.Table]:
         with scratch() as directory:
-            found = PositionSort(directory, POSITION)
+            position_sort = PositionSort(directory, POSITION)
             for rows in pipeline.lake.changes(life, since, until, same):
-                found.add(shown(in_source_names(rows, schema)))
-            for rows in found.ranges():
+                position_sort.add(shown(in_source_names(rows, schema)))
+            for rows in position_sort.ranges():
                 yield in_order(rows)
 
     return LogChanges(of_source(schema), pieces, state.forgotten if state.forgotten > since else -1)
@@ -364,10 +370,10 @@ class _FeedChanges:
             if isinstance(step, ChangeTable):
                 later = later[1:]
             if isinstance(step, ApplyRows):
-                found = self._replay.changes(step, since, until)
+                pieces = self._replay.changes(step, since, until)
             else:
-                found = self._of_ddl(step, columns, exact) if since < step.at else iter(())
-            for rows in found:
+                pieces = self._of_ddl(step, columns, exact) if since < step.at else iter(())
+            for rows in pieces:
                 for change in later:
                     rows = evolved_rows(rows, change.changes, change.schema)
                 yield in_source_names(rows, at_end)
@@ -380,7 +386,7 @@ class _FeedChanges:
         if life.source not in self._plans:
             pattern = glob.escape(str(history.last_name or history.life.born_as))
             settings = pipeline.settings.with_history({pattern: {"kinds": [LOG], "suffix": {LOG: _SUFFIX}}})
-            bases = {one: state.base for one, state in pipeline.lake.applied().items() if not one.kind}
+            bases = {mirror: state.base for mirror, state in pipeline.lake.applied().items() if not mirror.kind}
             self._plans[life.source] = plan_replay(
                 pipeline, ReplayRequest(self._listing, bases, settings, renames={life: None})
             )
@@ -395,10 +401,12 @@ class _FeedChanges:
         there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
         listed, own = {file.path for file in self._listing.data_files}, str(history.life.source)
         entries = self._pipeline.ledger.files(self._pipeline.settings.name)
-        gone = (one for one in entries if one.path not in (there if one.life == own else listed))
+        gone = (
+            file_entry for file_entry in entries if file_entry.path not in (there if file_entry.life == own else listed)
+        )
         feed = self._plans[history.life.source].history
-        mine = entries_of(self._pipeline.source, feed, history.life.source, gone)
-        return max((entry.max_commit_ts or 0 for entry in mine), default=0)
+        gone_entries = entries_of(self._pipeline.source, feed, history.life.source, gone)
+        return max((entry.max_commit_ts or 0 for entry in gone_entries), default=0)
 
     # --- rows that no record tells ---
 
@@ -406,23 +414,23 @@ class _FeedChanges:
         """Yield the changes that a DDL makes: rows that go, and rows that come."""
         match step:
             case ExchangePartition():
-                mine = self._rows_before(step.life, step.at)
-                leaves, enters = self._exchanged(step, mine)
-                yield _by_ddl(mine.rows.filter(leaves), "DELETE", step.at)
+                table_rows = self._rows_before(step.life, step.at)
+                leaves, enters = self._exchanged(step, table_rows)
+                yield _by_ddl(table_rows.rows.filter(leaves), "DELETE", step.at)
                 yield _by_ddl(enters, "INSERT", step.at)
             case RecoverTable():
                 yield _by_ddl(self._rows_before(step.life, step.at).rows, "INSERT", step.at)
-            case ChangeTable() if exact and any(one.partitions for one in _deletes(step)):
-                mine = self._rows_before(step.life, step.at)
-                yield _by_ddl(mine.rows.filter(self._deleted(step, mine)), "DELETE", step.at)
+            case ChangeTable() if exact and any(delete.partitions for delete in _deletes(step)):
+                table_rows = self._rows_before(step.life, step.at)
+                yield _by_ddl(table_rows.rows.filter(self._deleted(step, table_rows)), "DELETE", step.at)
             case _:
                 yield from _emptied(step, schema)
 
     def _rows_before(self, life: Life, at: Tso) -> _TableRows:
         """Return the rows of a table right before a DDL; raises ExtractRefused where the feed lacks some."""
         history, until = self._lives.get(life.source), at - 1
-        known = [one for one in self._rows.get(life.source, ()) if one.at <= until]
-        begun = max(known, key=lambda one: one.at, default=None)
+        known = [table_rows for table_rows in self._rows.get(life.source, ()) if table_rows.at <= until]
+        begun = max(known, key=lambda table_rows: table_rows.at, default=None)
         try:
             if history is None or history.gap_at(until, until) is not None:
                 raise ExtractRefused(f"{life.source}: rows from before the feed began are missing.")
@@ -435,7 +443,9 @@ class _FeedChanges:
             ) from error
         state, begins = begun, begun.at if begun is not None else -1
         due = (
-            one for one in steps if one.at > begins and (one.lo if isinstance(one, ApplyRows) else one.at - 1) < until
+            due_step
+            for due_step in steps
+            if due_step.at > begins and (due_step.lo if isinstance(due_step, ApplyRows) else due_step.at - 1) < until
         )
         for schema, alike in groupby(due, lambda step: step.schema if isinstance(step, ApplyRows) else None):
             for step in alike if schema is None else ():
@@ -473,7 +483,7 @@ class _FeedChanges:
                 rows = pa.concat_tables([rows.filter(pc.invert(leaves)), enters])
         return _TableRows(step.at, schema, rows)
 
-    def _exchanged(self, step: ExchangePartition, mine: _TableRows) -> tuple[pa.Array, pa.Table]:
+    def _exchanged(self, step: ExchangePartition, table_rows: _TableRows) -> tuple[pa.Array, pa.Table]:
         """Return which rows an exchange takes away, and the rows that come, in the table's columns."""
         if step.masks.get(step.life.source, {}) != step.masks.get(step.other.source, {}):
             raise ExtractRefused(
@@ -482,27 +492,27 @@ class _FeedChanges:
             )
         theirs = self._rows_before(step.other, step.at)
         other = in_source_names(theirs.rows, theirs.schema)
-        names = mine.schema.lake_names
+        names = table_rows.schema.lake_names
         other = other.rename_columns([names.get(name, name) for name in other.column_names])
         if step.partitioned:
-            leaves = _matching(mine.rows, step.predicate, mine)
+            leaves = _matching(table_rows.rows, step.predicate, table_rows)
         else:
-            leaves = pa.repeat(pa.scalar(True), mine.rows.num_rows)
+            leaves = pa.repeat(pa.scalar(True), table_rows.rows.num_rows)
             other = other.filter(_matching(other, step.predicate, theirs))
         columns = [
             other.column(field.name).cast(field.type)
             if field.name in other.column_names
             else pa.nulls(other.num_rows, field.type)
-            for field in mine.rows.schema
+            for field in table_rows.rows.schema
         ]
-        return leaves, pa.table(columns, schema=mine.rows.schema)
+        return leaves, pa.table(columns, schema=table_rows.rows.schema)
 
     def _deleted(self, step: ChangeTable, state: _TableRows) -> pa.Array:
         """Return which rows an ALTER takes away; its conditions are about the columns that the log has."""
         gone = pa.repeat(pa.scalar(False), state.rows.num_rows)
-        for one in _deletes(step):
+        for delete in _deletes(step):
             every = pa.repeat(pa.scalar(True), state.rows.num_rows)
-            gone = pc.or_(gone, every if one.predicate is None else _matching(state.rows, one.predicate, state))
+            gone = pc.or_(gone, every if delete.predicate is None else _matching(state.rows, delete.predicate, state))
         return gone
 
 

@@ -204,20 +204,22 @@ def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tup
     Rows of these keys may be left, and nothing says so from then on. `table` is as `status` names it. Raises
     BadSettings where there is no such run, ForgetRefused while one of them may still be at work.
     """
-    tickets = [one for one in lake.tickets() if one.table and is_called(table, (one.table,))]
+    tickets = [ticket for ticket in lake.tickets() if ticket.table and is_called(table, (ticket.table,))]
     if not tickets:
-        known = ", ".join(sorted({one.table for one in lake.tickets() if one.table})) or "none"
+        known = ", ".join(sorted({ticket.table for ticket in lake.tickets() if ticket.table})) or "none"
         raise BadSettings(f"no run that forgets rows of {table} has been left unfinished; known are: {known}.")
-    if alive := next((one for one in tickets if one.runs()), None):
+    if alive := next((ticket for ticket in tickets if ticket.runs()), None):
         raise ForgetRefused(
             f"a run that began at {alive.since} still forgets rows of {table}: it was heard of at {alive.heard}. Wait "
             f"until it has ended; one that was killed is known as such {STALE_SECONDS // 60} minutes after that."
         )
-    for one in tickets:
-        life = parse_identity(one.life)
-        text = f"{counted(one.keys, 'key')} abandoned, of a run that began at {one.since}: rows of them may be left"
+    for ticket in tickets:
+        life = parse_identity(ticket.life)
+        text = (
+            f"{counted(ticket.keys, 'key')} abandoned, of a run that began at {ticket.since}: rows of them may be left"
+        )
         pipeline.journal.note(life, life.born_as, "forget", text, run)
-        lake.end(one.token)
+        lake.end(ticket.token)
     return tuple(tickets)
 
 
@@ -409,8 +411,8 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
     lives = {*rows.targets, *(life.source for life in rows.targets)}
     names = {name for life in rows.targets for name, _, _ in rows.sources[life.source].names}
     pipeline.ledger.remove_values(pipeline.settings.name, lives, names, mark)
-    aside = (one for one in lake.quarantined() if rows.may_be_in(one.life, one.content))
-    unknown = {*(one.content.place for one in aside), *rows.landed.unsearched}
+    aside = (record for record in lake.quarantined() if rows.may_be_in(record.life, record.content))
+    unknown = {*(record.content.place for record in aside), *rows.landed.unsearched}
     work.say("asking what is left")
     searched = [lake.search(life, wanted) for life, wanted in rows.targets.items()]
     searched += [lake.search_stages(rows.targets, rows.may_be_in), lake.search_records(rows.may_be_in)]

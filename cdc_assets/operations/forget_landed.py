@@ -137,8 +137,8 @@ def _note_others(landing: Landing, stored: Landed, planned: Plan, landed: Landed
     for split in stored.splits:
         through = taken_through(split.table, planned, planned.applied)
         span = range(split.first, split.last + 1)
-        mine = [offset for partition, offset in landed.places if partition == split.partition and offset in span]
-        if mine and split.table not in landed.tables and split.high > through:
+        offsets = [offset for partition, offset in landed.places if partition == split.partition and offset in span]
+        if offsets and split.table not in landed.tables and split.high > through:
             rows = landing.store.fetch(split.file, split.group)
             later = pc.greater(rows.column("last_position"), through).fill_null(True)
             rows = rows.filter(pc.and_(is_filled(rows), later))
@@ -156,9 +156,9 @@ def _passed_over(planned: Plan, files: Sequence[DataFile], named: Mapping[Life, 
         where = file.root, file.version
         known = planned.history.decoding.get(where, ())
         for name, schema in known:
-            siblings = {where: tuple(one for one in known if one[0] != name)}
+            siblings = {where: tuple(pair for pair in known if pair[0] != name)}
             for life, names in named.items():
-                if any(one.folded == name.folded for one, _, _ in names):
+                if any(other_name.folded == name.folded for other_name, _, _ in names):
                     schemas = {where: (name, schema)}
                     yield ApplyRows(
                         life, 0, planned.checkpoint, (file,), schemas, schema, 0, tuple(names), siblings=siblings
@@ -226,7 +226,11 @@ def _note(split: Split, partition: Partition, source: Life, sought: SoughtKeys, 
     lines = {line for line, _ in wanted_positions}.union(rejected)
     landed.unsearched |= {messages[line] for line in unknown - lines}
     ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
-    ahead |= {line for line, one in rejected.items() if one.commit_ts is None or one.commit_ts > through}
+    ahead |= {
+        line
+        for line, line_reject in rejected.items()
+        if line_reject.commit_ts is None or line_reject.commit_ts > through
+    }
     landed.unapplied |= {messages[line] for line in ahead}
     chosen = {messages[line] for line in lines}
     landed.places |= {(partition, int(text.rpartition(" ")[2])) for text in chosen}

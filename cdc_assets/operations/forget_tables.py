@@ -71,21 +71,21 @@ class MeantTable:
         return {(life, alone) for life in self.sources for alone in {True, bool(self.others)}}
 
 
-def meant_table(planned: Plan, asked: str, texts: Sequence[Sequence[str]]) -> MeantTable:
+def meant_table(planned: Plan, text: str, texts: Sequence[Sequence[str]]) -> MeantTable:
     """Return which table a person means, and which others have to be looked through with it.
 
     By its identity that is one alone; by a name all that had it at some time. Raises BadSettings for a table or keys
     that do not fit, and ForgetRefused where the columns of one of these tables are not known.
     """
-    table = table_called(asked, planned.sources, planned)
+    table = table_called(text, planned.sources, planned)
     schema, name = _schema(table, planned.applied.get(table.life)), table.last_name
-    keys = keys_of(schema, texts, asked)
+    keys = keys_of(schema, texts, text)
     namesakes = {
         life
         for life, other in planned.sources.items()
         if name is not None and any(known.folded == name.folded for known, _, _ in other.names)
     }
-    if name is None or is_called(asked, (table.life,)):
+    if name is None or is_called(text, (table.life,)):
         return MeantTable(table, schema, texts, keys, {table.life}, namesakes - {table.life})
     unknown = (
         life
@@ -146,12 +146,12 @@ def _keys_in(texts: Sequence[Sequence[str]], schema: TableSchema, life: Life) ->
 
 def keys_by_source(planned: Plan, targets: Mapping[Life, WantedKeys]) -> dict[Life, pa.Table]:
     """Return the keys by the source's tables that the lake's are of; their columns have the names that stay."""
-    found: dict[Life, pa.Table] = {}
+    keys: dict[Life, pa.Table] = {}
     for life, wanted in targets.items():
         names = names_at(planned.sources[life.source], planned.applied[life].ddl)
         columns = (wanted.schema.column(name).source_name for name in wanted.keys.column_names)
-        found[life.source] = wanted.keys.rename_columns([names.get(name, name) for name in columns])
-    return found
+        keys[life.source] = wanted.keys.rename_columns([names.get(name, name) for name in columns])
+    return keys
 
 
 def applied_through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]:

@@ -57,13 +57,13 @@ def inspect_initial(initial: Sequence[InitialSource]) -> tuple[DumpInspection, .
 
     Raises what `InitialSource.dump` raises.
     """
-    found = []
+    inspections = []
     for source in initial:
         dump = source.dump()
         with ThreadPoolExecutor(_WORKERS) as pool:
             glances = dict(zip((table.id for table in dump.tables), pool.map(source.glance, dump.tables), strict=True))
-        found.append(describe_dump(dump, glances))
-    return tuple(found)
+        inspections.append(describe_dump(dump, glances))
+    return tuple(inspections)
 
 
 def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None = None) -> tuple[Finding, ...]:
@@ -97,8 +97,8 @@ def _looked_at(
     from cdc_assets.landing.opening import open_feed
 
     with open_feed(settings, lake) as feed:
-        found = _described(settings, feed.source, kept_out)
-        return *found, None if feed.landing is None else feed.landing.landed()
+        description = _described(settings, feed.source, kept_out)
+        return *description, None if feed.landing is None else feed.landing.landed()
 
 
 def _described(
@@ -144,11 +144,11 @@ def _masked_values(
 
     shown = {table: str(table.name or table.names[-1][0]) for table in history.lives.values()}
     names = {name.folded: newest for table, newest in shown.items() for name, _, _ in table.names}
-    found: dict[str, Counter[str]] = {}
+    table_counts: dict[str, Counter[str]] = {}
     for table, newest in shown.items():
         columns = (column.name for column in table.schema.columns if column.mask is not None)
-        found.setdefault(newest, Counter()).update(dict.fromkeys(columns, 0))
-    for file in (one for one in listing.data_files if one.path in sample):
+        table_counts.setdefault(newest, Counter()).update(dict.fromkeys(columns, 0))
+    for file in (data_file for data_file in listing.data_files if data_file.path in sample):
         tables = [(name, _counted(schema)) for name, schema in history.decoding.get((file.root, file.version), ())]
         masked = {column.name for _, schema in tables for column in schema.columns if column.mask is not None}
         if not masked:
@@ -157,16 +157,18 @@ def _masked_values(
             owner, decoded = decode_among(source.reader.wire(file.path), sample[file.path], file.path, tables)
         except CdcError:
             continue
-        counts = found.setdefault(names.get(owner.folded, str(owner)), Counter())
+        counts = table_counts.setdefault(names.get(owner.folded, str(owner)), Counter())
         for name in masked.intersection(decoded.changes.column_names):
             counts[name] += decoded.changes.num_rows - decoded.changes.column(name).null_count
-    return found
+    return table_counts
 
 
 def _counted(schema: TableSchema) -> TableSchema:
     """Return a schema whose masks leave of each value that it is there."""
-    one = Mask("constant", "*")
-    return replace(schema, columns=tuple(c if c.mask is None else replace(c, mask=one) for c in schema.columns))
+    presence_mask = Mask("constant", "*")
+    return replace(
+        schema, columns=tuple(c if c.mask is None else replace(c, mask=presence_mask) for c in schema.columns)
+    )
 
 
 def _with_counts(table: TableText, counts: Mapping[str, int]) -> TableText:

@@ -93,22 +93,23 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
     are not known of the same keys: as many have to come. Raises BadSettings.
     """
     names = {name.folded for name, _, _ in table.names}
-    if known and not any(one.table.folded in names or table.life in one.lives for one in known):
+    if known and not any(former_keys.table.folded in names or table.life in former_keys.lives for former_keys in known):
         raise BadSettings(f"{known[0].name} is a decision about {known[0].table}. Give this one another --decision.")
-    for one in known:
-        if decision.until < one.until:
+    for former_keys in known:
+        if decision.until < former_keys.until:
             raise BadSettings(
-                f"{one.name} keeps out {counted(len(one.digests), 'key')} {one.until_text}, and {decision.until_text} "
-                f"would let rows of them in sooner. Take it back first, if that is meant (--undo {one.name})."
+                f"{former_keys.name} keeps out {counted(len(former_keys.digests), 'key')} {former_keys.until_text}, "
+                f"and {decision.until_text} "
+                f"would let rows of them in sooner. Take it back first, if that is meant (--undo {former_keys.name})."
             )
-        alike = (one.part, one.seal) == (decision.part, decision.seal)
-        if alike and decision.until != one.until and not set(one.digests) <= set(decision.digests):
+        alike = (former_keys.part, former_keys.seal) == (decision.part, decision.seal)
+        if alike and decision.until != former_keys.until and not set(former_keys.digests) <= set(decision.digests):
             raise BadSettings(
-                f"{one.name} keeps out {counted(len(one.digests), 'key')} {one.until_text}, and not "
-                f"{decision.until_text}. Give the others another --decision."
+                f"{former_keys.name} keeps out {counted(len(former_keys.digests), 'key')} {former_keys.until_text}, "
+                f"and not {decision.until_text}. Give the others another --decision."
             )
     forms = united(known, whenever=True)
-    same = next((one for one in forms if (one.part, one.seal) == (decision.part, decision.seal)), None)
+    same = next((form for form in forms if (form.part, form.seal) == (decision.part, decision.seal)), None)
     if same is not None:
         if len(forms) > 1 and not set(decision.digests) <= set(same.digests):
             raise BadSettings(
@@ -116,7 +117,7 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"in one of them, ({'; '.join(same.form)}). Give the others another --decision."
             )
         return decision
-    whole = max(forms, key=lambda one: len(one.digests), default=decision)
+    whole = max(forms, key=lambda form: len(form.digests), default=decision)
     if len(decision.digests) != len(whole.digests):
         raise BadSettings(
             f"{whole.name} keeps out {counted(len(whole.digests), 'key')} of {whole.table} by "

@@ -75,11 +75,11 @@ def key_bytes(
     """Return what looks for keys: values by the types of the lake, before any mask, and the texts that people gave."""
     columns = [schema.column(name) for name in keys.column_names]
     zone = ZoneInfo(wire.timezone)
-    found = [
+    key_values = [
         [_value(column, text, value, zone) for column, text, value in zip(columns, given, row.values(), strict=True)]
         for given, row in zip(texts, keys.to_pylist(), strict=True)
     ]
-    return KeyBytes(found, seal, not has_text(wire))
+    return KeyBytes(key_values, seal, not has_text(wire))
 
 
 def _value(column: Column, text: str, value: object, zone: ZoneInfo) -> _Value:
@@ -131,7 +131,7 @@ def _forms(column: Column, text: str, value: object, zone: ZoneInfo) -> Iterator
             yield re.escape(value.isoformat())
             yield str((value - _EPOCH.date()).days)
         case str() if column.elems and value:
-            places = [column.elems.index(one) for one in value.split(",") if one in column.elems]
+            places = [column.elems.index(element) for element in value.split(",") if element in column.elems]
             yield (
                 str(sum(1 << place for place in places))
                 if column.type == "SET"
@@ -162,13 +162,13 @@ def _texts(data: bytes) -> Iterator[str]:
     """Yield bytes as a text, and as one without the escapes of JSON and CSV."""
     text = data.decode("utf-8", "replace")
     yield text
-    plain = _UNICODE.sub(lambda found: chr(int(found[1], 16)), text)
+    plain = _UNICODE.sub(lambda match: chr(int(match[1], 16)), text)
     plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    plain = _ESCAPED.sub(lambda found: found[1] or found[2], plain)
+    plain = _ESCAPED.sub(lambda match: match[1] or match[2], plain)
     if plain != text:
         yield plain
 
 
 def _normal(texts: Sequence[str], collation: str) -> list[str]:
-    found: list[str] = normal_form(pa.array(texts, pa.string()), collation).to_pylist()
-    return found
+    forms: list[str] = normal_form(pa.array(texts, pa.string()), collation).to_pylist()
+    return forms

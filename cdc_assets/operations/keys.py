@@ -41,16 +41,16 @@ def parse_keys(content: bytes | str, place: str) -> list[KeyOfFile]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise BadSettings(f"{place} line {line} is no UTF-8; expected keys in it. Write the file in UTF-8.") from None
-    reader, found, line = csv.reader(io.StringIO(text, newline="")), list[KeyOfFile](), 1
+    reader, keys, line = csv.reader(io.StringIO(text, newline="")), list[KeyOfFile](), 1
     try:
         for row in reader:
-            found += [KeyOfFile(row, f"{place} line {line}")] if row else []
+            keys += [KeyOfFile(row, f"{place} line {line}")] if row else []
             line = reader.line_num + 1
     except csv.Error as error:
         raise BadSettings(f"{place} line {line} is no CSV: {error}. Expected a key in each line.") from None
-    if not found:
+    if not keys:
         raise BadSettings(f"{place} has no key; expected CSV without heading, with a key in each line.")
-    return found
+    return keys
 
 
 def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> pa.Table:
@@ -70,8 +70,8 @@ def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> p
                 "Give one for each."
             )
     columns = [schema.column(name) for name in schema.key]
-    found = [_values(column, [key[number] for key in keys], places) for number, column in enumerate(columns)]
-    return pa.table(dict(zip(schema.key, found, strict=True)))
+    arrays = [_values(column, [key[number] for key in keys], places) for number, column in enumerate(columns)]
+    return pa.table(dict(zip(schema.key, arrays, strict=True)))
 
 
 def masked_keys(keys: pa.Table, schema: TableSchema) -> pa.Table:
@@ -90,8 +90,8 @@ def _values(column: Column, texts: Sequence[str], places: Sequence[str]) -> pa.A
         _bytes(column, text, place) if hexadecimal and text.startswith("x'") and text.endswith("'") else text
         for text, place in zip(texts, places, strict=True)
     ]
-    binary = any(isinstance(one, bytes) for one in raw)
-    given = [one.encode() if binary and isinstance(one, str) else one for one in raw]
+    binary = any(isinstance(raw_value, bytes) for raw_value in raw)
+    given = [raw_value.encode() if binary and isinstance(raw_value, str) else raw_value for raw_value in raw]
     read = values(pa.array(given, pa.binary() if binary else pa.string()), column).array
     if read.null_count:
         place = next(place for place, value in zip(places, read.to_pylist(), strict=True) if value is None)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:
     """Return through which TSO each table of a changefeed is applied, dropped ones included."""
-    found: dict[TableId, Tso] = {}
+    positions: dict[TableId, Tso] = {}
     for state in ledger.states().get(changefeed, ()):
-        found[state.name] = max(state.through, found.get(state.name, 0))
-    return found
+        positions[state.name] = max(state.through, positions.get(state.name, 0))
+    return positions
 
 
 def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] | None = None) -> list[LandingText]:
@@ -50,13 +50,13 @@ def _described(lake: LakeSettings, landed: list[str], feeds: Mapping[str, Change
     from cdc_assets.landing.landing import landed_in
     from cdc_assets.report.landings import describe_landing
 
-    found = []
+    landings = []
     with read_ledger(lake) as ledger:
         for name in landed:
             with closing(LandingTable(lake, name)) as table:
                 known = landed_in(table)
-            found.append(describe_landing(name, known, applied_through(ledger, name), _ends_now(feeds.get(name))))
-    return found
+            landings.append(describe_landing(name, known, applied_through(ledger, name), _ends_now(feeds.get(name))))
+    return landings
 
 
 def _ends_now(settings: ChangefeedSettings | None) -> dict[Partition, int] | None:

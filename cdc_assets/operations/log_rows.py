@@ -49,8 +49,8 @@ def in_source_names(rows: pa.Table, schema: TableSchema) -> pa.Table:
     if of or kept:
         rows = _with_absent(rows, lambda names: [of.get(name, name) for name in names if name not in kept])
     if of:
-        mine = [name for name in rows.column_names if name not in of.values()]
-        rows = rows.select(mine).rename_columns([of.get(name, name) for name in mine])
+        own_names = [name for name in rows.column_names if name not in of.values()]
+        rows = rows.select(own_names).rename_columns([of.get(name, name) for name in own_names])
     empty = no_log_rows(of_source(schema))
     return rows.select(empty.column_names).cast(empty.schema)
 
@@ -84,7 +84,9 @@ def with_returned_columns(rows: pa.Table, log: TableHistory, since: Tso) -> pa.T
         if event.at <= since or not changes:
             continue
         if row is None:
-            row = pa.table({one.name: pa.nulls(1, arrow_type(one)) for one in event.before.stored})
+            row = pa.table(
+                {stored_column.name: pa.nulls(1, arrow_type(stored_column)) for stored_column in event.before.stored}
+            )
         row = evolved_rows(row, changes, event.after)
         renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
         returned = {renames.get(name, name): at for name, at in returned.items()}
@@ -103,7 +105,7 @@ def _continued(rows: pa.Table, name: str, value: pa.Scalar, where: pa.Array) -> 
     rows = rows.set_column(place, rows.schema.field(place), pc.if_else(where, value, rows.column(name)))
     if ABSENT not in rows.column_names:
         return rows
-    absent = _with_absent(rows, lambda names: [one for one in names if one != name])
+    absent = _with_absent(rows, lambda names: [other_name for other_name in names if other_name != name])
     place = rows.column_names.index(ABSENT)
     return rows.set_column(place, rows.schema.field(place), pc.if_else(where, absent.column(ABSENT), rows[ABSENT]))
 
@@ -120,7 +122,9 @@ def _with_absent(rows: pa.Table, named: Callable[[list[str]], list[str]]) -> pa.
 def no_log_rows(schema: TableSchema) -> pa.Table:
     """Return an empty table with the stored columns of a schema and those of a log."""
     fields = [pa.field(column.name, arrow_type(column)) for column in schema.stored]
-    return pa.schema([*fields, *(pa.field(one.name, one.type) for one in own_columns(LOG))]).empty_table()
+    return pa.schema(
+        [*fields, *(pa.field(own_column.name, own_column.type) for own_column in own_columns(LOG))]
+    ).empty_table()
 
 
 def all_leave(schema: TableSchema, at: Tso, partitions: Sequence[str] = ()) -> pa.Table:

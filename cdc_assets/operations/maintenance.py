@@ -115,24 +115,29 @@ def maintain(
     cuts = () if tables else expire_cuts(pipeline, now_ms, dry)
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)
-    chosen = [one for one in known if not tables or any(is_called(text, _names(one, names)) for text in tables)]
-    if unknown := [text for text in tables if not any(is_called(text, _names(one, names)) for one in chosen)]:
+    chosen = [facts for facts in known if not tables or any(is_called(text, _names(facts, names)) for text in tables)]
+    if unknown := [text for text in tables if not any(is_called(text, _names(facts, names)) for facts in chosen)]:
         there = ", ".join(sorted(str(name) for name in names.values() if name is not None))
         raise BadSettings(f"the lake has no table {min(unknown)}; it has {there or 'none'}.")
-    due = {one.table: chores(one, pipeline.settings.maintenance, now_ms) for one in chosen}
+    due = {facts.table: chores(facts, pipeline.settings.maintenance, now_ms) for facts in chosen}
     swept = (0, 0) if dry or tables else keeper.sweep()
     done: list[TableMaintenance] = []
-    for one in chosen:
-        if due[one.table]:
-            say(f"{one.table}: {due[one.table]}")
-            done.append(TableMaintenance(one, one, due[one.table], names.get(one.life) if one.life else None))
+    for facts in chosen:
+        if due[facts.table]:
+            say(f"{facts.table}: {due[facts.table]}")
+            done.append(TableMaintenance(facts, facts, due[facts.table], names.get(facts.life) if facts.life else None))
     if not dry:
         lives = planned.history.lives
-        done = [_maintained(one, keeper, lives.get(one.life) if one.life else None, now_ms) for one in done]
-    after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
-    done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
-    found = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
-    return found if tables else _with_landing(found, pipeline, planned, applied, now_ms, dry)
+        done = [
+            _maintained(table_result, keeper, lives.get(table_result.life) if table_result.life else None, now_ms)
+            for table_result in done
+        ]
+    after = {facts.table: facts for facts in keeper.facts(exchanges)} if done and not dry else {}
+    done_tables = tuple(
+        replace(table_result, after=after.get(table_result.before.table, table_result.before)) for table_result in done
+    )
+    result = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
+    return result if tables else _with_landing(result, pipeline, planned, applied, now_ms, dry)
 
 
 def expire_snapshots(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Life | None:
@@ -144,11 +149,11 @@ def expire_snapshots(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Life
     from cdc_assets.lake.maintenance import LakeMaintenance
 
     tables, settings = pipeline.lake.state.known(), pipeline.settings.maintenance
-    life = max(tables, key=lambda one: tables[one].snapshots, default=None)
+    life = max(tables, key=lambda table_life: tables[table_life].snapshots, default=None)
     if life is None or tables[life].snapshots < settings.snapshots_most + _BATCH:
         return None
     keeper = LakeMaintenance(pipeline.lake, settings)
-    exchanges = open_exchanges(planned, {one: table.applied for one, table in tables.items()})
+    exchanges = open_exchanges(planned, {table_life: table.applied for table_life, table in tables.items()})
     for facts in keeper.facts(exchanges, life):
         expiring = expirable(facts, settings, now_ms)
         if len(expiring) >= _BATCH:
@@ -172,9 +177,9 @@ def compact_overdue(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Table
     due = [table for table in tables if is_overdue(table.rows or 0, table.hidden_rows or 0, share)]
     if not due:
         return None
-    table = max(due, key=lambda one: one.hidden_rows or 0)
+    table = max(due, key=lambda overdue_table: overdue_table.hidden_rows or 0)
     keeper, started = LakeMaintenance(pipeline.lake, settings), time.monotonic()
-    exchanges = open_exchanges(planned, {one.life: one.applied for one in tables})
+    exchanges = open_exchanges(planned, {known_table.life: known_table.applied for known_table in tables})
     (before,) = keeper.facts(exchanges, table.life)
     keeper.carry_out(before, Chores(compact=True), now_ms)
     (after,) = keeper.facts(exchanges, table.life)
@@ -183,7 +188,7 @@ def compact_overdue(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Table
 
 
 def _with_landing(
-    found: MaintenanceResult,
+    result: MaintenanceResult,
     pipeline: LakePipeline,
     planned: Plan,
     applied: Mapping[Life, AppliedState],
@@ -193,7 +198,7 @@ def _with_landing(
     """Maintain the landing of a feed of topics; what is landed meanwhile leaves the rest to the next run."""
     landing, settings = pipeline.landing, pipeline.settings.maintenance
     if landing is None:
-        return found
+        return result
     behind = landing.names_behind()
 
     def needed(written: TableId) -> Tso:
@@ -201,12 +206,12 @@ def _with_landing(
 
     limits = LandingLimits(settings.landing_days, settings.small_files, removed_days=settings.orphan_days)
     if dry:
-        return replace(found, landing_due=landing_due(landing, needed, now_ms, limits))
+        return replace(result, landing_due=landing_due(landing, needed, now_ms, limits))
     try:
         done = maintain_landing(landing, needed, now_ms, limits)
     except Retryable:
-        return found
-    return replace(found, landing=done)
+        return result
+    return replace(result, landing=done)
 
 
 def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
@@ -215,16 +220,16 @@ def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedS
     Rows above the checkpoint may be of a table of that name that nothing is known of yet. A table that the settings
     leave out takes none.
     """
-    found: list[Tso] = []
+    positions: list[Tso] = []
     feed = planned.feed or planned.history
     for life, held in planned.history.lives.items():
         for name, _, until in held.names:
             if name.folded == table.folded:
                 state = applied.get(life)
                 through = 0 if state is None else state.progress.tso
-                found += [] if through >= until else [through]
+                positions += [] if through >= until else [through]
     known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
-    return min(found, default=planned.checkpoint if known else 0)
+    return min(positions, default=planned.checkpoint if known else 0)
 
 
 def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:
@@ -232,14 +237,14 @@ def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str
 
 
 def _maintained(
-    one: TableMaintenance, keeper: LakeMaintenance, table: TableHistory | None, now_ms: int
+    maintenance: TableMaintenance, keeper: LakeMaintenance, table: TableHistory | None, now_ms: int
 ) -> TableMaintenance:
     started, orphans, problem, looked = time.monotonic(), 0, "", False
     try:
-        orphans = keeper.carry_out(one.before, one.due, now_ms)
-        if one.due.compact and table is not None and table.life.kind:  # its rows are read anyway
+        orphans = keeper.carry_out(maintenance.before, maintenance.due, now_ms)
+        if maintenance.due.compact and table is not None and table.life.kind:  # its rows are read anyway
             problem = keeper.problem(table.life, table.schema)
             looked = True
     except Retryable as error:
         problem = f"{error} It is due again at the next run."
-    return replace(one, orphans=orphans, problem=problem, looked=looked, seconds=time.monotonic() - started)
+    return replace(maintenance, orphans=orphans, problem=problem, looked=looked, seconds=time.monotonic() - started)

@@ -42,16 +42,16 @@ def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) 
     Raises BadSettings for a text that means none or several of them.
     """
     every = tables.values()
-    found = [table for table in every if is_called(text, (table.name,))] or [
+    matches = [table for table in every if is_called(text, (table.name,))] or [
         table for table in every if is_called(text, (table.life,))
     ]
-    found = found or [table for table in every if is_called(text, (table.last_name,))]
-    if not found:
+    matches = matches or [table for table in every if is_called(text, (table.last_name,))]
+    if not matches:
         raise _none_of_these(text, every, planned)
-    if len(found) > 1:
-        lives = ", ".join(str(table.life) for table in found)
+    if len(matches) > 1:
+        lives = ", ".join(str(table.life) for table in matches)
         raise BadSettings(f"{text} was the name of several tables: {lives}. Give one of these.")
-    return found[0]
+    return matches[0]
 
 
 def _none_of_these(text: str, tables: Iterable[TableHistory], planned: Plan) -> BadSettings:

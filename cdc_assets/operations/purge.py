@@ -58,18 +58,25 @@ def purge(
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
     needed, waiting = open_exchanges(planned, planned.applied), pipeline.lake.quarantined_counts()
-    cuts = {one.life: cut.name for cut in pipeline.lake.cuts() for one in cut.taken}
-    found = [
+    cuts = {cut_table.life: cut.name for cut in pipeline.lake.cuts() for cut_table in cut.taken}
+    results = [
         PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed, waiting, cuts.get(life)))
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
     ]
-    for one in () if dry else found:
-        if not one.kept:
-            result = lake.purge(one.life)
-            pipeline.journal.note(one.life, one.name, "purge", f"dropped at {tso_time(one.dropped)}", run, result)
-    return tuple(found)
+    for dropped_table in () if dry else results:
+        if not dropped_table.kept:
+            result = lake.purge(dropped_table.life)
+            pipeline.journal.note(
+                dropped_table.life,
+                dropped_table.name,
+                "purge",
+                f"dropped at {tso_time(dropped_table.dropped)}",
+                run,
+                result,
+            )
+    return tuple(results)
 
 
 def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:

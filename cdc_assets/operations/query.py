@@ -56,7 +56,7 @@ class _QueryTables:
         chosen = [table for table, names in known if is_called(text, names)]
         if short and not chosen:
             chosen = [table for table, _ in known if is_called(text, (table.identifier[-1],))]
-        return next(one for one in self._tables if one[1] is chosen[0]) if len(chosen) == 1 else None
+        return next(pair for pair in self._tables if pair[1] is chosen[0]) if len(chosen) == 1 else None
 
     @property
     def names(self) -> list[str]:

@@ -108,21 +108,25 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
     lives = planned.history.lives
     if not tables:
         return [life for life in lives if lives[life].name is not None]
-    found: list[Life] = []
+    chosen_lives: list[Life] = []
     for table in tables:
         present = [life for life in lives if is_called(table, (lives[life].name,))]
         named = present or [life for life in lives if is_called(table, (life,))]
         standing = [life for life in lives if life in applied and applied[life].name is not None]
-        named = named or [one for one in standing if is_called(table, (name for name, _, _ in lives[one].names))]
+        named = named or [
+            standing_life
+            for standing_life in standing
+            if is_called(table, (name for name, _, _ in lives[standing_life].names))
+        ]
         if not named:
             gone = next((life for life in applied if is_called(table, (life, applied[life].name))), None)
             if gone is not None:
                 raise RebuildRefused(
                     f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table
                 )
-            raise no_such_table(table, (one.name for one in lives.values()))
-        found += named
-    return list(dict.fromkeys(found))
+            raise no_such_table(table, (history.name for history in lives.values()))
+        chosen_lives += named
+    return list(dict.fromkeys(chosen_lives))
 
 
 def _with_repaired(lives: Sequence[Life], planned: Plan, applied: Mapping[Life, AppliedState]) -> list[Life]:
@@ -155,22 +159,22 @@ def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, AppliedSta
 
 def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
     """The tables, all with which they exchanged partitions, and so rows, and the mirrors that history tables ask."""
-    found: list[Life] = []
+    partners: list[Life] = []
     border = list(lives)
     while border:
         life = border.pop(0)
-        if life in found:
+        if life in partners:
             continue
-        found.append(life)
+        partners.append(life)
         lives = planned.history.lives
         border += [other for other in (life.source, *(other for _, other in lives[life].exchanges)) if other in lives]
         if not life.kind:
             border += [
                 other
                 for other, table in lives.items()
-                if not other.kind and any(one == life for _, one in table.exchanges)
+                if not other.kind and any(partner == life for _, partner in table.exchanges)
             ]
-    return found
+    return partners
 
 
 # --- rebuilding -------------------------------------------------------------------------------------------------------
@@ -320,18 +324,20 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     bases = _bases(present, applied, tables)
     request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied))
     planned = plan_replay(pipeline, request)
-    asked = _with_repaired(_named(planned, applied, tables), planned, applied)
-    needed = _with_partners(planned, asked)
+    requested_lives = _with_repaired(_named(planned, applied, tables), planned, applied)
+    needed = _with_partners(planned, requested_lives)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
     for life, other in early.items() if tables else ():
-        if life in asked:
+        if life in requested_lives:
             raise RebuildRefused(
                 f"{life} is not in the lake yet, and {other}, which had a name of it before, is not either: it would "
                 "find its name taken. Apply the changefeed first.",
                 table=str(life),
             )
-    lives, beside = planned.history.lives, {life.source for life in asked if life.kind} - set(asked)
-    named = (life for life in needed if life in asked or (lives[life].name is not None and life not in beside))
+    lives, beside = planned.history.lives, {life.source for life in requested_lives if life.kind} - set(requested_lives)
+    named = (
+        life for life in needed if life in requested_lives or (lives[life].name is not None and life not in beside)
+    )
     targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
     return _Choice(planned, applied, bases, targets, needed)
@@ -364,7 +370,7 @@ def _begun(pipeline: Pipeline, rebuilder: Rebuilder[AsideT], chosen: _Choice, ru
     ticket = _ticket(pipeline, rebuilder, targets, bases, run)
     rebuilder.end_stale()
     family = families(planned.history)
-    around = frozenset(one for life in needed for one in family[life] if not one.kind)
+    around = frozenset(relative for life in needed for relative in family[life] if not relative.kind)
     forgotten = {life: applied[life].forgotten for life in targets if life in applied and applied[life].forgotten >= 0}
     return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases, forgotten)
 
@@ -398,7 +404,7 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
 
     def weight(life: Life) -> tuple[bool, bool]:
         names = (life, lives[life].name) if life in lives else (life,)
-        return any(is_called(one, names) for one in tables), not life.kind
+        return any(is_called(text, names) for text in tables), not life.kind
 
     bases = dict[Life, Base | None]()
     for life in sorted(applied, key=weight):
@@ -406,7 +412,7 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
         bases[life.source] = lives[life].base if state.unfilled and life in lives else state.base
     for life, base in present.history.offered.items():
         table = present.history.lives[life]
-        named = not tables or any(is_called(one, (life, *(name for name, _, _ in table.names))) for one in tables)
+        named = not tables or any(is_called(text, (life, *(name for name, _, _ in table.names))) for text in tables)
         own = bases.get(life)
         if named and _lacks_rows(present, life, applied) and (own is None or own.at < base.at):
             bases[life] = base
@@ -420,9 +426,9 @@ def _refuse(
     schema_files = sorted({path for path, _, _ in ledger.schema_files(name)})
     seen = EarlierRuns(ledger.files(name), schema_files, applied)
     days = pipeline.settings.source_options.retention_days
-    found = refusals(pipeline.source, listing, planned, lives, seen, days)
-    if found:
-        reasons = "\n".join(f"- {one}" for one in dict.fromkeys(found))
+    sentences = refusals(pipeline.source, listing, planned, lives, seen, days)
+    if sentences:
+        reasons = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(sentences))
         names = tuple(map(str, lives))
         raise RebuildRefused(
             f"{first_of(names, 'table', 5)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=names
@@ -500,7 +506,7 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
                 return
             if attempt == _SWAPS - 1:
                 raise moved
-            done = {one.life for one in work.done}
+            done = {swapped_table.life for swapped_table in work.done}
             work.rebuilder.hold_back(work.ticket.token, [life for life in work.targets if life not in done])
             time.sleep(0.1 * 2**attempt)
     finally:
@@ -534,11 +540,11 @@ def _swap_all(
 
     All that there is through the TSO `through` is applied to the aside tables.
     """
-    done = {one.life for one in work.done}
+    done = {swapped_table.life for swapped_table in work.done}
     built, live = lake.applied(), work.live.lake.applied()
     moved: TableMoved | None = None
     # Tables that do not exist yet come last: what exchanges rows with them is past the exchange then.
-    for life in sorted(work.targets, key=lambda one: one not in live):
+    for life in sorted(work.targets, key=lambda target: target not in live):
         if life in done or life not in built or (life not in live and built[life].name is None):
             continue
         try:
@@ -592,8 +598,8 @@ def refusals(
     `planned` starts from an empty lake. The feed removes its files after `retention_days` (0: never).
     """
     wanted = tuple(lives)
-    found = [sentence for life in wanted for sentence in _refusals_of(life, planned, seen, retention_days)]
-    return (*found, *missing_files(source, listing, planned.history, wanted, seen.entries, seen.schema_files))
+    sentences = [sentence for life in wanted for sentence in _refusals_of(life, planned, seen, retention_days)]
+    return (*sentences, *missing_files(source, listing, planned.history, wanted, seen.entries, seen.schema_files))
 
 
 def _refusals_of(life: Life, planned: Plan, seen: EarlierRuns, retention_days: int) -> Iterator[str]:

@@ -107,9 +107,9 @@ def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
     decided = pipeline.lake.decisions()
     released = decided.releases.items()
     known = [release for key, release in released if key[1] == version and _was_called(table, key[0], planned)]
-    changes = [one for one in decided.settings if one.since == version]
-    mine = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
-    for change in () if known else [one for one in changes if one.pattern in mine]:
+    changes = [settings_change for settings_change in decided.settings if settings_change.since == version]
+    patterns = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
+    for change in () if known else [one for one in changes if one.pattern in patterns]:
         return propose(pipeline, listing, [change], withdrawn=True)
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [decision.life for decision in known]))
@@ -134,17 +134,18 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pr
     recipes, before = Recipes(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
     for life in _meant(table, planned):
         state = planned.applied.get(life)
-        found = {} if state is None else recipes.difference(planned.history.lives[life], state)
-        for name, one in found.items():
-            if not one.from_here_on:
+        differences = {} if state is None else recipes.difference(planned.history.lives[life], state)
+        for name, difference in differences.items():
+            if not difference.from_here_on:
                 raise BadSettings(
-                    f'{life} was read with {name} "{one.then}", and now has "{one.now}": no rows are written otherwise '
+                    f'{life} was read with {name} "{difference.then}", and now has "{difference.now}": no rows are '
+                    "written otherwise "
                     f"for that, so it cannot be in force from a TSO on. Set it as it was, or rebuild the table."
                 )
-            if before.setdefault(name, one.then) != one.then:
+            if before.setdefault(name, difference.then) != difference.then:
                 raise BadSettings(
                     f'of the tables that match {table} some were read with {name} "{before[name]}" and some with '
-                    f'"{one.then}". Release those of each by themselves.'
+                    f'"{difference.then}". Release those of each by themselves.'
                 )
     if not before:
         raise BadSettings(
@@ -159,8 +160,8 @@ def _meant(table: str, planned: Plan) -> list[Life]:
 
     What is decided of a table is decided of its history tables too: these count where there is no mirror.
     """
-    found = [life for life in planned.history.lives if _is_meant(table, life, planned)]
-    return [life for life in found if not life.kind] or found
+    lives = [life for life in planned.history.lives if _is_meant(table, life, planned)]
+    return [life for life in lives if not life.kind] or lives
 
 
 def _is_meant(table: str, life: Life, planned: Plan) -> bool:
@@ -175,10 +176,12 @@ def _pattern(table: str, planned: Plan) -> str:
     return glob.escape(str(meant[0].source)) if len(meant) == 1 and not glob.has_magic(table) else table
 
 
-def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:
+def _used(pipeline: Pipeline, planned: Plan, release: Release) -> bool:
     applied = pipeline.lake.applied()
-    decided = {life for life, table in planned.history.lives.items() for event in table.events if event.release == one}
-    return any(life in applied and applied[life].ddl >= one.version for life in (*decided, one.life))
+    decided = {
+        life for life, table in planned.history.lives.items() for event in table.events if event.release == release
+    }
+    return any(life in applied and applied[life].ddl >= release.version for life in (*decided, release.life))
 
 
 def _was_called(table: str, life: Life, planned: Plan) -> bool:
@@ -190,7 +193,7 @@ def _was_called(table: str, life: Life, planned: Plan) -> bool:
 def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
     lives = [life for life in planned.history.lives if _was_called(table, life, planned)]
     if not lives:
-        raise no_such_table(table, (one.name for one in planned.history.lives.values()))
+        raise no_such_table(table, (history.name for history in planned.history.lives.values()))
     held = list(dict.fromkeys(life.source for life in lives if _is_held(pipeline, planned, life, version)))
     if len(held) != 1:
         raise BadSettings(

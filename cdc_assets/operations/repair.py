@@ -87,7 +87,7 @@ class UnequalRows:
         if not self.left_out:
             return ""
         names = ", ".join(self.left_out)
-        if not key or any(mine is None for mine, _ in self.rows):
+        if not key or any(lake_row is None for lake_row, _ in self.rows):
             return f"the source's values of {names} are not known, so no row can be added that has them"
         return ""
 
@@ -95,10 +95,10 @@ class UnequalRows:
         """Return how many rows, and values of which columns, differ; none of them is shown."""
         values = Counter(
             column.name
-            for mine, theirs in self.rows
-            if mine is not None and theirs is not None
-            for column, one, other in zip(self.columns, mine, theirs, strict=True)
-            if one != other
+            for lake_row, theirs in self.rows
+            if lake_row is not None and theirs is not None
+            for column, lake_value, other in zip(self.columns, lake_row, theirs, strict=True)
+            if lake_value != other
         )
         named = ", ".join(f"{name} ({count:,})" for name, count in sorted(values.items()))
         return f"{counted(len(self.rows), 'row')}{f'; values of {named}' if named else ''}"
@@ -135,7 +135,9 @@ def repair(
             table=str(life),
         )
     whole = replace(unequal, rows=[*unequal.rows, *((None, row) for row in same_key)])
-    tables = sorted((one for one in plan.history.lives if one.source == life and one in plan.applied), reverse=True)
+    tables = sorted(
+        (sibling for sibling in plan.history.lives if sibling.source == life and sibling in plan.applied), reverse=True
+    )
     for table in tables:  # the mirror comes last
         step = replace(_step(pipeline, plan, plan.history.lives[table], at), is_whole=unequal.is_whole)
         rows = whole
@@ -151,9 +153,9 @@ def repair(
 
 def repairs_since_rebuild(ledger: Ledger, changefeed: str, life: Life, moment: Tso) -> list[str]:
     """Return the repairs of a table that a rebuild which began at a moment loses: those after the rebuild before it."""
-    mine = [entry for entry in ledger.journal(changefeed) if entry.life == str(life)]
-    before = max((entry.tso for entry in mine if entry.action == REBUILD and entry.tso < moment), default=-1)
-    return [entry.query.partition(" ")[0] for entry in mine if entry.action == REPAIR and entry.tso > before]
+    entries = [entry for entry in ledger.journal(changefeed) if entry.life == str(life)]
+    before = max((entry.tso for entry in entries if entry.action == REBUILD and entry.tso < moment), default=-1)
+    return [entry.query.partition(" ")[0] for entry in entries if entry.action == REPAIR and entry.tso > before]
 
 
 def _step(pipeline: Pipeline, plan: Plan, history: TableHistory, at: Tso) -> ApplyRows:
@@ -199,28 +201,30 @@ def _rows_of_same_key(scan: LakeRows, schema: TableSchema, unequal: UnequalRows)
     Where the collation makes the keys of two rows equal, one that leaves would take the other with it. Where a row
     has columns that were not compared, there may be no other one of its key at all.
     """
-    rows = [mine for mine, theirs in unequal.rows if mine is not None and (theirs is None or unequal.left_out)]
+    rows = [
+        lake_row for lake_row, theirs in unequal.rows if lake_row is not None and (theirs is None or unequal.left_out)
+    ]
     if not rows or not (unequal.left_out or any(schema.column(name).compares_by for name in schema.key)):
         return []
     shape = pa.schema([(column.name, arrow_type(column)) for column in unequal.columns])
     places = {name: shape.get_field_index(name) for name in schema.key}
     values = [pa.array([row[place] for row in rows], shape.field(name).type) for name, place in places.items()]
     keys, known = pa.table(values, names=list(places)), Counter(rows)
-    found: list[Row] = []
+    source_rows: list[Row] = []
     for piece in scan.pieces():
         for block in scan.read_file(piece, shape.names):
             for row in rows_of(frame_of(of_keys(block.cast(shape), keys, schema))):
                 if not known[row]:
-                    found.append(row)
+                    source_rows.append(row)
                 known[row] -= bool(known[row])
-    return found
+    return source_rows
 
 
 def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> UnequalRows:
     """Return which of the rows a log of a table without key lacks or has too often: it may be right where the mirror
     is not, or wrong by less. Its rows are those that its changes lead to.
     """
-    directed = [(mine, -1) if mine is not None else (theirs, 1) for mine, theirs in unequal.rows]
+    directed = [(lake_row, -1) if lake_row is not None else (theirs, 1) for lake_row, theirs in unequal.rows]
     wanted = list(dict.fromkeys(row for row, _ in directed if row is not None))
     names = [column.name for column in unequal.columns]
     own = step.schema.lake_names
@@ -246,12 +250,12 @@ def _counts(
     counts = [0] * len(rows)
     for piece in scan.pieces():
         for block in scan.read_file(piece, [*names, *([change_type] if change_type else [])]):
-            found = _hashes(block.select(list(names)).rename_columns(kinds.names).cast(kinds))
-            signs = pl.repeat(1, len(found), dtype=pl.Int64, eager=True)
+            hashes = _hashes(block.select(list(names)).rename_columns(kinds.names).cast(kinds))
+            signs = pl.repeat(1, len(hashes), dtype=pl.Int64, eager=True)
             if change_type:
                 words = pl.Series(block.column(change_type).to_pylist(), dtype=pl.String)
                 signs = words.is_in(LEAVES).replace_strict({True: -1, False: 1}, return_dtype=pl.Int64)
-            summed = found.with_columns(signs.alias("n")).join(wanted, on=["first", "second"])
+            summed = hashes.with_columns(signs.alias("n")).join(wanted, on=["first", "second"])
             for row, number in summed.group_by("row").agg(pl.col("n").sum()).rows():
                 counts[row] += number
     return counts
@@ -263,8 +267,8 @@ def _hashes(rows: pa.Table) -> pl.DataFrame:
 
 
 def _directions(pair: tuple[Row | None, Row | None], *, both: bool) -> Iterator[tuple[Op, Row]]:
-    mine, theirs = pair
-    if mine is not None and (both or theirs is None):
-        yield Op.DELETE, mine
+    lake_row, theirs = pair
+    if lake_row is not None and (both or theirs is None):
+        yield Op.DELETE, lake_row
     if theirs is not None:
-        yield (Op.INSERT if mine is None or both else Op.UPDATE), theirs
+        yield (Op.INSERT if lake_row is None or both else Op.UPDATE), theirs

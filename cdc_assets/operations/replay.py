@@ -172,7 +172,7 @@ def _changed_since(paths: Iterable[str], before: Mapping[str, FileStats], listin
 
 def _brought(listing: Listing) -> Iterator[DataFile]:
     """The files of dumps."""
-    return (file for one in listing.imports for file in one.files)
+    return (file for chosen_rows in listing.imports for file in chosen_rows.files)
 
 
 def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], lo: Tso, listing: Listing) -> None:

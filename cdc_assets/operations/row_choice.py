@@ -105,11 +105,11 @@ class BoundChoice:
         return frame
 
 
-def _holds(column: pl.Expr, one: RowCondition, of: Column) -> pl.Expr:
-    if one.operator == "%":
+def _holds(column: pl.Expr, condition: RowCondition, of: Column) -> pl.Expr:
+    if condition.operator == "%":
         # Of a negative number polars counts from the next lower multiple.
-        return (column.cast(pl.Int128) % int(one.value) == one.remainder).fill_null(False)
-    literal = pl.lit(pl.from_arrow(values(pa.array([one.value]), of).array)).first()
+        return (column.cast(pl.Int128) % int(condition.value) == condition.remainder).fill_null(False)
+    literal = pl.lit(pl.from_arrow(values(pa.array([condition.value]), of).array)).first()
     result: dict[str, pl.Expr] = {
         "=": column == literal,
         "<": column < literal,
@@ -117,7 +117,7 @@ def _holds(column: pl.Expr, one: RowCondition, of: Column) -> pl.Expr:
         ">": column > literal,
         ">=": column >= literal,
     }
-    return result[one.operator].fill_null(False)
+    return result[condition.operator].fill_null(False)
 
 
 def parse_choice(where: str = "", sample: str = "", moment: int = 0) -> RowChoice:
@@ -125,7 +125,7 @@ def parse_choice(where: str = "", sample: str = "", moment: int = 0) -> RowChoic
 
     Raises BadSettings for a text that is no condition, or no share.
     """
-    found, rest = [], where
+    conditions, rest = [], where
     while rest.strip():
         match = _CONDITION.match(rest)
         if match is None or (match.end() == len(rest) and rest.rstrip().upper().endswith(" AND")):
@@ -135,7 +135,7 @@ def parse_choice(where: str = "", sample: str = "", moment: int = 0) -> RowChoic
             )
         quoted, plain, operator, number, text = match.groups()
         name = plain if quoted is None else quoted.replace("``", "`")
-        found.append(RowCondition(name, operator, number if number is not None else text))
+        conditions.append(RowCondition(name, operator, number if number is not None else text))
         rest = rest[match.end() :]
     one_of = 1
     if sample:
@@ -144,4 +144,4 @@ def parse_choice(where: str = "", sample: str = "", moment: int = 0) -> RowChoic
         if not 0 < percent <= 100:
             raise BadSettings(f'--sample is "{sample}"; expected a share of the rows, such as 1%.')
         one_of = max(1, round(100 / percent))
-    return RowChoice(tuple(found), one_of, moment % one_of)
+    return RowChoice(tuple(conditions), one_of, moment % one_of)

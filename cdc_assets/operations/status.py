@@ -40,20 +40,20 @@ def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}
         return []
     with read_ledger(lake) as ledger:
         states = ledger.states()
-    mine = {state.name: state for state in states.get(changefeed, ()) if state.state is not State.DROPPED}
+    own_states = {state.name: state for state in states.get(changefeed, ()) if state.state is not State.DROPPED}
     theirs = {
         state.name: other
         for other in sorted(states.keys() - {changefeed}, reverse=True)
         for state in states[other]
         if state.state is not State.DROPPED
     }
-    disputed = [name for name, state in mine.items() if name in theirs and state.through < state.checkpoint]
+    disputed = [name for name, state in own_states.items() if name in theirs and state.through < state.checkpoint]
     if disputed:
         with open_state(lake, changefeed, namespace) as held:
             owners = {name: held.owner(name) for name in disputed}
         lost = {name for name in disputed if (theirs[name] if owners[name] is None else owners[name]) != changefeed}
-        mine = {name: state for name, state in mine.items() if name not in lost}
-    return sorted(mine)
+        own_states = {name: state for name, state in own_states.items() if name not in lost}
+    return sorted(own_states)
 
 
 def quarantined_records(lake: LakeSettings, changefeed: str, *, closed: bool = False) -> tuple[QuarantinedRow, ...]:
@@ -101,7 +101,7 @@ def earliest_records(state: LakeState) -> dict[Life, list[Tso]]:
 
 def unfinished_forgets(state: LakeState) -> dict[str, str]:
     """Return, by life of each table of which rows are being forgotten, what is said of runs that have not ended."""
-    found: dict[str, list[str]] = {}
+    sentences_by_life: dict[str, list[str]] = {}
     for ticket in LakeTickets(state, FORGET).tickets():
         if ticket.table:
             state_of_it = (
@@ -109,19 +109,22 @@ def unfinished_forgets(state: LakeState) -> dict[str, str]:
                 if ticket.stopped
                 else f"and has not ended; it was last heard of at {ticket.heard}. If it was killed, run"
             )
-            found.setdefault(str(parse_identity(ticket.life)), []).append(
+            sentences_by_life.setdefault(str(parse_identity(ticket.life)), []).append(
                 f"{counted(ticket.keys, 'key')} of {ticket.table}: a run that forgets their rows (cdc-assets forget) "
                 f"began at {ticket.since} {state_of_it} the same command again: it finishes that. Where nobody has the "
                 f"keys any more, end it without them: cdc-assets forget {shlex.quote(ticket.table)} --abandon."
             )
-    return {life: "\n".join(sentences) for life, sentences in found.items()}
+    return {life: "\n".join(sentences) for life, sentences in sentences_by_life.items()}
 
 
 def _by_row(unfinished: Mapping[str, str], lives: Sequence[str]) -> dict[str, str]:
     """Return what is said of source tables by the lives under which they are shown; one has no row without mirror."""
     return {
-        next((one for one in lives if one == life), next((one for one in lives if source_of(one) == life), life)): said
-        for life, said in unfinished.items()
+        next(
+            (shown_life for shown_life in lives if shown_life == life),
+            next((shown_life for shown_life in lives if source_of(shown_life) == life), life),
+        ): text
+        for life, text in unfinished.items()
     }
 
 
@@ -139,12 +142,18 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
     for changefeed, tables in states.items():
         windows = accounts.get(changefeed, {})
         with open_state(lake, changefeed) as state:
-            known = {str(life): one for life, one in state.tables().items() if one.name is not None}
+            known = {
+                str(life): lake_table for life, lake_table in state.tables().items() if lake_table.name is not None
+            }
             waiting = quarantined_counts(state)
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
             cuts, forgotten = cuts_of(state), state.decisions.read().kept_out
-        counts = {life: one.rows for life, one in known.items()}
-        gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
+        counts = {life: lake_table.rows for life, lake_table in known.items()}
+        gaps = {
+            life: (lake_table.gap, lake_table.life, lake_table.base)
+            for life, lake_table in known.items()
+            if lake_table.gap is not None
+        }
         rows += [
             TableStatus(
                 changefeed,
@@ -165,7 +174,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 gap_text(*gaps[table.life]) if table.life in gaps else "",
                 "" if table.life in gaps else table.complete_by,
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
-                tuple(cut.name for cut in cuts if any(str(one.life) == table.life for one in cut.taken)),
+                tuple(cut.name for cut in cuts if any(str(cut_table.life) == table.life for cut_table in cut.taken)),
                 None if table.state is not State.APPLIED else forecast(table.points, table.checkpoint, time.time()),
                 unfinished.get(table.life, ""),
                 tuple(dict.fromkeys(decision.text for decision in forgotten if decision.is_of(table.life, table.name))),
@@ -181,11 +190,11 @@ def lake_cuts(lake: LakeSettings) -> dict[str, tuple[Cut, ...]]:
     """Return the cuts of each changefeed, by position. Reads the ledger and the lake's own tables, without a JVM."""
     with read_ledger(lake) as ledger:
         names = tuple(ledger.states())
-    found = {}
+    cuts = {}
     for name in names:
         with open_state(lake, name) as state:
-            found[name] = cuts_of(state)
-    return found
+            cuts[name] = cuts_of(state)
+    return cuts
 
 
 def cuts_of(state: LakeState) -> tuple[Cut, ...]:
@@ -200,10 +209,10 @@ def cuts_of(state: LakeState) -> tuple[Cut, ...]:
 def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
     """Return what is reported of each changefeed, by cause, as of its newest run. Reads the ledger only."""
     with read_ledger(lake) as ledger:
-        found = {name: ledger.findings(name) for name in ledger.states()}
+        feed_findings = {name: ledger.findings(name) for name in ledger.states()}
     return {
         name: grouped((finding for finding in findings if finding.rule != INCOMPLETE), ())
-        for name, findings in found.items()
+        for name, findings in feed_findings.items()
     }
 
 

@@ -27,7 +27,7 @@ class Tickets(Protocol):
 
 def is_open(tickets: Tickets, ticket: Ticket) -> bool:
     """Return whether work is open: several runs may share its ticket, and the first to finish ends it."""
-    return any(one.token == ticket.token for one in tickets.tickets())
+    return any(open_ticket.token == ticket.token for open_ticket in tickets.tickets())
 
 
 @contextmanager

@@ -121,13 +121,13 @@ def verify(
     while True:
         try:
             proof = _Proof(pipeline, lake, connect, options, tables, say, begun)
-            for life, found, forgotten in proof.compared(done):
+            for life, comparison, forgotten in proof.compared(done):
                 done.add(life)
-                if not found.cut:
-                    pipeline.ledger.record_comparison(pipeline.settings.name, life, found, forgotten)
-                if found.state != NOT_COMPARED:
+                if not comparison.cut:
+                    pipeline.ledger.record_comparison(pipeline.settings.name, life, comparison, forgotten)
+                if comparison.state != NOT_COMPARED:
                     pipeline.ledger.remove_equal_ranges(pipeline.settings.name, [life])
-                yield found
+                yield comparison
         except BucketMissing as gone:
             if "code" not in gone.where:  # it is not a server that says so
                 raise
@@ -149,8 +149,8 @@ def known_equal(pipeline: Pipeline, bare: TableComparison) -> TableComparison | 
     before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
     if before is None or before.state != EQUAL or before.earlier:
         return None
-    asked = (bare.source, bare.basis, bare.snapshot, bare.chosen)
-    return before if (before.source, before.basis, before.snapshot, before.chosen) == asked else None
+    identity = (bare.source, bare.basis, bare.snapshot, bare.chosen)
+    return before if (before.source, before.basis, before.snapshot, before.chosen) == identity else None
 
 
 @dataclass
@@ -179,13 +179,13 @@ class _Proof:
         self.filters = replicated(settings.changefeed_config if wire.has_commit_ts else None)
         _, self.plan = self.pipeline.planner.plan()
         self.cut = self._named_cut()
-        asked = self.cut.at if self.cut is not None else self.plan.checkpoint
-        self.source = self.connect(0 if self.options.quiet else asked)
+        position = self.cut.at if self.cut is not None else self.plan.checkpoint
+        self.source = self.connect(0 if self.options.quiet else position)
         # A dump says of when it is, and a server what it was asked for.
         self.dump = self.source.dump()
         self.at = self.dump.at
         if self.cut is None:
-            self.cut = next((one for one in self.lake.cuts() if one.at == self.at), None)
+            self.cut = next((cut for cut in self.lake.cuts() if cut.at == self.at), None)
         elif not self.dump.present and self.cut.at != self.at:
             raise BadSettings(
                 f"{self.dump.uri} is as of {self.at}, and the cut {self.cut.name} is as of {self.cut.at}. Give a dump "
@@ -214,7 +214,7 @@ class _Proof:
 
     def _named_cut(self) -> Cut | None:
         """Return the cut that is asked for, None if none is."""
-        options, cuts = self.options, {one.name: one for one in self.lake.cuts()} if self.options.cut else {}
+        options, cuts = self.options, {cut.name: cut for cut in self.lake.cuts()} if self.options.cut else {}
         if not options.cut:
             return None
         if options.cut not in cuts:
@@ -240,35 +240,37 @@ class _Proof:
                     ledger.remove_equal_ranges(feed, [life])
                 self.begun.add(life)
                 forgotten = ledger.revision(feed, life)
-                found = self._compared(life, name, theirs.get(name), forgotten)
+                comparison = self._compared(life, name, theirs.get(name), forgotten)
                 again = self.reconnects - breaks
-                yield life, replace(found, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
+                yield life, replace(comparison, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
 
     def _asked(self) -> list[tuple[Life, TableId]]:
         there = mirrors(self.plan)
         named = {life: table.name for life, table in there.items() if table.name is not None}
         if self.cut is not None:
-            past = {one.life: one.name for one in self.cut.taken if not one.life.kind}
+            past = {cut_table.life: cut_table.name for cut_table in self.cut.taken if not cut_table.life.kind}
             named = past if self.options.cut else {**named, **past}
         patterns = [text.lower() for text in self.tables if "*" in text] if self.tables else ["*"]
-        asked = {self._life_called(text, there, named) for text in self.tables if "*" not in text}
-        asked |= {life for life, name in named.items() if any(fnmatchcase(str(name.folded), one) for one in patterns)}
-        return sorted(((life, named[life]) for life in asked), key=lambda one: one[1])
+        lives = {self._life_called(text, there, named) for text in self.tables if "*" not in text}
+        lives |= {
+            life for life, name in named.items() if any(fnmatchcase(str(name.folded), pattern) for pattern in patterns)
+        }
+        return sorted(((life, named[life]) for life in lives), key=lambda pair: pair[1])
 
     def _life_called(self, text: str, there: Mapping[Life, TableHistory], named: Mapping[Life, TableId]) -> Life:
         """Return which table a person means, in a cut by its name then; raises BadSettings for none."""
         if self.cut is None or not self.options.cut:
             return table_called(text, there, self.plan).life
-        found = next((life for life, name in named.items() if is_called(text, (name, life))), None)
-        if found is None:
+        named_life = next((life for life, name in named.items() if is_called(text, (name, life))), None)
+        if named_life is None:
             raise no_such_table(text, named.values(), "one of the tables of the cut")
-        return found
+        return named_life
 
     def unknown_to_the_lake(self) -> Iterator[TableComparison]:
         """Yield the source's tables that the changefeed replicates, or a connector captures, and the lake lacks."""
         lives = self.plan.history.lives.items()
         names = [table.name for life, table in lives if table.name is not None and not life.kind]
-        names += [one.name for one in self.cut.tables] if self.cut is not None else []
+        names += [cut_table.name for cut_table in self.cut.tables] if self.cut is not None else []
         known = ByName(dict.fromkeys(names))
         beside = ByName({table.name: None for table in self.plan.sources.values() if table.name is not None})
         options = self.pipeline.settings.source_options
@@ -293,7 +295,11 @@ class _Proof:
             through=self.plan.checkpoint,
             chosen=chosen,
         )
-        past = next((one for one in self.cut.taken if one.life == life), None) if self.cut is not None else None
+        past = (
+            next((cut_table for cut_table in self.cut.taken if cut_table.life == life), None)
+            if self.cut is not None
+            else None
+        )
         reason = self._unready(life, self.plan) if past is None or not self.options.cut else ""
         if self.cut is not None and past is not None and (self.options.cut or reason):
             bare = replace(bare, cut=self.cut.name, through=self.cut.at)
@@ -317,7 +323,7 @@ class _Proof:
             pair = _TablePair(self, self.plan.history.lives[life], scan, theirs, forgotten)
             is_large = scan.snapshot_id is not None and (scan.rows is None or scan.rows >= _SAMPLED)
             with self.lake.pinned(life, scan.snapshot_id or 0) if is_large else nullcontext():
-                found = pair.compared(bare)
+                comparison = pair.compared(bare)
         except SourceChanged:
             return replace(bare, reason=_WRITTEN)
         except FileNotFoundError as gone:
@@ -327,18 +333,22 @@ class _Proof:
             raise
         except CdcError as error:
             return replace(bare, reason=error.message)
-        if found.state != DIFFERENT:
-            return found
+        if comparison.state != DIFFERENT:
+            return comparison
         if self.dump.present and self.source.is_written(theirs, time.monotonic() - start):
             return replace(bare, reason=_WRITTEN)
         plan = self.pipeline.planner.plan()[1]
-        if not found.cut and (reason := self._outdated(life, plan)):
-            return replace(found, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")
+        if not comparison.cut and (reason := self._outdated(life, plan)):
+            return replace(comparison, state=NOT_COMPARED, reason=f"the changefeed went on meanwhile: {reason}")
         if self.filters.filters_events(name):
-            return replace(found, state=NOT_COMPARED, reason="the changefeed's event filters leave out changes of it.")
-        if self.options.repair and found.cut:
-            return replace(found, repair=f"not repaired: it is applied above {self.at}, and was compared in a cut.")
-        return self._repaired(life, found, pair.unequal, plan) if self.options.repair else found
+            return replace(
+                comparison, state=NOT_COMPARED, reason="the changefeed's event filters leave out changes of it."
+            )
+        if self.options.repair and comparison.cut:
+            return replace(
+                comparison, repair=f"not repaired: it is applied above {self.at}, and was compared in a cut."
+            )
+        return self._repaired(life, comparison, pair.unequal, plan) if self.options.repair else comparison
 
     def _outdated(self, life: Life, plan: Plan) -> str:
         """Return why what was compared is not what was to be by a later plan, "" if it still is.
@@ -351,24 +361,33 @@ class _Proof:
         late = [step for step in plan.of(life) if step.at <= self.at and not isinstance(step, ApplyRows)]
         return self._unready(life, replace(plan, steps=tuple(late), applied=self.plan.applied))
 
-    def _repaired(self, life: Life, found: TableComparison, unequal: UnequalRows | None, plan: Plan) -> TableComparison:
+    def _repaired(
+        self, life: Life, comparison: TableComparison, unequal: UnequalRows | None, plan: Plan
+    ) -> TableComparison:
         """Write the source's rows into a table that is different; one that cannot be repaired stays so, with why."""
-        twins = [one for one in plan.history.lives if one.kind and one.source == life and one in plan.applied]
+        twins = [
+            history_life
+            for history_life in plan.history.lives
+            if history_life.kind and history_life.source == life and history_life in plan.applied
+        ]
         reason = next((f"{twin}: {why}" for twin in twins if (why := self._unready(twin, plan))), "")
-        if any(plan.applied[one].progress != self.plan.applied[one].progress for one in (life, *twins)):
+        if any(
+            plan.applied[repaired_life].progress != self.plan.applied[repaired_life].progress
+            for repaired_life in (life, *twins)
+        ):
             reason = "another run moved it on since it was compared. Compare it again."
-        if found.columns:
+        if comparison.columns:
             reason = "its columns differ, and a repair writes rows only. Rebuild it."
         if reason or unequal is None:
-            return replace(found, repair=f"not repaired: {reason}")
+            return replace(comparison, repair=f"not repaired: {reason}")
         at = self.at or self.plan.checkpoint
         try:
-            text = repair(self.pipeline, self.lake, plan, life, at, unequal, found.snapshot, self.options.run)
+            text = repair(self.pipeline, self.lake, plan, life, at, unequal, comparison.snapshot, self.options.run)
         except SetupError:
             raise
         except CdcError as error:
-            return replace(found, repair=f"not repaired: {error.message}")
-        return replace(found, state=DIFFERENT if found.partly else REPAIRED, repair=text)
+            return replace(comparison, repair=f"not repaired: {error.message}")
+        return replace(comparison, state=DIFFERENT if comparison.partly else REPAIRED, repair=text)
 
     def _unready(self, life: Life, plan: Plan) -> str:
         """Return why a table does not stand at the TSO of the source, "" if it does."""
@@ -412,13 +431,15 @@ class _TablePair:
         unread |= self._changed_before_masks(own)
         self.theirs = _with_masks(self.theirs, own)
         otherwise = masked_otherwise(self.history, bare.through, self.scan.recipe)
-        if found := sorted(otherwise & {*feed.key, *own.key}):
-            return replace(bare, reason=f'its rows have a key that is masked otherwise now ("{found[0]}"). Rebuild it.')
+        if key_columns := sorted(otherwise & {*feed.key, *own.key}):
+            return replace(
+                bare, reason=f'its rows have a key that is masked otherwise now ("{key_columns[0]}"). Rebuild it.'
+            )
         exact_types = proof.pipeline.settings.source_options.wire.has_commit_ts
         of_other_types = _masked_of_other_types(own, self.theirs.schema)
         theirs = self.theirs.schema.in_lake
         columns = _Columns(feed, theirs, self.scan.columns, unread, exact_types, otherwise, of_other_types)
-        pairs, names = columns.pairs, [mine.name for mine, _ in columns.pairs]
+        pairs, names = columns.pairs, [lake_column.name for lake_column, _ in columns.pairs]
         if not names:
             return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
         key = feed.key if set(feed.key) <= set(names) else ()
@@ -427,10 +448,13 @@ class _TablePair:
         except UnknownKeys as problem:
             return replace(bare, reason=str(problem))
         through = bare.at or bare.through
-        later = [replace(one, until={key: at for key, at in one.until.items() if at < through}) for one in forgotten]
+        later = [
+            replace(digests, until={key: at for key, at in digests.until.items() if at < through})
+            for digests in forgotten
+        ]
         lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
-        lake.forgotten = [(one, feed) for one in later if one.until]
-        choice = proof.options.choice.of([mine for mine, _ in pairs], key, str(bare.table))
+        lake.forgotten = [(digests, feed) for digests in later if digests.until]
+        choice = proof.options.choice.of([lake_column for lake_column, _ in pairs], key, str(bare.table))
         compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
         masks = ", ".join(f"{name} {mask.value}" for name, mask in made_for(own).settings.items())
         bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
@@ -442,10 +466,10 @@ class _TablePair:
         plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
             equal = list(self._equal_before(bare))
-            mine, their = next(pair for pair in pairs if pair[0].name == key[0])
-            plan = plan_ranges(borders, mine, self.theirs, their.name, equal, self.scan.rows or 0)
+            key_column, their = next(pair for pair in pairs if pair[0].name == key[0])
+            plan = plan_ranges(borders, key_column, self.theirs, their.name, equal, self.scan.rows or 0)
         source = _SourceSide(self, pairs, RowRate(proof.options.rows_per_second), choice.conditions, plan)
-        source.forgotten = [(one, feed) for one in forgotten]
+        source.forgotten = [(digests, feed) for digests in forgotten]
         executors = self._executors(bare.table)
         lake.threads = lake.threads if executors is None else executors.cores
         earlier: Mapping[Tso, int] = {}
@@ -456,17 +480,19 @@ class _TablePair:
             rows = replace(how, borders=borders).run(lake, source, executors=executors)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         is_whole = not (choice or rows.partly or equal)
-        self.unequal = UnequalRows([mine for mine, _ in pairs], rows.unequal, sorted(unknown), is_whole)
+        self.unequal = UnequalRows([lake_column for lake_column, _ in pairs], rows.unequal, sorted(unknown), is_whole)
         passed_over = equal if plan is not None else ()
-        kept_out = sum(source.kept_out.values()) + sum(one.kept_out for one in passed_over)
-        losses = _losses(rows, source.losses if not choice else {}, {their.name: mine.name for mine, their in pairs})
+        kept_out = sum(source.kept_out.values()) + sum(equal_range.kept_out for equal_range in passed_over)
+        losses = _losses(
+            rows, source.losses if not choice else {}, {their.name: lake_column.name for lake_column, their in pairs}
+        )
         return _result(bare, columns, replace(rows, losses=losses), earlier, kept_out)
 
     def _note_losses(self, own: TableSchema) -> None:
         """Note by column which losses the feed may have made."""
         settings = self.proof.pipeline.settings
-        for one in self.proof.pipeline.ledger.fidelity(settings.name, self.history.life):
-            self.notes.setdefault(one.column, set()).update(one.notes)
+        for column_report in self.proof.pipeline.ledger.fidelity(settings.name, self.history.life):
+            self.notes.setdefault(column_report.column, set()).update(column_report.notes)
         if settings.source_options.protocol == "debezium":
             for column in own.stored:
                 self.notes.setdefault(column.name, set()).add(OTHER_CENTURY)
@@ -477,7 +503,7 @@ class _TablePair:
         """Return the columns that are not in the changefeed, and why."""
         absent = {name for name, rules in self.notes.items() if NOT_WRITTEN in rules}
         has = self.proof.filters.has_column
-        hidden = [one.name for one in self.theirs.schema.columns if not has(table, one.name)]
+        hidden = [column.name for column in self.theirs.schema.columns if not has(table, column.name)]
         return {
             **dict.fromkeys(absent, "the changefeed's rows do not have it"),
             **dict.fromkeys(hidden, "the changefeed's column selectors leave it out"),
@@ -485,19 +511,21 @@ class _TablePair:
 
     def _comparison(self, own: TableSchema, pairs: Sequence[tuple[Column, Column]], key: tuple[str, ...]) -> Comparison:
         """Return how rows are compared: which loss makes up for values that are not the same."""
-        columns, doubtful = {mine.name: mine for mine, _ in pairs}, guesses(self.history.changes)
+        columns, doubtful = {lake_column.name: lake_column for lake_column, _ in pairs}, guesses(self.history.changes)
         masked = {column.name for column in own.columns if column.mask is not None}
         zone = self.proof.pipeline.settings.source_options.wire.timezone
 
-        def loss_of(name: str, mine: Any, their: Any) -> str:
+        def loss_of(name: str, lake_value: Any, their: Any) -> str:
             if name in masked:
                 return "values that were masked after a loss of theirs" if self.notes.get(name) else ""
-            loss = loss_between(columns[name], self.notes.get(name, ()), zone, mine, their)
-            return loss or (doubtful[name].text if is_guess(doubtful.get(name), mine) else "")
+            loss = loss_between(columns[name], self.notes.get(name, ()), zone, lake_value, their)
+            return loss or (doubtful[name].text if is_guess(doubtful.get(name), lake_value) else "")
 
         lossy = set(columns)  # the notes of the source's rows come with them, so any column may have a loss
         if not key:
-            own_losses = (one.name for one in columns.values() if one.type in ("JSON", "TIMESTAMP"))
+            own_losses = (
+                lake_column.name for lake_column in columns.values() if lake_column.type in ("JSON", "TIMESTAMP")
+            )
             lossy &= {*self.notes, *doubtful, *own_losses}
         return Comparison(tuple(columns), key, frozenset(lossy), loss_of, shown=self.proof.options.shown)
 
@@ -515,8 +543,8 @@ class _TablePair:
 
         def record(piece: int, count: int) -> None:
             place = (*plan.bounds(plan.open_ranges[piece]), bare.at, bare.snapshot)
-            found = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
-            ledger.record_equal_range(name, self.history.life, found, self.forgotten)
+            equal_range = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
+            ledger.record_equal_range(name, self.history.life, equal_range, self.forgotten)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
             return source.of_ranges(grouped(numbers, len(numbers)))
@@ -525,8 +553,8 @@ class _TablePair:
 
     def _executors(self, table: TableId) -> Executors | None:
         """Return who reads a large table; None for the driver, which threads keep as busy as tasks beside it would."""
-        found = self.proof.lake.executors(f"the comparison of {table}", only_elsewhere=True)
-        return found if found.worth((self.scan.rows or 0) * _BYTES_A_ROW) else None
+        executors = self.proof.lake.executors(f"the comparison of {table}", only_elsewhere=True)
+        return executors if executors.worth((self.scan.rows or 0) * _BYTES_A_ROW) else None
 
     def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
         """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same.
@@ -535,19 +563,21 @@ class _TablePair:
         """
         ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
         cuts = {cut.at for cut in self.proof.lake.cuts()}
-        for one in ledger.equal_ranges(name, self.history.life):
-            if (one.source, one.basis) != (bare.source, bare.basis):
+        for equal_range in ledger.equal_ranges(name, self.history.life):
+            if (equal_range.source, equal_range.basis) != (bare.source, bare.basis):
                 continue
-            known = one.at not in cuts if one.at else not bare.at and one.snapshot == bare.snapshot
-            if one.at == bare.at if bare.cut else known:
-                yield one
+            known = (
+                equal_range.at not in cuts if equal_range.at else not bare.at and equal_range.snapshot == bare.snapshot
+            )
+            if equal_range.at == bare.at if bare.cut else known:
+                yield equal_range
 
     def _forgotten(self, key: Sequence[str]) -> tuple[ExcludedKeys, ...]:
         """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""
         proof, table = self.proof, self.history
-        mine = forgotten_of(proof.pipeline.planner.decided.kept_out, table)
+        decisions = forgotten_of(proof.pipeline.planner.decided.kept_out, table)
         schema = table.schema if key else replace(table.schema, key=())
-        return digests_of(mine, proof.pipeline.planner.masks.seal, table, [(("", table.events[-1].at), schema)])
+        return digests_of(decisions, proof.pipeline.planner.masks.seal, table, [(("", table.events[-1].at), schema)])
 
     def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
         """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""
@@ -604,10 +634,10 @@ def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
 
     So both sides are compared masked.
     """
-    mine = {column.name.lower(): column for column in feed.columns if column.mask is not None}
+    masked_columns = {column.name.lower(): column for column in feed.columns if column.mask is not None}
     columns = tuple(
         replace(column, mask=own.mask, collation=own.collation, bytewise=own.bytewise)
-        if (own := mine.get(column.name.lower())) is not None
+        if (own := masked_columns.get(column.name.lower())) is not None
         else column
         for column in theirs.schema.columns
     )
@@ -625,8 +655,8 @@ def _masked_of_other_types(feed: TableSchema, source: TableSchema) -> dict[str, 
     }
 
 
-def _other_type(mine: Column, their: Column) -> str:
-    return f"is {type_text(mine)} in the changefeed, and {type_text(their)} in the source"
+def _other_type(feed_column: Column, their: Column) -> str:
+    return f"is {type_text(feed_column)} in the changefeed, and {type_text(their)} in the source"
 
 
 class _Columns:
@@ -650,15 +680,17 @@ class _Columns:
         self.pairs: list[tuple[Column, Column]] = []
         self.differences: list[str] = []
         self.definitions: list[str] = []
-        said = "rows of the lake have it as it was masked before, and it is masked otherwise now"
-        self.left_out: dict[str, str] = dict.fromkeys(otherwise, said)
+        reason = "rows of the lake have it as it was masked before, and it is masked otherwise now"
+        self.left_out: dict[str, str] = dict.fromkeys(otherwise, reason)
         self.without_values = {column.name for column in feed.columns if column.kept}
         folded = {name.lower() for name in otherwise}
-        feed = replace(feed, columns=tuple(one for one in feed.columns if one.name not in otherwise))
-        source = replace(source, columns=tuple(one for one in source.columns if one.name.lower() not in folded))
+        feed = replace(feed, columns=tuple(column for column in feed.columns if column.name not in otherwise))
+        source = replace(
+            source, columns=tuple(column for column in source.columns if column.name.lower() not in folded)
+        )
         lake = {name: kind for name, kind in lake.items() if name not in otherwise}
         theirs = {column.name.lower(): column for column in source.columns}
-        mine = {column.name.lower() for column in feed.columns}
+        feed_names = {column.name.lower() for column in feed.columns}
         for column in feed.stored:
             their = theirs.get(column.name.lower())
             if column.kept:
@@ -674,15 +706,15 @@ class _Columns:
             elif column.name in unread or their.virtual:
                 self.left_out[column.name] = unread.get(column.name, "a virtual generated column")
             elif column.name in of_other_types or arrow_type(their) != arrow_type(column):
-                said = of_other_types.get(column.name) or _other_type(column, their)
-                self.left_out[column.name] = said
+                reason = of_other_types.get(column.name) or _other_type(column, their)
+                self.left_out[column.name] = reason
                 if exact_types:
-                    self._differs(column.name, said)
+                    self._differs(column.name, reason)
             else:
                 self.pairs.append((column, their))
                 self._compare_definitions(column, their)
         for column in source.columns:
-            if column.name.lower() not in mine and not column.hidden:
+            if column.name.lower() not in feed_names and not column.hidden:
                 if column.virtual:
                     self.left_out[column.name] = "a virtual generated column"
                 elif column.name in unread or not exact_types:
@@ -694,18 +726,20 @@ class _Columns:
             if name not in own and name != COMMIT_TS:
                 self._differs(name, "is in the lake and not in the source")
         common = [their.name for _, their in self.pairs]
-        if [one.name for one in source.columns if one.name in common] != common:
+        if [column.name for column in source.columns if column.name in common] != common:
             self.differences.append("the columns have another order")
 
     def _differs(self, name: str, what: str) -> None:
         self.differences.append(f'"{name}" {what}')
 
-    def _compare_definitions(self, mine: Column, their: Column) -> None:
-        facts = [("type", type_text(mine), type_text(their)), ("default", mine.default, their.default)]
-        facts.append(("NOT NULL", not mine.nullable, not their.nullable))
-        for what, one, other in facts:
-            if one != other:
-                self.definitions.append(f'"{mine.name}": {what} is {one} in the changefeed, and {other} in the source')
+    def _compare_definitions(self, feed_column: Column, their: Column) -> None:
+        facts = [("type", type_text(feed_column), type_text(their)), ("default", feed_column.default, their.default)]
+        facts.append(("NOT NULL", not feed_column.nullable, not their.nullable))
+        for what, feed_value, other in facts:
+            if feed_value != other:
+                self.definitions.append(
+                    f'"{feed_column.name}": {what} is {feed_value} in the changefeed, and {other} in the source'
+                )
 
 
 # --- the two sides ----------------------------------------------------------------------------------------------------
@@ -728,7 +762,7 @@ class _LakeSide:
 
     def reader(self, count: int) -> LakeReader:
         """Return what reads them."""
-        shape = pa.schema([pa.field(mine.name, arrow_type(mine)) for mine, _ in self.pairs])
+        shape = pa.schema([pa.field(column.name, arrow_type(column)) for column, _ in self.pairs])
         return LakeReader(self.scan, shape, self.forgotten)
 
     def note(self, piece: int | None, facts: BlockFacts) -> None:
@@ -768,19 +802,19 @@ class _SourceSide:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
             return self.of_ranges(self.plan.open_ranges)
-        source, their = self.pair.proof.source, {mine.name: theirs.name for mine, theirs in self.pairs}
-        conditions = [replace(one, column=their[one.column]) for one in self.conditions]
+        source, their = self.pair.proof.source, {feed_column.name: theirs.name for feed_column, theirs in self.pairs}
+        conditions = [replace(condition, column=their[condition.column]) for condition in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
 
-    def of_ranges(self, asked: Sequence[range]) -> Sequence[Any]:
+    def of_ranges(self, ranges: Sequence[range]) -> Sequence[Any]:
         """Return the rows of some ranges of the key."""
-        files = self.plan.files(self.pair.theirs, asked) if self.plan is not None else ()
+        files = self.plan.files(self.pair.theirs, ranges) if self.plan is not None else ()
         return [split for file, bounds in files for split in self.pair.proof.source.splits(file, bounds)]
 
     def reader(self, count: int) -> SourceReader:
         """Return what reads them, one of so many processes that keep the pace together."""
         proof, theirs = self.pair.proof, self.pair.theirs
-        names = [their.name for _, their in self.pairs], [mine.name for mine, _ in self.pairs]
+        names = [their.name for _, their in self.pairs], [column.name for column, _ in self.pairs]
         pace = self.pace.divided(count)
         return SourceReader(
             proof.source.reader, theirs, proof.at, proof.source.generators(theirs), *names, pace, self.forgotten

@@ -55,20 +55,20 @@ def plan_cut(
     One that is to be `whole` is not possible where a table is not exactly its source.
     """
     applied, checkpoint = planned.applied, planned.checkpoint
-    earlier = [*(one.at for one in lake.cuts()), *(one.at for one in lake.decisions().cuts)]
-    at = cut_position(applied, checkpoint, (one for one in earlier if one <= checkpoint), wanted)
+    earlier = [*(cut.at for cut in lake.cuts()), *(cut.at for cut in lake.decisions().cuts)]
+    at = cut_position(applied, checkpoint, (position for position in earlier if position <= checkpoint), wanted)
     now = iso_now()
     request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now, whole=whole)
     lacks = {life: deficits_at(lake, planned, life, at) for life in cut_members(planned.history, at)}
-    found = blocks(request, planned, applied, lacks)
-    return CutOutcome(request, None, tuple(block for block in found if not block.waits))
+    cut_blocks = blocks(request, planned, applied, lacks)
+    return CutOutcome(request, None, tuple(block for block in cut_blocks if not block.waits))
 
 
 def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: bool) -> CutOutcome | None:
     """Return the regular cut that is due by the settings, None where none is."""
     if settings.every_seconds is None or not commit_ts:
         return None
-    made = [(one.name, one.at) for one in lake.cuts()] + [(one.name, one.at) for one in lake.decisions().cuts]
+    made = [(cut.name, cut.at) for cut in lake.cuts()] + [(cut.name, cut.at) for cut in lake.decisions().cuts]
     begun = (life.version for life in (*planned.history.lives, *planned.applied))
     wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
     return None if wanted is None else plan_cut(lake, planned, "", settings.without, wanted=wanted)
@@ -81,14 +81,14 @@ def finish_cuts(
 
     `applied` and `tables` are as of now. A crash at any line leaves what the next run finishes.
     """
-    found: list[CutOutcome] = []
+    cut_outcomes: list[CutOutcome] = []
     outcomes = tuple(tables)
     for request in lake.decisions().cuts:
         if request.withdrawn:
             lake.remove_cut(request)
         elif request.at <= planned.checkpoint:
-            found.append(_finished(lake, request, planned, applied, outcomes))
-    return tuple(found)
+            cut_outcomes.append(_finished(lake, request, planned, applied, outcomes))
+    return tuple(cut_outcomes)
 
 
 def _finished(

@@ -55,7 +55,7 @@ def earliest_row(source: Source, wire: Wire, listing: Listing, history: History)
         if (file.root, file.version) in history.decoding:
             first.setdefault(file.root, file)
     chosen = sorted(first.values(), key=lambda file: file.version)[:SAMPLE_FILES]
-    found: list[Tso] = []
+    commit_timestamps: list[Tso] = []
     for path, head in take_sample(source, [[file] for file in chosen]).items():
         file = next(file for file in chosen if file.path == path)
         try:
@@ -63,5 +63,5 @@ def earliest_row(source: Source, wire: Wire, listing: Listing, history: History)
         except MalformedData:
             continue
         least = pc.min(changes.column(COMMIT_TS)).as_py()
-        found += [] if least is None else [least]
-    return min(found, default=None)
+        commit_timestamps += [] if least is None else [least]
+    return min(commit_timestamps, default=None)

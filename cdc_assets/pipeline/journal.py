@@ -95,8 +95,8 @@ class Journal:
             table = planned.history.lives[life]
             changes = bool(life.kind) and history_kind(life.kind).PLACES  # it says of each what it was
             own = log_fidelity(tells_inserts=tells_inserts) if changes else ()
-            by_tidb = [one for one in table.events if not (one.file.by_server or one.file.grows)]
-            ddl = ((one.at, (*one.hidden, *one.changes)) for one in by_tidb)
+            by_tidb = [event for event in table.events if not (event.file.by_server or event.file.grows)]
+            ddl = ((event.at, (*event.hidden, *event.changes)) for event in by_tidb)
             rewritten = rewritten_columns(ddl, partial(self._rows_before, life))
             kept = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
             rows[life] = (*kept, *own)
@@ -106,9 +106,10 @@ class Journal:
         """Return whether rows of a table may have changed in the ten minutes before a version, as far as is known."""
         since = version - (_REWRITE_MS << 18)
         return any(
-            (one.min_commit_ts or 0) < version and (one.max_commit_ts is None or one.max_commit_ts > since)
-            for one in self.ledger.files_of(self.changefeed, life)
-            if one.rows
+            (file_stats.min_commit_ts or 0) < version
+            and (file_stats.max_commit_ts is None or file_stats.max_commit_ts > since)
+            for file_stats in self.ledger.files_of(self.changefeed, life)
+            if file_stats.rows
         )
 
     def findings(self, outcome: Outcome, run: str) -> Outcome:
@@ -117,8 +118,10 @@ class Journal:
         A finding is the same where its detail, such as a count, is another.
         """
         before = self.ledger.findings(self.changefeed)
-        known, found = ({one.identity for one in findings} for findings in (before, outcome.findings))
-        stays = [one for one in before if one.rule in SEEN_IN_ROWS and one.identity not in found]
+        known, outcome_identities = (
+            {finding.identity for finding in findings} for findings in (before, outcome.findings)
+        )
+        stays = [one for one in before if one.rule in SEEN_IN_ROWS and one.identity not in outcome_identities]
         now = (*stays, *dict.fromkeys(outcome.findings))
         if set(now) != set(before):
             lives = outcome.plan.history.lives.items()
@@ -126,8 +129,8 @@ class Journal:
             self.ledger.record_findings(self.changefeed, now, run, self._begun(), names)
         return replace(
             outcome,
-            new_findings=tuple(one for one in now if one.identity not in known),
-            known_findings=tuple(one for one in now if one.identity in known),
+            new_findings=tuple(finding for finding in now if finding.identity not in known),
+            known_findings=tuple(finding for finding in now if finding.identity in known),
         )
 
     def states(self, outcome: Outcome, run: str) -> None:

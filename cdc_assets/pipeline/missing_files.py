@@ -80,7 +80,7 @@ def entries_of(source: Source, history: History, life: Life, entries: Iterable[F
 
     Those are also files that another table, which had the name before or after it, was read from last.
     """
-    table = next((one for own, one in history.lives.items() if own.source == life), None)
+    table = next((table for own, table in history.lives.items() if own.source == life), None)
     names = () if table is None else table.names
     for entry in entries:
         place = None if entry.max_commit_ts is None or entry.life == str(life) else source.place(entry.path)
@@ -126,7 +126,11 @@ def _lost_numbers(listing: Listing, roots: set[str], version: Tso, older: set[tu
     gaps = missing_numbers(listing)
     for (directory, dispatcher), number in sorted(first.items()):
         ranges = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
-        lost = [one for one in ranges if any((directory, dispatcher, each) not in older for each in one)]
+        lost = [
+            number_range
+            for number_range in ranges
+            if any((directory, dispatcher, each) not in older for each in number_range)
+        ]
         if lost:
             numbers = ", ".join(map(range_text, lost[:5]))
             of = f" of dispatcher {dispatcher}" if dispatcher else ""

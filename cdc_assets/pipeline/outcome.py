@@ -105,8 +105,8 @@ class Outcome:
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """The findings that stand and that `tables` do not show by themselves."""
-        found = dict.fromkeys((*self.findings, *self.known_findings))
-        return tuple(finding for finding in found if finding.rule != INCOMPLETE)
+        findings = dict.fromkeys((*self.findings, *self.known_findings))
+        return tuple(finding for finding in findings if finding.rule != INCOMPLETE)
 
     @property
     def quarantined(self) -> int:

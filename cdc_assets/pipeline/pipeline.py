@@ -273,8 +273,8 @@ class Pipeline:
         if any(table.missing for table in tables.values()):
             planned = replace(planned, history=self.planner.plan(listing)[1].history)
         applied = mark(self.lake, planned)
-        asked = set(steps).difference(left)
-        left = [step for step in planned.steps if step not in asked]
+        completed_steps = set(steps).difference(left)
+        left = [step for step in planned.steps if step not in completed_steps]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
         cuts = finish_cuts(self.lake, planned, applied, outcome.tables)
         outcome = outcome.with_cuts((*([cut] if cut is not None and cut.blocked else []), *cuts))
@@ -360,7 +360,7 @@ class Pipeline:
             for number, step in enumerate(steps):
                 if between_windows and not left and hooks.gives_way():
                     windows.close()
-                    left = [one for place, one in enumerate(steps[number:], number) if not windows.has(place)]
+                    left = [step for place, step in enumerate(steps[number:], number) if not windows.has(place)]
                 if left and not windows.has(number):
                     continue
                 between_windows = between_windows or isinstance(step, ApplyRows)
@@ -448,7 +448,10 @@ class Pipeline:
                     raise
                 return self.stage_all(steps[:1])
             beside = [look_beside(first, self.planner.stats, self.planner.reader)] if first.beside else []
-            return [replace(one, report=merge_reports([*beside, one.report], one.report.seconds)) for one in staged]
+            return [
+                replace(window, report=merge_reports([*beside, window.report], window.report.seconds))
+                for window in staged
+            ]
 
     def commit(self, step: ApplyRows, staged: StagedWindow, run: str, published: float) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.

@@ -240,7 +240,7 @@ class Planner:
         """
         applied, name = planned.applied, self.settings.name
         standing = dict[Life, AppliedState]()
-        for life, state in sorted(applied.items(), key=lambda one: (one[1].progress, not one[0].kind)):
+        for life, state in sorted(applied.items(), key=lambda item: (item[1].progress, not item[0].kind)):
             if not state.unfilled:
                 standing[life.source] = state
         lives = planned.history.lives
@@ -296,17 +296,17 @@ class Planner:
 
     def _kept_schema_files(self) -> KnownFiles:
         """Return the schema files that were read before; those sealed by another key are read from the feed again."""
-        found: dict[tuple[str, int, str], bytes] = {}
+        schema_files: dict[tuple[str, int, str], bytes] = {}
         for file, data in self.ledger.schema_files(self.settings.name).items():
             with suppress(BadSettings):
-                found[file] = unseal(data, self.masks.seal)
-        return found
+                schema_files[file] = unseal(data, self.masks.seal)
+        return schema_files
 
     def rules(self, decided: Decisions) -> TableRules:
         """Return what the settings and people's decisions say about the tables."""
         settings, wire = self.settings, self.settings.source_options.wire
         complete = (*settings.initial.complete, *decided.complete_patterns)
-        accepted = tuple(one.accepted for one in decided.complete if one.accepted)
+        accepted = tuple(decision.accepted for decision in decided.complete if decision.accepted)
         ddl = replace(settings.rules, releases=decided.releases, complete=complete, accepted=accepted)
         recipes = Recipes(wire, decided.settings, self.masks, decided.kept_out)
         cuts = decided.cuts if wire.has_positions else ()
@@ -345,7 +345,7 @@ class Planner:
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.source, [step.files for step in new.values() if not step.is_import])
         # Without commit-ts plan() has already refused unless that was accepted.
-        found = conformance(
+        feed_findings = conformance(
             listing,
             planned.feed or planned.history,
             self.settings.source_options,
@@ -363,5 +363,5 @@ class Planner:
             names[life in asked_for].add(str(table.last_name or life.born_as))
         excluded = names[False] - names[True]
         # The other rules about files know more of missing ones.
-        of_feed = [note for note in found if note.rule != "missing-files" and note.table not in excluded]
+        of_feed = [note for note in feed_findings if note.rule != "missing-files" and note.table not in excluded]
         return (*of_feed, *Layouts(self.settings.layouts).findings(planned.history, planned.applied), *files)

@@ -115,7 +115,7 @@ class Replay:
         if source not in self._stats:
             pipeline = self._pipeline
             known = pipeline.ledger.files_of(pipeline.settings.name, source)
-            self._stats[source] = {one.path: one for one in known}
+            self._stats[source] = {file_stats.path: file_stats for file_stats in known}
         return self._stats[source]
 
     def shares(self, step: ApplyRows, since: Tso, until: Tso, key: pa.Table | None = None) -> Iterator[Sequence[int]]:
@@ -195,9 +195,9 @@ def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numb
     of_file, schema = step.schemas[file.root, file.version][1], step.schema
     if known is None or (known.size, known.etag) != (file.size, file.etag) or of_file.key != schema.key:
         return True
-    mine = {one.column: one for one in numbers}
+    key_ranges = {key_range.column: key_range for key_range in numbers}
     for theirs in known.keys:
-        own = mine.get(theirs.column)
+        own = key_ranges.get(theirs.column)
         if own is None or own.unit != theirs.unit or own.low in range(theirs.low, theirs.high + 1):
             continue
         if arrow_type(of_file.column(own.column)) == arrow_type(schema.column(own.column)):  # no DDL makes it another

@@ -62,8 +62,12 @@ def recalled(settled: Iterable[SettledFiles], now: float) -> tuple[SettledFiles,
     What was seen later than now, by a clock that was wrong then, is looked at.
     """
     return tuple(
-        replace(one, passed_over=one.closed and one.seen_at <= now < one.seen_at + LOOK_AGAIN_SECONDS)
-        for one in settled
+        replace(
+            settled_files,
+            passed_over=settled_files.closed
+            and settled_files.seen_at <= now < settled_files.seen_at + LOOK_AGAIN_SECONDS,
+        )
+        for settled_files in settled
     )
 
 
@@ -94,24 +98,28 @@ def is_outdated(listing: Listing, planned: Plan) -> bool:
     """
     claims = _claims(planned) if listing.settled else {}
     return _is_torn(listing.settled, planned.steps) or any(
-        mine is None or any(claim.needs(settled.since, settled.through) for claim in mine)
+        directory_claims is None or any(claim.needs(settled.since, settled.through) for claim in directory_claims)
         for settled in listing.settled
-        for mine in [_of(claims, planned.history, settled.root, settled.version)]
+        for directory_claims in [_of(claims, planned.history, settled.root, settled.version)]
     )
 
 
 def _is_torn(settled: Sequence[SettledFiles], steps: Iterable[Step]) -> bool:
     """Return whether directories are left out between the dates of files that a table without key takes."""
     left_out: dict[str, list[str]] = {}
-    for one in settled:
-        left_out.setdefault(_before_date(one.directory, one.date), []).append(one.date)
+    for settled_files in settled:
+        left_out.setdefault(_before_date(settled_files.directory, settled_files.date), []).append(settled_files.date)
     for step in steps if left_out else ():
         if not isinstance(step, ApplyRows) or step.schema.key:
             continue
         dates: dict[str, list[str]] = {}
         for file in step.files:
             dates.setdefault(_before_date(file.directory, file.date), []).append(file.date)
-        if any(min(mine) < date <= max(mine) for place, mine in dates.items() for date in left_out.get(place, ())):
+        if any(
+            min(file_dates) < date <= max(file_dates)
+            for place, file_dates in dates.items()
+            for date in left_out.get(place, ())
+        ):
             return True
     return False
 
@@ -132,23 +140,23 @@ def settle(
     """
     if listing.mixed is None:
         return {}
-    claims, found = _claims(planned), dict[SettledFiles, list[str]]()
+    claims, new_paths = _claims(planned), dict[SettledFiles, list[str]]()
     known = {settled.directory: settled for settled in listing.settled}
     day = _day_before(listing.checkpoint)
     awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
     for directory, files in _by_directory(listing.data_files).items():
-        mine = _of(claims, planned.history, files[0].root, files[0].version)
-        if not mine or directory in awaited:
+        directory_claims = _of(claims, planned.history, files[0].root, files[0].version)
+        if not directory_claims or directory in awaited:
             continue
         files.sort(key=lambda file: file.path)
         closed = _is_closed(files[0].date, day) and directory not in listing.mixed
-        done = _done(files, stats, mine)
+        done = _done(files, stats, directory_claims)
         if not closed or len(done) < len(files):
             closed, done = False, done[: max(len(done) - _OPEN_FILES, 0)]
-        one = _settled(done, known.get(directory), stats, closed)
-        if one is not None:
-            found[replace(one, checkpoint=listing.checkpoint, seen_at=now)] = [file.path for file in done]
-    return found
+        settled_files = _settled(done, known.get(directory), stats, closed)
+        if settled_files is not None:
+            new_paths[replace(settled_files, checkpoint=listing.checkpoint, seen_at=now)] = [file.path for file in done]
+    return new_paths
 
 
 def late_rows(
@@ -161,13 +169,16 @@ def late_rows(
     reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
     claims = _claims(planned) if reopened else {}
     for file in listing.data_files if reopened else ():
-        one, read = reopened.get(file.directory), stats.get(file.path)
-        if one is None or (read is not None and (read.size, read.etag) == (file.size, file.etag)):
+        settled_files, read = reopened.get(file.directory), stats.get(file.path)
+        if settled_files is None or (read is not None and (read.size, read.etag) == (file.size, file.etag)):
             continue
-        mine = _of(claims, planned.history, file.root, file.version) or ()
-        rows = _commit_ts(source, wire, file, planned.history) if mine else None
-        if any(_is_late(rows, one, claim) for claim in mine):
-            yield file.path, _LATE.format(file.path, max(claim.applied for claim in mine), one.checkpoint)
+        file_claims = _of(claims, planned.history, file.root, file.version) or ()
+        rows = _commit_ts(source, wire, file, planned.history) if file_claims else None
+        if any(_is_late(rows, settled_files, claim) for claim in file_claims):
+            yield (
+                file.path,
+                _LATE.format(file.path, max(claim.applied for claim in file_claims), settled_files.checkpoint),
+            )
 
 
 _LATE = (
@@ -198,12 +209,12 @@ def _commit_ts(source: Source, wire: Wire, file: DataFile, history: History) -> 
 
 def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
     """Which rows of each name, folded, are needed still."""
-    found: dict[TableId, list[_Claim]] = {}
+    claims: dict[TableId, list[_Claim]] = {}
     for life, table in planned.history.lives.items():
         through = _applied(planned.applied.get(life))
         for name, since, until in table.names:
-            found.setdefault(name.folded, []).append(_Claim(since, until, through))
-    return found
+            claims.setdefault(name.folded, []).append(_Claim(since, until, through))
+    return claims
 
 
 def _applied(state: AppliedState | None) -> Tso:
@@ -220,10 +231,10 @@ def _of(claims: Mapping[TableId, Sequence[_Claim]], history: History, root: str,
 
 
 def _by_directory(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
-    found: dict[str, list[DataFile]] = {}
+    files_by_directory: dict[str, list[DataFile]] = {}
     for file in files:
-        found.setdefault(file.directory, []).append(file)
-    return found
+        files_by_directory.setdefault(file.directory, []).append(file)
+    return files_by_directory
 
 
 def _day_before(checkpoint: Tso) -> str:
@@ -258,7 +269,9 @@ def _settled(
 
     Only files whose numbers are all there can be: what is missing is reported by their names.
     """
-    bounds = [(one.min_commit_ts, one.max_commit_ts) for one in (stats[file.path] for file in files)]
+    bounds = [
+        (file_stats.min_commit_ts, file_stats.max_commit_ts) for file_stats in (stats[file.path] for file in files)
+    ]
     lows, highs = [low for low, _ in bounds if low is not None], [high for _, high in bounds if high is not None]
     begun = before.number if before is not None else 0
     if len(files) < LEAST_FILES and not (closed and before) or not lows or not _are_all_there(files, begun, closed):

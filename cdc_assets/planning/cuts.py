@@ -28,8 +28,10 @@ def cut_position(
     published after it. Where a table is at the checkpoint already, it is the checkpoint.
     """
     least = max([0, *(state.progress.tso for state in applied.values()), *earlier])
-    found = (one for one in (wanted, checkpoint - 1) if one is not None and least <= one <= checkpoint)
-    return next(found, checkpoint)
+    positions = (
+        position for position in (wanted, checkpoint - 1) if position is not None and least <= position <= checkpoint
+    )
+    return next(positions, checkpoint)
 
 
 def due_position(
@@ -50,11 +52,11 @@ def due_position(
 
 def cut_members(history: History, at: Tso) -> dict[Life, TableId]:
     """Return the tables that exist at a position, with their names then; history tables have names of their own."""
-    found = {}
+    names = {}
     for life, table in history.lives.items():
         if table.name_at(at) is not None:
-            found[life] = table.called_at(at)
-    return found
+            names[life] = table.called_at(at)
+    return names
 
 
 def blocks(
@@ -69,26 +71,26 @@ def blocks(
     `applied` is as of now, the plan may be older. `lacks` says why tables are not exactly their source at the cut:
     those are absent unless the cut has to be whole. Those that are `tagged` have got there.
     """
-    found = []
+    cut_blocks = []
     for life, name in cut_members(planned.history, cut.at).items():
         if is_left_out(life, name, cut.without):
             continue
         state = applied.get(life)
         if _is_absent(lacks.get(life, ())):
-            found += [CutBlock(life, name, lacking_text(lacks[life]))] if cut.whole else []
+            cut_blocks += [CutBlock(life, name, lacking_text(lacks[life]))] if cut.whole else []
         elif life in tagged:
             continue
         elif life.version > cut.at:
-            found.append(
+            cut_blocks.append(
                 CutBlock(life, name, f"the feed first tells its columns at {life.version}, after the cut", across=True)
             )
         elif state is not None and state.progress.tso > cut.at:
-            found.append(CutBlock(life, name, _across(state.progress.tso), across=True))
+            cut_blocks.append(CutBlock(life, name, _across(state.progress.tso), across=True))
         else:
             through = 0 if state is None else state.progress.tso
-            found.append(CutBlock(life, name, f"it is behind, applied through {through} so far", waits=True))
+            cut_blocks.append(CutBlock(life, name, f"it is behind, applied through {through} so far", waits=True))
     gone = _gone(cut, planned, applied) if cut.whole else {}
-    return (*found, *(CutBlock(life, name, _GONE) for life, name in gone.items()))
+    return (*cut_blocks, *(CutBlock(life, name, _GONE) for life, name in gone.items()))
 
 
 def _is_absent(lacks: Sequence[Deficit]) -> bool:
@@ -123,21 +125,21 @@ def cut_tables(
 
     `lacks` says why tables are not exactly their source there.
     """
-    found = []
-    for life, name in sorted(cut_members(planned.history, cut.at).items(), key=lambda one: (one[1], one[0])):
+    tables = []
+    for life, name in sorted(cut_members(planned.history, cut.at).items(), key=lambda member: (member[1], member[0])):
         text = lacking_text(lacks.get(life, ()))
         if is_left_out(life, name, cut.without):
-            found.append(CutTable(life, name, None, None, "left out by --without"))
+            tables.append(CutTable(life, name, None, None, "left out by --without"))
         elif _is_absent(lacks.get(life, ())):
-            found.append(CutTable(life, name, None, None, lacks=text))
+            tables.append(CutTable(life, name, None, None, lacks=text))
         else:
-            found.append(CutTable(life, name, *snapshots[life], lacks=text))
+            tables.append(CutTable(life, name, *snapshots[life], lacks=text))
     for life in sorted(planned.idle):
         state = planned.applied.get(life)
         if state is not None and state.name is not None:
-            found.append(CutTable(life, state.name, None, None, _OFF))
+            tables.append(CutTable(life, state.name, None, None, _OFF))
     gone = _gone(cut, planned, planned.applied)
-    return (*found, *(CutTable(life, name, None, None, lacks=_GONE) for life, name in gone.items()))
+    return (*tables, *(CutTable(life, name, None, None, lacks=_GONE) for life, name in gone.items()))
 
 
 def expired_cuts(cuts: Iterable[Cut], keep: int | None) -> tuple[Cut, ...]:

@@ -131,11 +131,11 @@ def _fitting(
         reason = f"{_kept_out(alike[0])}, and {what}: nobody can tell which rows these are"
         raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
     forms = united(parts, whenever=True)
-    whole = max(forms, key=lambda one: len(one.digests))
+    whole = max(forms, key=lambda decision: len(decision.digests))
     known = [decision for decision in forms if (decision.form, decision.seal) == (form, seal.fingerprint)]
-    fitting = max(known, key=lambda one: len(one.digests), default=None)
+    fitting = max(known, key=lambda decision: len(decision.digests), default=None)
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
-        return [one for one in parts if (one.part, one.seal) == (fitting.part, fitting.seal)]
+        return [decision for decision in parts if (decision.part, decision.seal) == (fitting.part, fitting.seal)]
     by = f"({'; '.join(form) or 'no key'})"
     again = f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}"
     raise UnknownKeys(
@@ -181,20 +181,20 @@ def _refuse_name(step: RenameTable | RecoverTable, decisions: Sequence[Forgotten
             )
 
 
-def _count(one: ForgottenKeys) -> str:
-    return counted(len(one.digests), "forgotten key")
+def _count(decision: ForgottenKeys) -> str:
+    return counted(len(decision.digests), "forgotten key")
 
 
-def _kept_out(one: ForgottenKeys) -> str:
-    return f"rows of {_count(one)} are kept out of {one.table} ({one.name})"
+def _kept_out(decision: ForgottenKeys) -> str:
+    return f"rows of {_count(decision)} are kept out of {decision.table} ({decision.name})"
 
 
-def _again(table: TableId | Life, one: ForgottenKeys) -> str:
+def _again(table: TableId | Life, decision: ForgottenKeys) -> str:
     """Return the command by which the keys of a decision are forgotten as another table has them."""
-    until = "forever" if one.until == FOREVER else one.until
-    return f"cdc-assets forget {shlex.quote(str(table))} KEY… --until {until} --decision {one.name}"
+    until = "forever" if decision.until == FOREVER else decision.until
+    return f"cdc-assets forget {shlex.quote(str(table))} KEY… --until {until} --decision {decision.name}"
 
 
-def undo_command(one: ForgottenKeys) -> str:
+def undo_command(decision: ForgottenKeys) -> str:
     """Return the command that takes a decision back."""
-    return f"cdc-assets forget {shlex.quote(str(one.table))} --undo {one.name}"
+    return f"cdc-assets forget {shlex.quote(str(decision.table))} --undo {decision.name}"

@@ -34,10 +34,10 @@ def held_back(steps: Sequence[Step], applied: Mapping[Life, AppliedState]) -> li
     """
     stuck: ByName[HoldTable] = ByName()
     while True:
-        kept, found = _passed(steps, applied, stuck)
-        if len(found) == len(stuck):
+        kept, holds = _passed(steps, applied, stuck)
+        if len(holds) == len(stuck):
             return kept
-        stuck = found
+        stuck = holds
 
 
 def _passed(

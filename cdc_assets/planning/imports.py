@@ -29,8 +29,8 @@ def standing(applied: Mapping[Life, AppliedState], bases: Mapping[Life, Base | N
 def earliest(listing: Listing, stats: Mapping[str, FileStats], begun: Tso | None) -> Tso:
     """Return the lowest TSO known of a feed, which began at or before it; `begun` is one known from elsewhere."""
     versions = [file.version for file in listing.schema_files]
-    rows = [one.min_commit_ts for one in stats.values() if one.min_commit_ts is not None]
-    settled = [one.since for one in listing.settled]
+    rows = [file_stats.min_commit_ts for file_stats in stats.values() if file_stats.min_commit_ts is not None]
+    settled = [settled_files.since for settled_files in listing.settled]
     return min([listing.checkpoint, *versions, *rows, *settled, *([] if begun is None else [begun])])
 
 
@@ -42,7 +42,7 @@ def waiting(
     While a source of rows does not answer, tables that it may have wait too; `silent` are the sentences.
     """
     later = ByName({dump.base.table: dump.base for dump in history.waiting})
-    found: dict[Life, HoldTable] = {}
+    holds: dict[Life, HoldTable] = {}
     for life, table in history.lives.items():
         if life in applied or not isinstance(table.gaps[0][1], Gap):
             continue
@@ -55,8 +55,8 @@ def waiting(
         elif silent:
             reason = f"it existed before its changefeed began, and waits for its rows. {silent[0]}"
         if reason:
-            found[life] = HoldTable(life, life.version, reason)
-    return found
+            holds[life] = HoldTable(life, life.version, reason)
+    return holds
 
 
 def made_otherwise(table: TableHistory, state: AppliedState | None) -> bool:

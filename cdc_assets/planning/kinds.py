@@ -140,7 +140,7 @@ def with_kinds(
             of |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
     idle = tuple(life for life in idle if life not in lives)
     names = [str(table.last_name or life.born_as) for life, table in history.lives.items()]
-    patterns = dict.fromkeys(pattern for one in rules for pattern in one.patterns)
+    patterns = dict.fromkeys(pattern for rule in rules for pattern in rule.patterns)
     unmatched = tuple(pattern for pattern in patterns if not any(_fits(name, (pattern,)) for name in names))
     return KindsOfTables(
         replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched, ends, asides, joins
@@ -257,7 +257,7 @@ def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
     traced, named = origins(table), {name.lower() for name in (*rule.track, *rule.track_except)}
     now = traced[-1][2]
     meant = {now[column.name] for column in table.schema.columns if column.source_name.lower() in named}
-    event, _, then = next(one for one in reversed(traced) if one[0].at <= at)
+    event, _, then = next(trace for trace in reversed(traced) if trace[0].at <= at)
     names = tuple(column.source_name for column in event.after.live if then[column.name] in meant)
     if rule.track:
         return replace(rule, track=names or ("",))  # none of them was there: no column is called so
@@ -274,8 +274,8 @@ def rule_of(rules: Iterable[HistoryRule], name: TableId) -> HistoryRule | None:
     None if it fits none. Raises BadSettings where two are equally exact.
     """
     text = str(name)
-    fitting = [one for one in rules if _fits(text, (one.pattern,)) and not _fits(text, one.but)]
-    fitting.sort(key=lambda one: (not one.excludes, -one.literal))
+    fitting = [rule for rule in rules if _fits(text, (rule.pattern,)) and not _fits(text, rule.but)]
+    fitting.sort(key=lambda rule: (not rule.excludes, -rule.literal))
     if len(fitting) > 1 and not fitting[0].excludes and fitting[0].literal == fitting[1].literal:
         raise BadSettings(
             f"the setting history has two patterns for the table {name} that are equally exact, "
@@ -305,7 +305,7 @@ def _on_own_base(table: TableHistory, state: AppliedState | None) -> TableHistor
     if base is None or not _is_based_otherwise(table, state):
         return table
     names = list[tuple[TableId, Tso, Tso]]()
-    for event, until in zip(table.earlier, (*(one.at for one in table.earlier[1:]), base.at), strict=True):
+    for event, until in zip(table.earlier, (*(event.at for event in table.earlier[1:]), base.at), strict=True):
         if event.name is not None:
             names.append((event.name, event.at, until))
     events = (*table.earlier, *table.events[1:])
@@ -356,7 +356,7 @@ def _exchanging(table: TableHistory, lives: Mapping[Life, TableHistory], late: M
     for event in table.events:
         if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None:
             having = [event.other, *(replace(event.other, kind=kind) for kind in keeping)]
-            there = sorted((one for one in having if one in lives), key=lambda one: one in late)
+            there = sorted((life for life in having if life in lives), key=lambda life: life in late)
             event = replace(event, other=there[0] if there else event.other)
         events.append(event)
     return replace(table, events=tuple(events))
@@ -457,7 +457,7 @@ def _without_repair(twin: TableHistory, state: AppliedState, mirror: AppliedStat
 
 def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
     """Return when a source table takes the name of a history table, and that name; None if none does."""
-    found = [
+    name_collisions = [
         (max(since, start), own_name(name, suffix))
         for name, start, end in twin.names
         for life, table in history.lives.items()
@@ -465,7 +465,7 @@ def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, Tabl
         for other, since, until in table.names
         if other.folded == own_name(name, suffix).folded and max(since, start) < min(until, end)
     ]
-    return min(found, default=None)
+    return min(name_collisions, default=None)
 
 
 def _without_name(twin: TableHistory, at: Tso, name: TableId, other: TableId) -> HoldTable:

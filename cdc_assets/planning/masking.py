@@ -66,8 +66,13 @@ def _in_lake(step: Step) -> Step:
             return replace(step, changes=changes, before=step.before.in_lake, schema=step.schema.in_lake)
         case ApplyRows():
             evolutions = tuple(
-                Evolution(one.at, _changes(one.changes, one.before, one.after), one.before.in_lake, one.after.in_lake)
-                for one in step.evolutions
+                Evolution(
+                    evolution.at,
+                    _changes(evolution.changes, evolution.before, evolution.after),
+                    evolution.before.in_lake,
+                    evolution.after.in_lake,
+                )
+                for evolution in step.evolutions
             )
             schemas = {where: (name, _with_masks(schema, step)) for where, (name, schema) in step.schemas.items()}
             return replace(step, schema=step.schema.in_lake, evolutions=evolutions, schemas=schemas)
@@ -76,8 +81,8 @@ def _in_lake(step: Step) -> Step:
 
 def _with_masks(schema: TableSchema, step: ApplyRows) -> TableSchema:
     """Return the columns of a directory, each masked that is masked in the window under its name: none is forgotten."""
-    own = (step.schema, *(one.before for one in step.evolutions))
-    masks = {column.name: column.mask for one in own for column in one.columns if column.mask is not None}
+    own = (step.schema, *(evolution.before for evolution in step.evolutions))
+    masks = {column.name: column.mask for schema in own for column in schema.columns if column.mask is not None}
     if not masks:
         return schema
     return replace(schema, columns=tuple(replace(c, mask=c.mask or masks.get(c.name)) for c in schema.columns))
@@ -89,14 +94,14 @@ def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: Tabl
     gone = {c.name for c in before.columns if c.in_lake is None}
     absent = {c.name for c in after.columns if c.in_lake is None}
     columns = {column.name: column for column in after.columns}
-    found: list[SchemaChange] = []
+    lake_changes: list[SchemaChange] = []
     for change in changes:
         match change:
             case AddColumn(column) | ContinueColumn(column) if column.name in absent:
                 continue
             case AddColumn(column, default) | ContinueColumn(column, default) if columns[column.name].mask is not None:
                 kept, value = _default(columns[column.name], default)
-                found.append(replace(change, column=kept, default=value))
+                lake_changes.append(replace(change, column=kept, default=value))
             case DropColumn(name) if name in gone:
                 continue
             case RenameColumn(old) if old in gone:
@@ -104,14 +109,14 @@ def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: Tabl
             case SetDefault(name) if name in absent:
                 continue
             case SetDefault(name) if columns[name].mask is not None:
-                found.append(SetDefault(name, None))
+                lake_changes.append(SetDefault(name, None))
             case MoveColumns(order):
-                found.append(MoveColumns(tuple(name for name in order if name not in absent)))
+                lake_changes.append(MoveColumns(tuple(name for name in order if name not in absent)))
             case RetypeColumn(old, new) if columns[new.name].mask is not None:
-                found += _retyped(change, columns[new.name])
+                lake_changes += _retyped(change, columns[new.name])
             case _:
-                found.append(change)
-    return tuple(found)
+                lake_changes.append(change)
+    return tuple(lake_changes)
 
 
 def _default(column: Column, default: object) -> tuple[Column, object]:

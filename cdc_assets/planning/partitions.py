@@ -54,9 +54,9 @@ def _encoded(name: str) -> str:
 
 def partition_keys(plan: Plan) -> tuple[PartitionKey, ...]:
     """Return the partitions of every schema file at or below the checkpoint, in order of version."""
-    found = {PartitionKey(event.file.table, event.at) for t in plan.history.lives.values() for event in t.events}
-    found |= {PartitionKey(file.table, file.version) for file in plan.history.other_files}
-    return tuple(sorted(found, key=lambda key: (key.version, key.table)))
+    keys = {PartitionKey(event.file.table, event.at) for t in plan.history.lives.values() for event in t.events}
+    keys |= {PartitionKey(file.table, file.version) for file in plan.history.other_files}
+    return tuple(sorted(keys, key=lambda key: (key.version, key.table)))
 
 
 def life_of(plan: Plan, key: PartitionKey) -> tuple[Life, ...]:

@@ -121,8 +121,8 @@ def _ordered(steps: Iterable[Step]) -> list[Step]:
 
     So tables take turns where runs end after some of their windows, because others wait for their place.
     """
-    found, since = list(steps), dict[tuple[Tso, Life], Tso]()
-    for step in found:
+    step_list, since = list(steps), dict[tuple[Tso, Life], Tso]()
+    for step in step_list:
         if isinstance(step, ApplyRows):
             place = step.at, step.life.source
             since[place] = min(step.lo, since.get(place, step.lo))
@@ -131,7 +131,7 @@ def _ordered(steps: Iterable[Step]) -> list[Step]:
         at, place, rank, source, kind = step_order(step)
         return at, place, rank, since.get((step.at, step.life.source), 0) if place else 0, source, kind
 
-    return sorted(found, key=key)
+    return sorted(step_list, key=key)
 
 
 _NO_RULES, _NO_FACTS, _AS_IN_THE_FEED = TableRules(), FeedFacts(), Beginnings()
@@ -175,18 +175,18 @@ def plan(
     due = tuple(cut for cut in rules.cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
     begins = {**beginnings.states, **kinds.joins}
     chains = _chains(listing, kinds, feed, applied, stops, replace(rules, cuts=due), facts, begins)
-    found = list[Step]()
+    planned_steps = list[Step]()
     for chain in chains:
         life = chain.table.life
         if life not in behind:
             steps: Iterable[Step] = chain.steps()
             if recipes is not None:
                 steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
-            found += rules.layouts.carried_out(steps, chain.table, applied.get(life))
-    found += [step for step in kinds.asides if step.life not in behind]
-    ended = kinds.ends.keys() - {step.life for step in found}
+            planned_steps += rules.layouts.carried_out(steps, chain.table, applied.get(life))
+    planned_steps += [step for step in kinds.asides if step.life not in behind]
+    ended = kinds.ends.keys() - {step.life for step in planned_steps}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})
-    idle, ordered = (*kinds.idle, *sorted(ended)), _ordered(found)
+    idle, ordered = (*kinds.idle, *sorted(ended)), _ordered(planned_steps)
     if any(isinstance(step, (HoldTable, CreateTable)) for step in ordered):
         ordered = held_back(ordered, applied)
     return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)
@@ -223,11 +223,13 @@ def _newest_rows(
 
 def _missing(applied: Mapping[Life, AppliedState]) -> dict[Life, MissingRows]:
     """Return the rows that tables of the lake proved to be missing, by their source tables: the first of each."""
-    found = dict[Life, MissingRows]()
+    missing_rows = dict[Life, MissingRows]()
     for life, state in applied.items():
-        if state.missing is not None and (life.source not in found or state.missing.at < found[life.source].at):
-            found[life.source] = state.missing
-    return found
+        if state.missing is not None and (
+            life.source not in missing_rows or state.missing.at < missing_rows[life.source].at
+        ):
+            missing_rows[life.source] = state.missing
+    return missing_rows
 
 
 def _chains(
@@ -242,7 +244,7 @@ def _chains(
 ) -> Iterator[_Chain]:
     """Yield the chain of each life: its history, its state, and the rules of its steps."""
     files, strays, recipes = _by_name(listing, feed), Strays(feed), rules.recipes
-    asked = _with_rows(kinds)
+    lives_by_since = _with_rows(kinds)
     for life, table in kinds.history.lives.items():
         state, begun = applied.get(life), begins.get(life)
         cuts = sorted((cut for cut in rules.cuts if life.version <= cut.at), key=lambda cut: cut.at)
@@ -262,7 +264,7 @@ def _chains(
             kinds.rules.get(life),
             kinds.renames.get(life),
             begun if life not in applied else None,
-            asked[kinds.late.get(life)],
+            lives_by_since[kinds.late.get(life)],
         )
 
 
@@ -270,7 +272,7 @@ def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, list[Life]]:
     """Return which tables may be asked which rows a DDL moves in another, by where that one begins late: not later."""
     late, lives = kinds.late, kinds.history.lives
     return {
-        since: [one for one in lives if one not in late or (since is not None and late[one] <= since)]
+        since: [life for life in lives if life not in late or (since is not None and late[life] <= since)]
         for since in {late.get(life) for life in lives}
     }
 
@@ -507,10 +509,10 @@ class _Chain:
         """Return the tables of the lake whose rows an event may move, with the masks of their columns before it."""
         if self.rule is None and not others:
             return {}
-        asked = [life for life in (self.table.life.source, *others) if life in self.tables]
+        lives = [life for life in (self.table.life.source, *others) if life in self.tables]
         if self.recipes is None:
-            return {life: {} for life in asked}
-        return {life: self.recipes.before(self.history.lives[life.source], event.at) for life in asked}
+            return {life: {} for life in lives}
+        return {life: self.recipes.before(self.history.lives[life.source], event.at) for life in lives}
 
     def _after(self, event: Event, position: Progress) -> Progress:
         """How far the table is after an event; a dump includes its rows."""
@@ -600,11 +602,11 @@ class _Chain:
     def _unexplained(
         self, where: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
     ) -> dict[tuple[str, Tso], tuple[Period, ...]]:
-        found = {
+        periods_by_place = {
             (root, version): self.strays.of(self.table.life.source, name, root, version, own)
             for (root, version), (name, own) in where.items()
         }
-        return {place: periods for place, periods in found.items() if periods}
+        return {place: periods for place, periods in periods_by_place.items() if periods}
 
     def _chosen(
         self, name: TableId, current: Sequence[Event], lo: Tso, hi: Tso
@@ -748,7 +750,7 @@ def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[
 
     These are exchanges with its partner, and DDL that moves rows, which history tables have from their mirrors.
     """
-    found: dict[Life, set[Tso]] = {}
+    exchange_versions: dict[Life, set[Tso]] = {}
     for life, table in planned.history.lives.items():
         seen = applied[life].ddl if life in applied else -1
         needed = [(version, other) for version, other in table.exchanges if version > seen]
@@ -757,5 +759,5 @@ def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[
             moving = (event.at for event in table.events if event.at > seen and moves(event))
             needed += [(version, life.source) for version in moving]
         for version, other in needed:
-            found.setdefault(other, set()).add(version)
-    return {life: frozenset(versions) for life, versions in found.items()}
+            exchange_versions.setdefault(other, set()).add(version)
+    return {life: frozenset(versions) for life, versions in exchange_versions.items()}

@@ -81,10 +81,10 @@ class Recipes:
 
     def former(self, life: Life, position: Tso) -> dict[str, str]:
         """Return the settings with which rows at a position are read, where these are not the present ones."""
-        found: dict[str, str] = {}
-        for change in sorted(self._of(life), key=lambda one: one.since, reverse=True):
-            found.update(change.before if change.since > position else {})
-        return found
+        settings: dict[str, str] = {}
+        for change in sorted(self._of(life), key=lambda change: change.since, reverse=True):
+            settings.update(change.before if change.since > position else {})
+        return settings
 
     def changes_of(self, life: Life) -> set[Tso]:
         """Return the positions after which a table's rows are read with other settings."""
@@ -99,11 +99,11 @@ class Recipes:
         """
         then, settings = self.former(life, position), dict(made_for(schema).settings)
         counting = {name for name, mask in settings.items() if had is not None and had.mask(name) != mask}
-        counting |= (found := deciding(self.at(life, position), schema.stored)).keys()
+        counting |= (deciding_settings := deciding(self.at(life, position), schema.stored)).keys()
         passed = [change for change in self._of(life) if life.version < change.since <= position]
         for name in sorted(counting):
-            before = sorted({one.since: one.before[name] for one in passed if name in one.before}.items())
-            value = found[name] if name in found else then.get(name, settings[name].value)
+            before = sorted({change.since: change.before[name] for change in passed if name in change.before}.items())
+            value = deciding_settings[name] if name in deciding_settings else then.get(name, settings[name].value)
             settings[name] = Setting(value, tuple(before))
         if collated := _collated(schema):
             settings[_COLLATIONS] = Setting(_collations(collated))
@@ -141,14 +141,16 @@ class Recipes:
 
     def before(self, table: TableHistory, version: Tso) -> dict[str, str]:
         """Return which mask each column of a table has right before a DDL of that version, by the names of settings."""
-        found: dict[str, str] = {}
+        mask_settings: dict[str, str] = {}
         for event, before, after in origins(table) if self.masks else ():
             schema, names = (event.before, before) if event.at >= version else (event.after, after)
             masks = {names[c.name] if c.mask is None else c.mask.origin: c.mask for c in schema.stored}
-            found = {f"{MASK}{name}": NO_MASK if mask is None else mask.fingerprint for name, mask in masks.items()}
+            mask_settings = {
+                f"{MASK}{name}": NO_MASK if mask is None else mask.fingerprint for name, mask in masks.items()
+            }
             if event.at >= version:
                 break
-        return found
+        return mask_settings
 
     def _of(self, life: Life) -> list[SettingsChange]:
         return [change for change in self.changes if change.concerns(life)]
@@ -162,8 +164,8 @@ class Recipes:
             return {}
         due, had, schema = _first_due(state) - 1, state.recipe, seen[-1]
         wire, now = self.at(table.life, due), self.of(table.life, schema, due, had)
-        values = {name: one.value for name, one in had.settings.items()}
-        found = {
+        values = {name: setting.value for name, setting in had.settings.items()}
+        differences = {
             name: Difference(values[name], wire.settings[name], columns, from_here_on=True)
             for name, columns in read_otherwise(wire, values, schema.stored).items()
         }
@@ -171,21 +173,24 @@ class Recipes:
             known = dict(now.settings[name].before)
             for at, value in had.settings[name].before:
                 if at not in known:
-                    found[f"{name} before {at}"] = Difference(value, wire.settings.get(name, ""))
+                    differences[f"{name} before {at}"] = Difference(value, wire.settings.get(name, ""))
         collated, then = _collated(schema), values.get(_COLLATIONS, "")
         if collated and then and then != _collations(collated):
             columns = tuple(column.name for column in collated)
-            found[_COLLATIONS] = Difference(then, _collations(collated), columns)
-        found |= _other_masks(table, state, schema, now)
+            differences[_COLLATIONS] = Difference(then, _collations(collated), columns)
+        differences |= _other_masks(table, state, schema, now)
         read, former, base = had.settings.get(DUMP_ZONE), state.base, table.base
         if read and former and base and (former.at, former.uri) == (base.at, base.uri):
-            present, left = base.timezone or "UTC", [one.name for one in schema.stored if one.type == "TIMESTAMP"]
+            present, left = (
+                base.timezone or "UTC",
+                [column.name for column in schema.stored if column.type == "TIMESTAMP"],
+            )
             if left and Zone(read.value) != Zone(present):
-                found[DUMP_ZONE] = Difference(read.value, present, tuple(left))
+                differences[DUMP_ZONE] = Difference(read.value, present, tuple(left))
         ahead = next((event.after.key for event in table.events if event.at > state.ddl), schema.key)
         if had.key is not None and had.key not in (schema.key, ahead):
-            found[_KEYS] = Difference(", ".join(had.key) or "none", ", ".join(schema.key) or "none")
-        return found
+            differences[_KEYS] = Difference(", ".join(had.key) or "none", ", ".join(schema.key) or "none")
+        return differences
 
     def holds(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[HoldTable]:
         """Yield the tables whose next rows would be read otherwise than those they have, or cannot be masked."""
@@ -196,15 +201,15 @@ class Recipes:
             yield hold if state is None else replace(hold, at=max(hold.at, _first_due(state)))
         for life, state in applied.items() if self.compared else ():
             table = history.lives.get(life)
-            found = self.difference(table, state) if table is not None and state.name is not None else {}
-            if table is not None and found:
-                yield HoldTable(life, _first_due(state), _reason(state, found), _ways(table, state, found))
+            differences = self.difference(table, state) if table is not None and state.name is not None else {}
+            if table is not None and differences:
+                yield HoldTable(life, _first_due(state), _reason(state, differences), _ways(table, state, differences))
 
 
 def made_for(schema: TableSchema) -> Recipe:
     """Return the recipe of a table that is made for these columns: their masks, and its key."""
     masks = (column.mask for column in schema.stored)
-    return Recipe({f"{MASK}{one.origin}": Setting(one.fingerprint) for one in masks if one is not None}, schema.key)
+    return Recipe({f"{MASK}{mask.origin}": Setting(mask.fingerprint) for mask in masks if mask is not None}, schema.key)
 
 
 def masked_otherwise(table: TableHistory, position: Tso, recipe: Recipe) -> set[str]:
@@ -235,12 +240,12 @@ def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:
 
 def read_otherwise(wire: Wire, then: Mapping[str, str], columns: Iterable[Column]) -> dict[str, tuple[str, ...]]:
     """Return which columns were read otherwise with these former settings, by setting; {} where none was."""
-    every, found = tuple(columns), dict[str, tuple[str, ...]]()
+    every, columns_by_setting = tuple(columns), dict[str, tuple[str, ...]]()
     for name in then.keys() & wire.settings.keys():
         before = wire.having({name: then[name]})
         changed = (column for column in every if wire.read_by(column).get(name) != before.read_by(column).get(name))
-        found[name] = tuple(column.name for column in changed)
-    return {name: found[name] for name in sorted(found) if found[name]}
+        columns_by_setting[name] = tuple(column.name for column in changed)
+    return {name: columns_by_setting[name] for name in sorted(columns_by_setting) if columns_by_setting[name]}
 
 
 def _first_due(state: AppliedState) -> Tso:
@@ -277,7 +282,7 @@ def _may_be_mixed(table: TableHistory, name: str, then: str, now: str) -> bool:
     They may where the lake's type stays and rows are not told apart by the column.
     """
     schema = table.schema
-    column = next((one for one in schema.stored if one.name == name), None)
+    column = next((column for column in schema.stored if column.name == name), None)
     if column is None or now == NO_MASK or name in schema.exact:
         return False
     way, _, detail = then.partition(" ")
@@ -285,11 +290,11 @@ def _may_be_mixed(table: TableHistory, name: str, then: str, now: str) -> bool:
     return before is not None and column.in_lake is not None and arrow_type(before) == arrow_type(column.in_lake)
 
 
-def _ways(table: TableHistory, state: AppliedState, found: Mapping[str, Difference]) -> tuple[str, ...]:
+def _ways(table: TableHistory, state: AppliedState, differences: Mapping[str, Difference]) -> tuple[str, ...]:
     name = shlex.quote(str(table.name or table.life))
-    back = ", ".join(f'{setting} "{one.then}"' for setting, one in found.items())
+    back = ", ".join(f'{setting} "{one.then}"' for setting, one in differences.items())
     ways = (f"set them as they were: {back}", f"read all rows anew: cdc-assets rebuild {name}")
-    if not all(one.from_here_on for one in found.values()):
+    if not all(one.from_here_on for one in differences.values()):
         return ways
     return (
         *ways,
@@ -297,15 +302,15 @@ def _ways(table: TableHistory, state: AppliedState, found: Mapping[str, Differen
     )
 
 
-def _reason(state: AppliedState, found: Mapping[str, Difference]) -> str:
+def _reason(state: AppliedState, differences: Mapping[str, Difference]) -> str:
     through = _first_due(state) - 1
-    if all(name.startswith(MASK) for name in found):
-        said = ", ".join(f'"{", ".join(one.columns)}" ({one.then}, now {one.now})' for one in found.values())
-        return f"its rows through {through} have columns that are masked otherwise now: {said}."
-    then = ", ".join(f'{name} "{one.then}"' for name, one in found.items())
-    now = ", ".join(f'{name} "{one.now}"' for name, one in found.items())
-    listed = ", ".join(sorted({f'"{column}"' for one in found.values() for column in one.columns}))
+    if all(name.startswith(MASK) for name in differences):
+        text = ", ".join(f'"{", ".join(one.columns)}" ({one.then}, now {one.now})' for one in differences.values())
+        return f"its rows through {through} have columns that are masked otherwise now: {text}."
+    then = ", ".join(f'{name} "{one.then}"' for name, one in differences.items())
+    now = ", ".join(f'{name} "{one.now}"' for name, one in differences.items())
+    listed = ", ".join(sorted({f'"{column}"' for one in differences.values() for column in one.columns}))
     mixed = f"equal texts in {listed} would be different values in one table" if listed else ""
-    mixed = "rows would be told apart by two keys in one table" if _KEYS in found else mixed
-    said = f"its rows through {through} were read with {then}, and the settings now have {now}"
-    return f"{said}: {mixed}." if mixed else f"{said}."
+    mixed = "rows would be told apart by two keys in one table" if _KEYS in differences else mixed
+    reason = f"its rows through {through} were read with {then}, and the settings now have {now}"
+    return f"{reason}: {mixed}." if mixed else f"{reason}."

@@ -58,12 +58,12 @@ class RunBatch:
     @property
     def lives(self) -> tuple[Life, ...]:
         """The tables that are known to be due."""
-        return tuple(life for one in self.dues for life in one.lives)
+        return tuple(life for due in self.dues for life in due.lives)
 
     @property
     def since(self) -> Tso:
         """The TSO from which its oldest table is behind."""
-        return min(one.since for one in self.dues)
+        return min(due.since for due in self.dues)
 
 
 def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
@@ -153,17 +153,21 @@ def backoff_seconds(attempt: int, first: int, most: int) -> int:
     return min(most, first << min(attempt - 1, 30))
 
 
-def backoff(asked: Iterable[Attempt], now: int, first: int, most: int) -> dict[str, int]:
+def backoff(attempts: Iterable[Attempt], now: int, first: int, most: int) -> dict[str, int]:
     """Return the marks that wait, with the second (since 1970) at which they may be requested again."""
-    until = {mark: one.at + backoff_seconds(one.attempt, first, most) for one in asked for mark in one.marks}
+    until = {
+        mark: attempt.at + backoff_seconds(attempt.attempt, first, most)
+        for attempt in attempts
+        for mark in attempt.marks
+    }
     return {mark: at for mark, at in until.items() if at > now}
 
 
-def open_attempts(asked: Iterable[Attempt], dues: Iterable[Due], again: Iterable[str]) -> tuple[Attempt, ...]:
+def open_attempts(attempts: Iterable[Attempt], dues: Iterable[Due], again: Iterable[str]) -> tuple[Attempt, ...]:
     """Return the attempts to remember: marks that are still due, except those that are requested `again` now."""
-    marks = {one.mark for one in dues} - set(again)
-    left = (Attempt(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in asked)
-    return tuple(one for one in left if one.marks)
+    marks = {due.mark for due in dues} - set(again)
+    left = (Attempt(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in attempts)
+    return tuple(attempt for attempt in left if attempt.marks)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -183,15 +187,15 @@ def batches(
     is isolated and the others go on. With `everything`, a rest that fits into one run includes all tables. Ordered by
     how long they have been behind, longest first.
     """
-    fresh = [one for one in ready if attempt_of(one) == 1]
-    small = [one for one in fresh if one.file_bytes <= file_bytes]
-    made = [RunBatch((one,)) for one in fresh if one.file_bytes > file_bytes]
+    fresh = [due for due in ready if attempt_of(due) == 1]
+    small = [due for due in fresh if due.file_bytes <= file_bytes]
+    made = [RunBatch((due,)) for due in fresh if due.file_bytes > file_bytes]
     shared = _shared(small, tables, file_bytes)
     if len(shared) == 1 and everything:
         shared = [RunBatch(shared[0].dues, everything=True)]
     made += shared
-    for attempt in sorted({attempt_of(one) for one in ready} - {1}):
-        again = [one for one in ready if attempt_of(one) == attempt]
+    for attempt in sorted({attempt_of(due) for due in ready} - {1}):
+        again = [due for due in ready if attempt_of(due) == attempt]
         made += _shared(again, max(1, tables >> 2 * (attempt - 1)), file_bytes, attempt)
     return tuple(sorted(made, key=lambda batch: batch.since))
 
@@ -199,10 +203,10 @@ def batches(
 def _shared(dues: Iterable[Due], tables: int, file_bytes: int, attempt: int = 1) -> list[RunBatch]:
     groups: list[list[Due]] = []
     count = size = 0
-    for one in dues:
-        count, size = count + len(one.lives), size + one.file_bytes
+    for due in dues:
+        count, size = count + len(due.lives), size + due.file_bytes
         if not groups or count > tables or size > file_bytes:
             groups.append([])
-            count, size = len(one.lives), one.file_bytes
-        groups[-1].append(one)
+            count, size = len(due.lives), due.file_bytes
+        groups[-1].append(due)
     return [RunBatch(tuple(group), attempt) for group in groups]

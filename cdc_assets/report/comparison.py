@@ -55,13 +55,13 @@ def _verdict(comparison: TableComparison) -> str:
 
 
 def _when(comparison: TableComparison) -> str:
-    said = [
+    parts = [
         *([comparison.chosen] if comparison.chosen else []),
         *([f"in the cut {comparison.cut}"] if comparison.cut else []),
     ]
-    said.append(f"as of {comparison.at}" if comparison.at else "as of now")
-    said += [f"connected again {counted(comparison.reconnects, 'time')}"] if comparison.reconnects else []
-    return f" ({', '.join([*said, seconds_text(comparison.seconds)])})" if comparison.seconds else ""
+    parts.append(f"as of {comparison.at}" if comparison.at else "as of now")
+    parts += [f"connected again {counted(comparison.reconnects, 'time')}"] if comparison.reconnects else []
+    return f" ({', '.join([*parts, seconds_text(comparison.seconds)])})" if comparison.seconds else ""
 
 
 def _row(row: RowDifference) -> str:

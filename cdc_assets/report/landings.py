@@ -264,12 +264,12 @@ def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
         yield from grid_lines(heads, rows)
     for landing in every:
         when = tso_time(landing.landed_ms << 18) if landing.landed_ms else "never"
-        asked = "now" if landing.is_current else "then"
+        moment = "now" if landing.is_current else "then"
         marked = f"its newest mark was {seconds_text(landing.lag_seconds)} old"
         mark = marked if any(part.mark for part in landing.partitions) else "no mark is landed"
         yield (
             f"{landing.changefeed}: newest landing {when}, {counted(landing.behind, 'message')} behind the log's ends "
-            f"as of {asked}, {mark}; "
+            f"as of {moment}, {mark}; "
             f"{counted(landing.rows, 'row event')} kept ({counted(landing.row_bytes, 'byte')}); {landing.rebuild}"
         )
         if landing.waits:

@@ -532,8 +532,8 @@ class Settings(Model):
         if name is None and len(known) == 1:
             return self.changefeeds[0]
         if name is None or name not in known:
-            asked = "no changefeed was named" if name is None else f'no changefeed is called "{name}"'
-            raise BadSettings(f"{asked}; known are {', '.join(sorted(known))}. Name one of them.")
+            problem = "no changefeed was named" if name is None else f'no changefeed is called "{name}"'
+            raise BadSettings(f"{problem}; known are {', '.join(sorted(known))}. Name one of them.")
         return known[name]
 
     def lake_of(self, warehouse: str | None) -> LakeSettings | None:
@@ -691,17 +691,17 @@ def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]
         result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
     if isinstance(extracts := result.get("extracts"), dict):
         result["extracts"] = {
-            name: {**one, "out": _absolute(directory, one["out"])}
-            if isinstance(one, dict) and isinstance(one.get("out"), str)
-            else one
-            for name, one in extracts.items()
+            name: {**extract, "out": _absolute(directory, extract["out"])}
+            if isinstance(extract, dict) and isinstance(extract.get("out"), str)
+            else extract
+            for name, extract in extracts.items()
         }
     return result
 
 
 def _with_dump_paths(directory: Path, dump: Any) -> Any:
     if isinstance(dump, list):
-        return [_with_dump_paths(directory, one) for one in dump]
+        return [_with_dump_paths(directory, entry) for entry in dump]
     if isinstance(dump, dict) and isinstance(dump.get("uri"), str):
         return {**dump, "uri": _absolute(directory, dump["uri"])}
     return _absolute(directory, dump) if isinstance(dump, str) else dump

@@ -154,7 +154,7 @@ class InitialSettings(Model):
     @classmethod
     def _several(cls, dump: Any) -> Any:
         dumps = dump if isinstance(dump, (list, tuple)) else (dump,)
-        return tuple({"uri": one} if isinstance(one, str) else one for one in dumps)
+        return tuple({"uri": entry} if isinstance(entry, str) else entry for entry in dumps)
 
     @model_validator(mode="after")
     def _one_time_for_one_dump(self) -> InitialSettings:
@@ -171,7 +171,7 @@ class InitialSettings(Model):
         `storage_options` are for dumps in a storage of the kind `store`, the feed's; None stands for any kind.
         """
         servers = [self.source.connect()] if self.source is not None else []
-        return [*(self._dump(one, storage_options, store) for one in self.dump), *servers]
+        return [*(self._dump(dump, storage_options, store) for dump in self.dump), *servers]
 
     def _dump(self, dump: DumpSettings, storage_options: Mapping[str, Any], store: str | None) -> InitialSource:
         uri = dump.uri.get_secret_value()

@@ -114,9 +114,9 @@ _METASTORES = re.compile(r"thrift://[^/:,\s]+:\d+(,\s*thrift://[^/:,\s]+:\d+)*")
 def _plain_directory(warehouse: str) -> str:
     """Refuse a directory's name that the address of a SQLite catalog or PyIceberg reads as something else."""
     path = unquote(urlsplit(warehouse).path) if warehouse.startswith("file:") else warehouse
-    if found := re.search(r"[?#]", warehouse) or re.search(r"[?#]|\$\{|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]", path):
+    if match := re.search(r"[?#]", warehouse) or re.search(r"[?#]|\$\{|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]", path):
         raise BadSettings(
-            f"lake.warehouse {path!r} has {found[0]!r} in it, which addresses of catalogs and Spark's "
+            f"lake.warehouse {path!r} has {match[0]!r} in it, which addresses of catalogs and Spark's "
             "settings cannot spell. Name a directory without it."
         )
     return warehouse
@@ -170,9 +170,9 @@ class LakeSettings(Model):
         scheme, separator, rest = warehouse.partition("://")
         if not separator or scheme == "file":
             return _plain_directory(warehouse)
-        if found := re.search(r"[?#]|\$\{|[\x00-\x1f\x7f]", rest):
+        if match := re.search(r"[?#]|\$\{|[\x00-\x1f\x7f]", rest):
             raise BadSettings(
-                f"lake.warehouse {scheme}://{rest[: found.start()]} goes on with {found[0]!r}, and clients of stores "
+                f"lake.warehouse {scheme}://{rest[: match.start()]} goes on with {match[0]!r}, and clients of stores "
                 "or Spark take what is there for no path. Name a location without it; options of a store go into "
                 "lake.catalog."
             )
@@ -253,30 +253,30 @@ class LakeSettings(Model):
     def extras(self) -> tuple[str, ...]:
         """The names of the jars that the lake needs beside those of every lake."""
         catalog = self._resolved()
-        found = [self._store.extra]
+        jar_names = [self._store.extra]
         if catalog["type"] == "glue" or signs(catalog):
-            found.append("aws")
+            jar_names.append("aws")
         if catalog["type"] == "jdbc" and "postgresql" in catalog["uri"].partition("//")[0]:
-            found.append("postgres")
-        return tuple(dict.fromkeys(extra for extra in found if extra))
+            jar_names.append("postgres")
+        return tuple(dict.fromkeys(extra for extra in jar_names if extra))
 
     @property
     def servers(self) -> dict[str, str]:
         """The URLs of servers that the catalog's properties name, by property; addresses of databases are none."""
         catalog = self._resolved()
         names = [*ENDPOINTS, *(["uri"] if catalog["type"] in ("rest", "hive") else [])]
-        one = re.compile("(?:https?|thrift)://[^/:,][^,]*")  # of several metastores one is enough
-        return {name: catalog[name] for name in names if one.fullmatch(catalog.get(name, ""))}
+        url_pattern = re.compile("(?:https?|thrift)://[^/:,][^,]*")  # of several metastores one is enough
+        return {name: catalog[name] for name in names if url_pattern.fullmatch(catalog.get(name, ""))}
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values of the catalog's properties that no message may contain."""
         catalog = self._resolved()
-        found = [value for name, value in catalog.items() if any(part in name for part in SECRET_PROPERTIES)]
-        found += [value.partition(":")[2] for name, value in catalog.items() if name == "credential"]
+        values = [value for name, value in catalog.items() if any(part in name for part in SECRET_PROPERTIES)]
+        values += [value.partition(":")[2] for name, value in catalog.items() if name == "credential"]
         password = re.search(r"//[^/@]*:([^/]*)@|[?&]password=([^&]*)", catalog.get("uri", ""))
-        found += [one for one in (password.groups() if password else ()) if one]
-        return tuple(sorted({one for one in found if len(one) > 3}, key=len, reverse=True))
+        values += [group for group in (password.groups() if password else ()) if group]
+        return tuple(sorted({one for one in values if len(one) > 3}, key=len, reverse=True))
 
     @property
     def _store(self) -> Store:
@@ -360,5 +360,5 @@ def jdbc_uri(uri: str) -> tuple[str, dict[str, str]]:
         return f"jdbc:sqlite:{rest[1:]}", {}
     login, at, address = rest.rpartition("@")
     user, colon, password = login.partition(":")
-    found = {"jdbc.user": unquote(user)} if at else {}
-    return f"jdbc:{kind}://{address}", {**found, "jdbc.password": unquote(password)} if colon else found
+    properties = {"jdbc.user": unquote(user)} if at else {}
+    return f"jdbc:{kind}://{address}", {**properties, "jdbc.password": unquote(password)} if colon else properties

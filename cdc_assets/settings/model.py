@@ -47,20 +47,20 @@ _SECRET_FIELDS = {
 def _bad_settings(error: ValidationError, kind: type[Model]) -> BadSettings:
     """Return one message for all errors. Values that may hold secrets, as URIs may, are not repeated, nor long ones."""
     sentences, errors = [], error.errors(include_url=False)
-    inner = {one["loc"][:end] for one in errors for end in range(len(one["loc"]))}
-    for one in errors:
-        if one["loc"] and one["loc"] in inner:
+    inner = {problem["loc"][:end] for problem in errors for end in range(len(problem["loc"]))}
+    for problem in errors:
+        if problem["loc"] and problem["loc"] in inner:
             continue  # of a list whose parts are wrong, only these are told
-        place = [part for part in one["loc"] if isinstance(part, (str, int))]
+        place = [part for part in problem["loc"] if isinstance(part, (str, int))]
         where = ".".join([*([kind.inside] if kind.inside else []), *map(str, place)]) or "settings"
-        if one["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden":
             sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
-        elif one["type"] == "missing":
+        elif problem["type"] == "missing":
             sentences.append(f'setting "{where}" is missing')
         else:
-            secret = _SECRET_FIELDS & {str(part) for part in place} or not _is_plain(one["input"])
-            came = "" if secret else f" is {one['input']!r}"
-            sentences.append(f'setting "{where}"{came}: {_expected(one).rstrip(".")}')
+            secret = _SECRET_FIELDS & {str(part) for part in place} or not _is_plain(problem["input"])
+            came = "" if secret else f" is {problem['input']!r}"
+            sentences.append(f'setting "{where}"{came}: {_expected(problem).rstrip(".")}')
     return BadSettings(". ".join(sentences) + ". Correct the settings.")
 
 

@@ -173,12 +173,16 @@ def history_rules(given: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
     for pattern, value in given.items():
         full = value if isinstance(value, Mapping) else {"kinds": [value] if isinstance(value, str) else value}
         try:
-            one = HistorySettings(**full)
+            history_settings = HistorySettings(**full)
         except BadSettings as error:
             raise BadSettings(f'history, pattern "{pattern}": {error.message}') from None
-        kinds = tuple(dict.fromkeys(one.kinds))
-        suffixes: dict[str, str] = dict(one.suffix.items())
-        rules.append(HistoryRule(pattern, kinds, one.track, one.track_except, one.mirror, suffixes))
+        kinds = tuple(dict.fromkeys(history_settings.kinds))
+        suffixes: dict[str, str] = dict(history_settings.suffix.items())
+        rules.append(
+            HistoryRule(
+                pattern, kinds, history_settings.track, history_settings.track_except, history_settings.mirror, suffixes
+            )
+        )
     return tuple(rules)
 
 

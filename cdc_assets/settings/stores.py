@@ -141,12 +141,15 @@ def _adls(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     if endpoint and name:
         place = urlsplit(endpoint)
         java[f"adls.connection-string.{name}.{_ADLS_HOST}"] = endpoint
-        for one in ("blob", "dfs"):
-            python |= {f"adls.{one}-storage-authority": place.netloc, f"adls.{one}-storage-scheme": place.scheme}
+        for service in ("blob", "dfs"):
+            python |= {
+                f"adls.{service}-storage-authority": place.netloc,
+                f"adls.{service}-storage-scheme": place.scheme,
+            }
         login = f"AccountKey={key}" if key else f"SharedAccessSignature={grant}"
         python["adls.connection-string"] = f"AccountName={name};{login};BlobEndpoint={endpoint}"
     return python, java
 
 
-def _opposite(said: str | None) -> str:
-    return "" if said is None or not said else ("false" if said.lower() == "true" else "true")
+def _opposite(value: str | None) -> str:
+    return "" if value is None or not value else ("false" if value.lower() == "true" else "true")

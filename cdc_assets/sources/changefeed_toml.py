@@ -114,7 +114,7 @@ def column_selectors(document: Mapping[str, Any]) -> ColumnSelectors:
     """Return the column selectors of a changefeed; raises BadSettings for what are none."""
     example = '[[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"]'
     selectors = rules(table(document, "sink"), "column-selectors", example, ("matcher", "columns"))
-    return tuple((tuple(one["matcher"]), tuple(one["columns"])) for one in selectors)
+    return tuple((tuple(selector["matcher"]), tuple(selector["columns"])) for selector in selectors)
 
 
 @dataclass(frozen=True, slots=True)

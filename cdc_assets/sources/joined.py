@@ -100,14 +100,14 @@ class JoinedSource:
         warnings: list[str] = []
         lost: dict[str, Exception] = {}
         in_feed = {file.table.folded for file in listing.schema_files}
-        for one in self.initial:
+        for source in self.initial:
             try:
-                dump, left_out = _of_feed(one.dump(), self.tables, in_feed)
+                dump, left_out = _of_feed(source.dump(), self.tables, in_feed)
             except CdcError as error:
-                lost[one.uri] = error
+                lost[source.uri] = error
                 continue
-            dump_imports, generated = _imports(one, dump)
-            self._rows[dump.uri] = _Rows(one.reader, generated)
+            dump_imports, generated = _imports(source, dump)
+            self._rows[dump.uri] = _Rows(source.reader, generated)
             imports += dump_imports
             warnings += [f"{dump.uri}: {text}" for text in (*dump.warnings, *left_out)]
         warnings = [*listing.warnings, *warnings]

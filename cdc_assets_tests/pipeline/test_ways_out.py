@@ -333,6 +333,7 @@ PLACES: Mapping[str, str] = {
     r"planning/plan.* the schema files say": "a schema file that was removed",
     r"(history|planning)/imports": "not tried: the ways are other dumps",
     r"planning/kinds.* its mirror stands": "not tried: the ways are other dumps",
+    r"planning/layout": "not tried: the ways are other partitions of the settings",
     r"planning/kinds": "not tried: rows of a table that the lake does not have, by EXCHANGE PARTITION",
     r"planning/(forgotten|masking)|decoding/keyed_rows": "not tried: a person has the keys",
     r"types/masks": "not tried: the ways are other dumps",

@@ -296,10 +296,10 @@ def cells(frames: Frames, groups: Groups, chosen: Places, column: Column, lost: 
     start, length = groups.start[here], np.where(absent, -1, groups.length[here])
     kinds = _kinds(code[~absent], flags[~absent])
     typed_cells: list[tuple[Mask | None, Cells]] = []
-    for one, flag in kinds or [(_NULL, 0)]:
-        mask = None if len(kinds) < 2 else (code == one) & (flags == flag) & ~absent
+    for type_code, flag in kinds or [(_NULL, 0)]:
+        mask = None if len(kinds) < 2 else (code == type_code) & (flags == flag) & ~absent
         size = length if mask is None else np.where(mask, length, -1)
-        typed_cells.append((mask, _values_of_type(frames, one, bool(flag), start, size, column)))
+        typed_cells.append((mask, _values_of_type(frames, type_code, bool(flag), start, size, column)))
     merged = typed_cells[0][1] if len(typed_cells) == 1 else _merged(typed_cells)
     gone = lost[here] & ~absent & (length >= 0)
     if gone.any():

@@ -329,10 +329,10 @@ def _shapes(rows: Envelope, mask: Marks, connector: str, keys: MessageKeys) -> p
     for side, there in _sides_shown(rows):
         places = np.flatnonzero(there & mask)
         for members, some in rows.among(there & mask).by_members(side) if len(places) else ():
-            mine = np.isin(rows.records.messages, some.records.messages)
+            row_mask = np.isin(rows.records.messages, some.records.messages)
             columns = print_json(sorted(members))
             texts = pa.array([kind.shape(members, columns) for kind in kinds])
-            shapes = pc.if_else(pa.array(mine), texts.take(pa.array(numbers)), shapes)
+            shapes = pc.if_else(pa.array(row_mask), texts.take(pa.array(numbers)), shapes)
     return shapes
 
 

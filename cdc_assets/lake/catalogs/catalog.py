@@ -143,9 +143,9 @@ LISTINGS: dict[str, CatalogListing] = {"SqlCatalog": sql, "RestCatalog": rest, "
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
     """Yield (identifier, metadata location) of every table in the catalog, with as few requests as possible."""
     with answering():
-        found = list(_listing(catalog).entries(catalog))
-    keep_only(catalog, {place for _, place in found})
-    yield from found
+        table_places = list(_listing(catalog).entries(catalog))
+    keep_only(catalog, {place for _, place in table_places})
+    yield from table_places
 
 
 def names(catalog: Catalog) -> set[Identifier]:

@@ -29,12 +29,12 @@ def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
     """Yield (identifier, metadata location) of every Iceberg table."""
     client: Any = catalog.glue  # type: ignore[attr-defined]
     account = _account(catalog)
-    found: dict[Identifier, tuple[str, str]] = {}
+    tables: dict[Identifier, tuple[str, str]] = {}
     for databases in client.get_paginator("get_databases").paginate(**account):
         for database in databases["DatabaseList"]:
-            found.update(_tables(client, database["Name"], account))
-    places = {_text(identifier): place for identifier, (place, _) in found.items()}
-    for identifier, (place, before) in found.items():
+            tables.update(_tables(client, database["Name"], account))
+    places = {_text(identifier): place for identifier, (place, _) in tables.items()}
+    for identifier, (place, before) in tables.items():
         if places.get(before) != place:
             yield identifier, place
 
@@ -78,8 +78,8 @@ def _place(table: Any) -> str | None:
 
 
 def _account(catalog: Catalog) -> dict[str, str]:
-    found = catalog.properties.get("glue.id")
-    return {"CatalogId": found} if found else {}
+    account_id = catalog.properties.get("glue.id")
+    return {"CatalogId": account_id} if account_id else {}
 
 
 def _text(identifier: Identifier) -> str:

@@ -59,10 +59,10 @@ def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
     with catalog._client as client:  # type: ignore[attr-defined]
         for database in client.get_all_databases():
             try:
-                found = client.get_table_objects_by_name(database, client.get_all_tables(database))
+                tables = client.get_table_objects_by_name(database, client.get_all_tables(database))
             except (NoSuchObjectException, UnknownDBException):  # dropped since it was listed
                 continue
-            for table in found:
+            for table in tables:
                 place = _place(table)
                 if place is not None:
                     yield (database, table.tableName), place

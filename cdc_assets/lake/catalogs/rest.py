@@ -31,7 +31,7 @@ def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
     standing = list(names(catalog))
     with ThreadPoolExecutor(_SIDE_BY_SIDE, "cdc-assets-catalog") as pool:
         places = list(pool.map(lambda identifier: entry(catalog, identifier), standing))
-    yield from ((one, place) for one, place in zip(standing, places, strict=True) if place is not None)
+    yield from ((identifier, place) for identifier, place in zip(standing, places, strict=True) if place is not None)
 
 
 def names(catalog: Catalog) -> Iterator[Identifier]:
@@ -43,7 +43,7 @@ def names(catalog: Catalog) -> Iterator[Identifier]:
             listed = catalog.list_tables(namespace)
         except NoSuchNamespaceError:  # dropped since it was listed
             continue
-        yield from ((".".join(one[:-1]), one[-1]) for one in listed)
+        yield from ((".".join(identifier[:-1]), identifier[-1]) for identifier in listed)
 
 
 def entry(catalog: Catalog, identifier: Identifier) -> str | None:
@@ -81,8 +81,10 @@ def _answer(catalog: Any, method: str, url: str, **request: Any) -> Any:
 
 def _config(answer: Any, place: str) -> dict[str, str]:
     """The storage properties in an answer; of several credentials the one for the longest prefix."""
-    fitting = [one for one in answer.get("storage-credentials") or () if place.startswith(one["prefix"])]
-    best: dict[str, str] = max(fitting, key=lambda one: len(one["prefix"]))["config"] if fitting else {}
+    fitting = [
+        credential for credential in answer.get("storage-credentials") or () if place.startswith(credential["prefix"])
+    ]
+    best: dict[str, str] = max(fitting, key=lambda credential: len(credential["prefix"]))["config"] if fitting else {}
     return {**(answer.get("config") or {}), **best}
 
 
@@ -102,8 +104,8 @@ def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
         side: {"namespace": [namespace], "name": name}
         for side, (namespace, name) in (("source", source), ("destination", target))
     }
-    asked: Any = catalog
-    response = _answer(asked, "POST", asked.url(Endpoints.rename_table), json=names_of)
+    rest_catalog: Any = catalog
+    response = _answer(rest_catalog, "POST", rest_catalog.url(Endpoints.rename_table), json=names_of)
     if response.status_code == _GONE:
         raise NoSuchTableError(f"{'.'.join(source)}: {_reason(response)}")
     if response.status_code == _TAKEN:

@@ -53,12 +53,12 @@ def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None)
         "spark.api.mode": conf.get("spark.api.mode", "classic").replace("classic", ""),
         "spark.master": conf.get("spark.master", "") if conf.get("spark.master", "").startswith("sc:") else "",
     }
-    found = next((f"{name}={value}" for name, value in places.items() if value), "")
-    if not found and session is not None and ".connect." in type(session).__module__:
-        found = "the session that was given"
-    if found:
+    setting = next((f"{name}={value}" for name, value in places.items() if value), "")
+    if not setting and session is not None and ".connect." in type(session).__module__:
+        setting = "the session that was given"
+    if setting:
         raise BadSettings(
-            f"Spark is reached through {_CONNECT} ({found}), and Iceberg's commits are made in the driver's own JVM, "
+            f"Spark is reached through {_CONNECT} ({setting}), and Iceberg's commits are made in the driver's own JVM, "
             "which a client of it does not have. Let CDC_ASSETS_SPARK_MASTER name a master (local[8], "
             "spark://host:7077, yarn, k8s://…) and remove the setting for Spark Connect."
         )
@@ -76,21 +76,21 @@ def refuse_dead(master: str) -> None:
         refuse_silent(url, lambda place, silence: _dead(master, str(silence)))
         return
     places = re.findall(r"([^/,]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
-    said = ""
+    reason = ""
     for host, port in places:
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
         except OSError as error:
-            said = str(error)
+            reason = str(error)
         else:
             return
     if places:
-        raise _dead(master, said)
+        raise _dead(master, reason)
 
 
-def _dead(master: str, said: str) -> LakeUnavailable:
+def _dead(master: str, reason: str) -> LakeUnavailable:
     return LakeUnavailable(
-        f"no Spark master answers at {master} ({said}). Look at CDC_ASSETS_SPARK_MASTER (or spark.master), and "
+        f"no Spark master answers at {master} ({reason}). Look at CDC_ASSETS_SPARK_MASTER (or spark.master), and "
         "whether that master runs and is reached from here; then try again."
     )
 

@@ -83,8 +83,8 @@ def _translated(table: str, error: BaseException) -> CdcError:
     if raised is not None:
         return raised
     in_text = _IN_TEXT.search(str(error))
-    said = [*(f"{name}: {text}" for name, text in classes), *([in_text[0]] if in_text is not None else [])]
-    meant = explained(table, "\n".join(said), table=table)
+    causes = [*(f"{name}: {text}" for name, text in classes), *([in_text[0]] if in_text is not None else [])]
+    meant = explained(table, "\n".join(causes), table=table)
     if meant is not None:
         return meant
     if in_text is not None or any(name.startswith(_UNANSWERED) for name, _ in classes):
@@ -94,14 +94,14 @@ def _translated(table: str, error: BaseException) -> CdcError:
 
 def _locked(table: str, message: str) -> StepFailed | None:
     """Return the error for a metastore's lock that is not released; Iceberg takes it for a lost race."""
-    found = _LOCKED.search(message)
-    if found is None:
+    match = _LOCKED.search(message)
+    if match is None:
         return None
     return StepFailed(
-        f"{table}: the Hive metastore has a lock on {found['database']}.{found['name']} that nobody releases "
+        f"{table}: the Hive metastore has a lock on {match['database']}.{match['name']} that nobody releases "
         f"({message}). Of a process that was killed it removes it metastore.txn.timeout (300 seconds) later, if its "
         "housekeeping runs; then try again. Else, while nobody writes the table, run in the metastore's database: "
-        f"DELETE FROM HIVE_LOCKS WHERE HL_DB = '{found['database']}' AND HL_TABLE = '{found['name']}'.",
+        f"DELETE FROM HIVE_LOCKS WHERE HL_DB = '{match['database']}' AND HL_TABLE = '{match['name']}'.",
         table=table,
     )
 
@@ -151,16 +151,16 @@ _LACKING = (
 """What an executor says whose installation is not the driver's, before any task of this project's begins."""
 
 
-def _other_executor(said: str) -> SetupError | None:
+def _other_executor(message: str) -> SetupError | None:
     """Return what an executor on another machine lacks that the driver has, None where it is something else."""
-    place = _ON_EXECUTOR.search(said)
-    if place is None and _IN_WORKER not in said or place is not None and place["number"] == "driver":
+    place = _ON_EXECUTOR.search(message)
+    if place is None and _IN_WORKER not in message or place is not None and place["number"] == "driver":
         return None
     which = "an executor" if place is None else f"the executor on {place['host']}"
     for pattern, lacks in _LACKING:
-        if (found := pattern.search(said)) is not None:
+        if (match := pattern.search(message)) is not None:
             return SetupError(
-                f"{which} {lacks.format(**found.groupdict())}. Give executors the very "
+                f"{which} {lacks.format(**match.groupdict())}. Give executors the very "
                 "installation of the driver: spark.archives or an image, and CDC_ASSETS_EXECUTOR_PYTHON for the Python "
                 "in it (docs/clusters.md)."
             )

@@ -150,14 +150,14 @@ class _StandardError:
             with self._lock:
                 if not select.select([self._reader], [], [], 0)[0]:
                     continue
-                said = os.read(self._reader, 65536)
-                *lines, self._cut = (self._cut + said).splitlines(keepends=True) or [b""]
-                if self._cut.endswith(b"\n") or not said:
+                chunk = os.read(self._reader, 65536)
+                *lines, self._cut = (self._cut + chunk).splitlines(keepends=True) or [b""]
+                if self._cut.endswith(b"\n") or not chunk:
                     lines, self._cut = [*lines, self._cut], b""
                 for line in lines:
                     if not line.startswith(_ANNOUNCED):
                         os.write(2, line)
-                if not said:
+                if not chunk:
                     return
 
     def finish(self) -> None:
@@ -205,12 +205,18 @@ class IcebergCatalog:
             kind = self.jvm.java.lang.Class.forName(
                 "org.apache.iceberg.BaseTransaction", True, table.getClass().getClassLoader()
             )
-            (begin,) = (one for one in kind.getDeclaredConstructors() if one.getParameterCount() == 4)
+            (begin,) = (
+                constructor for constructor in kind.getDeclaredConstructors() if constructor.getParameterCount() == 4
+            )
             begin.setAccessible(True)
             self._begin = begin
         operations, gateway = table.operations(), SparkContext._gateway
         assert gateway is not None
-        (simple,) = (one for one in self._begin.getParameterTypes()[2].getEnumConstants() if one.name() == "SIMPLE")
+        (simple,) = (
+            constant
+            for constant in self._begin.getParameterTypes()[2].getEnumConstants()
+            if constant.name() == "SIMPLE"
+        )
         arguments = gateway.new_array(self.jvm.java.lang.Object, 4)
         for place, value in enumerate((table.name(), operations, simple, operations.current())):
             arguments[place] = value

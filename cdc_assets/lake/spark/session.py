@@ -119,10 +119,10 @@ def _log_options() -> list[str]:
 
 
 def _driver_memory() -> str:
-    said = os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m")
-    if re.fullmatch("[1-9][0-9]*[kmgtKMGT]?", said) is None:
-        raise BadSettings(f"CDC_ASSETS_DRIVER_MEMORY is {said!r}; expected a size such as 1536m or 4g. Correct it.")
-    return said
+    size = os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m")
+    if re.fullmatch("[1-9][0-9]*[kmgtKMGT]?", size) is None:
+        raise BadSettings(f"CDC_ASSETS_DRIVER_MEMORY is {size!r}; expected a size such as 1536m or 4g. Correct it.")
+    return size
 
 
 def _log_level() -> str:

@@ -26,11 +26,11 @@ def run_tasks(spark: SparkSession, count: int, work: Callable[[int], _T]) -> lis
     if not count:
         return []
     rows = spark.range(0, count, 1, count).mapInArrow(_results(work), "result binary").collect()
-    found: list[Any] = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
-    for result in found:
+    results: list[Any] = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
+    for result in results:
         if isinstance(result, CdcError):
             raise result
-    return found
+    return results
 
 
 def _results(work: Callable[[int], object]) -> Batches:

@@ -65,9 +65,9 @@ def alike(run: Batches) -> Batches:
 
 def refuse_other(expected: Mapping[str, str]) -> None:
     """Raise SetupError where this process runs something else than expected."""
-    mine = installation()
-    differing = [f"{name} {mine.get(name)} and the driver {version}" for name, version in expected.items()
-                 if mine.get(name) != version]  # fmt: skip
+    versions = installation()
+    differing = [f"{name} {versions.get(name)} and the driver {version}" for name, version in expected.items()
+                 if versions.get(name) != version]  # fmt: skip
     if differing:
         raise SetupError(
             f"the executor on {platform.node()} runs {', '.join(differing)}. Give executors exactly the same "

@@ -214,8 +214,8 @@ def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Firs
 
 def _read(steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool, share: Sequence[int]) -> list[Window]:
     """Read a share of the files, and reduce what each table gets of it."""
-    found, is_part = decode_windows(steps, reader, share, quarantine), len(share) < len(steps[0].files)
-    return [reduced(step, [window], is_part=is_part) for step, window in zip(steps, found, strict=True)]
+    windows, is_part = decode_windows(steps, reader, share, quarantine), len(share) < len(steps[0].files)
+    return [reduced(step, [window], is_part=is_part) for step, window in zip(steps, windows, strict=True)]
 
 
 def _staged(places: Places, write: Callable[[], Sequence[Sequence[Part]]]) -> list[StagedWindow]:
@@ -260,8 +260,14 @@ def _read_here(places: Places, reader: SplitReader, quarantine: bool) -> list[li
     steps = [place.step for place in places]
     cut = shares(steps[0], _HERE_THREADS)
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-read") as pool:
-        found = list(pool.map(lambda share: decode_windows(steps, reader, share, quarantine), cut))
-        return [list(pool.map(lambda place, *mine: write_window(place, reduced(place.step, mine), 0), places, *found))]
+        window_lists = list(pool.map(lambda share: decode_windows(steps, reader, share, quarantine), cut))
+        return [
+            list(
+                pool.map(
+                    lambda place, *windows: write_window(place, reduced(place.step, windows), 0), places, *window_lists
+                )
+            )
+        ]
 
 
 def _run_tasks(
@@ -295,11 +301,14 @@ def _run_tasks(
     if whole is not None and any(part.moves for parts in first for part in parts):
         return run(places, 1, lambda where, number: write(where, whole, number))
     names = [[parts[at].buckets for parts in first] for at in range(len(places))]
-    buckets = [[[name for name in some if name] for some in zip(*mine, strict=True)] for mine in names]
-    full = [number for number in range(count) if any(mine[number] for mine in buckets)]
+    buckets = [[[name for name in some if name] for some in zip(*place_names, strict=True)] for place_names in names]
+    full = [number for number in range(count) if any(place_buckets[number] for place_buckets in buckets)]
 
     def collect(where: Places, number: int) -> list[Part]:
-        return [gather(place, mine[full[number]], number) for place, mine in zip(where, buckets, strict=True)]
+        return [
+            gather(place, place_buckets[full[number]], number)
+            for place, place_buckets in zip(where, buckets, strict=True)
+        ]
 
     return [*first, *run(places, len(full), collect)]
 

@@ -176,12 +176,12 @@ def gather(place: StagePlace, files: Sequence[str], number: int) -> Part:
     """Reduce the changes that several tasks wrote for one hash, and write them as part `number`."""
     if not files:
         return Part(Report())
-    found = []
+    windows = []
     for file in files:
         system, path = storage(place.io, file)
         with system.open_input_file(path) as source, pa.ipc.open_file(source) as reader:
-            found.append(Window(reader.read_all()))
-    window = reduced(place.step, found)
+            windows.append(Window(reader.read_all()))
+    window = reduced(place.step, windows)
     return _written(place, window.changes, window.report, number, "")
 
 
@@ -288,8 +288,8 @@ def _sink(place: StagePlace, location: str) -> Iterator[Any]:
 def _marked(rows: pa.Table, step: ApplyRows) -> pa.Table:
     """Let a file of a stage say whose rows it has, for who looks into one that a dead run left."""
     key = {name: f"c{place}" for place, name in enumerate(column.name for column in step.schema.stored)}
-    said = {OF: format_identity(step.life), KEYED_BY: json.dumps([[one, key[one]] for one in step.schema.key])}
-    return rows.replace_schema_metadata(said)
+    metadata = {OF: format_identity(step.life), KEYED_BY: json.dumps([[name, key[name]] for name in step.schema.key])}
+    return rows.replace_schema_metadata(metadata)
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:

@@ -1,10 +1,9 @@
 """Writers of staged changes: a module for each kind of table (`decoding/kinds`), with the same names.
 
-keyed         MERGE by key
-multiset      equal rows are inserted and deleted by count
-printed_rows  which rows are equal where the source prints values in several ways
-log           changes are appended
-scd2          MERGE by key: a change ends one state and begins another
+keyed      MERGE by key
+multiset   equal rows are inserted and deleted by count
+log        changes are appended
+scd2       MERGE by key: a change ends one state and begins another
 """
 
 from __future__ import annotations

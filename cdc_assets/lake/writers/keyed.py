@@ -58,11 +58,11 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
     new.createOrReplaceTempView("new_keys")
     on = " AND ".join(key_equality(column, theirs) for column, _, theirs in columns)
     places = ", ".join(theirs for _, _, theirs in columns)
-    found = target.session.spark.sql(
+    row = target.session.spark.sql(
         f"SELECT count(*), min(struct({places})) FROM {target.name} _cdc_t JOIN new_keys _cdc_s ON {on} "
         f"WHERE {' OR '.join(differ)}"
     ).head()
-    return AlikeKeys.such_as(found[0], found[1]) if found is not None and found[0] else AlikeKeys()
+    return AlikeKeys.such_as(row[0], row[1]) if row is not None and row[0] else AlikeKeys()
 
 
 def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -> DataFrame:
@@ -99,11 +99,11 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     key = ", ".join(place_of(schema, name) for name in schema.key)
     base = f"_cdc_s.{BASE} IS NOT NULL OR " if batch.bases else ""
     there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {target.name} _cdc_t WHERE {on})"
-    found = target.session.spark.sql(
+    groups = target.session.spark.sql(
         f"SELECT {OP}, count(*), min(struct({key})) FROM patches _cdc_s {there} GROUP BY {OP}"
     ).collect()
     passed = 0
-    for op, count, first in found:
+    for op, count, first in groups:
         if op == int(Op.UPDATE):
             raise lost_row(str(step.life), count, tuple(first))
         passed += count

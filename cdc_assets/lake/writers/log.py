@@ -91,16 +91,16 @@ def _of_ddl(target: CommitTarget, step: DdlStep, rows: MovedRows) -> DataFrame |
             table=str(step.life),
         )
     sides = ((rows.leaving, "DELETE"), (rows.entering, "INSERT"))
-    found = [
+    frames = [
         frame.select(*(_column(name) for name in frame.columns if name != COMMIT_TS), *_own(step, word))
         for frame, word in sides
         if frame is not None
     ]
     if rows.all_unknown:
-        found.append(target.session.spark.range(1).select(*_own(step, "TRUNCATE", rows.partitions)))
-    if not found:
+        frames.append(target.session.spark.range(1).select(*_own(step, "TRUNCATE", rows.partitions)))
+    if not frames:
         return None
-    return found[0] if len(found) == 1 else found[0].unionByName(found[1], allowMissingColumns=True)
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1], allowMissingColumns=True)
 
 
 def _own(step: DdlStep, word: str, partitions: Sequence[str] = ()) -> list[Column]:

@@ -10,9 +10,9 @@ from cdc_assets.decoding import COUNT
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
+from cdc_assets.lake.printed_rows import count_rows, find_by_form
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
-from cdc_assets.lake.writers.printed_rows import count_rows, find_by_form
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows

@@ -265,7 +265,7 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
 
 def _altered(target: CommitTarget, step: ChangeTable) -> StateChange | None:
     """Return what an ALTER does to states; a column that comes back has its default in all rows from here on."""
-    deletes = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
+    deletes = [ddl_change.predicate for ddl_change in step.changes if isinstance(ddl_change, DeleteRows)]
     gone = (
         " OR ".join("true" if delete is None else f"({sql_condition(target, delete)})" for delete in deletes) or "false"
     )
@@ -278,7 +278,7 @@ def _altered(target: CommitTarget, step: ChangeTable) -> StateChange | None:
             name, kind = kinds[change.column.name.lower()]
             defaults[name] = _literal(default_array(change.column, change.default, 1)[0].as_py(), kind)
     differs = " OR ".join(f"NOT ({quoted(name)} <=> {value})" for name, value in defaults.items())
-    anew = "true" if any(isinstance(one, Rekey) for one in step.changes) else differs
+    anew = "true" if any(isinstance(ddl_change, Rekey) for ddl_change in step.changes) else differs
     if not anew:
         return StateChange(step.at, gone) if deletes else None
     living = open_.where(f"NOT ({gone}) AND ({anew})")

@@ -347,8 +347,8 @@ def _collation(opener: Opener, database: str, text: _Text) -> str | None:
         texts: Iterable[str] = statements(_sql(opener, text))
     except (Unreadable, MalformedData, UnicodeDecodeError):
         return None
-    for one in texts:
-        database_ddl = statement(SchemaFile(text.path, database, TableId(database, ""), 0, one, 1, ()))
+    for statement_text in texts:
+        database_ddl = statement(SchemaFile(text.path, database, TableId(database, ""), 0, statement_text, 1, ()))
         if isinstance(database_ddl, CreateDatabase) and database_ddl.collation:
             return database_ddl.collation
     return None

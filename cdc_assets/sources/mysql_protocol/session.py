@@ -124,10 +124,11 @@ class Session:
             self.query(f"SET SESSION tidb_snapshot = '{snapshot}'")
         wanted = {"time_zone": "+00:00"} | ({"tidb_snapshot": snapshot} if self.is_tidb else {})
         for name, value in wanted.items():
-            found = self.scalar(f"SELECT @@SESSION.{name}")
-            if found != value:
+            session_value = self.scalar(f"SELECT @@SESSION.{name}")
+            if session_value != value:
                 raise BadSettings(
-                    f'{self.address.uri} has {name} "{found}" after it was set to "{value}": something between, such '
+                    f'{self.address.uri} has {name} "{session_value}" after it was set to "{value}": something '
+                    "between, such "
                     "as a proxy, keeps the session from being set. Read from the server itself."
                 )
 

@@ -170,14 +170,14 @@ class Fillings:
         )  # the row that begins the snapshot is not marked as a last one, too
         return max(rows.values()) if of in self._ended and (is_lone or of not in self._marked) else None
 
-    def _since(self, one: _Snapshot) -> Tso:
+    def _since(self, snapshot: _Snapshot) -> Tso:
         """Return the position at which every partition has to have begun, or none of its rows is known to be there.
 
         The partition of the first row may begin with that; where others do not begin at offset 0, before the snapshot.
         """
-        first, partition = one.rows.get(SnapshotRow.FIRST), one.partition
+        first, partition = snapshot.rows.get(SnapshotRow.FIRST), snapshot.partition
         others = any(at.topic == partition.topic and at != partition for at in self._starts)
-        return one.begin - 1 if first is None or others else first
+        return snapshot.begin - 1 if first is None or others else first
 
     def _is_through(self, source: str, version: Tso) -> bool:
         """Return whether a source is through with the snapshot in which it sent a CREATE TABLE at a version."""

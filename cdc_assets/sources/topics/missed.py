@@ -39,7 +39,9 @@ def missed_by_table(
     places, missed_messages = _Places(landed, routing), {}
     for name in ByName(dict.fromkeys(name for name in names if name.table)):
         table_places = places.of(name)
-        if missed := tuple(one for one in lost if {one.lost.partition, one.lost.partition.topic} & table_places):
+        if missed := tuple(
+            messages for messages in lost if {messages.lost.partition, messages.lost.partition.topic} & table_places
+        ):
             missed_messages[name] = missed
     return missed_messages
 

@@ -52,10 +52,10 @@ class OwnNames:
             expired=self._by_name(landed.expired),
         )
 
-    def _clear(self, one: LandedSplit | LandedEvent) -> TableId | None:
-        if one.table is None:
+    def _clear(self, record: LandedSplit | LandedEvent) -> TableId | None:
+        if record.table is None:
             return None
-        candidates = tuple(self.candidates(one.table, one.partition.topic))
+        candidates = tuple(self.candidates(record.table, record.partition.topic))
         return candidates[0] if len(candidates) == 1 else None
 
     def _by_name(self, given: Mapping[TableId, int]) -> dict[TableId, int]:

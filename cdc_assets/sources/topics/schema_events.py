@@ -147,10 +147,10 @@ def _hidden(
     return frozenset(places)
 
 
-def _reads_alike(one: TableSchema, other: TableSchema) -> bool:
+def _reads_alike(table_schema: TableSchema, other: TableSchema) -> bool:
     """Return whether rows of both are read alike, in whatever order their columns are."""
-    elems, theirs = ({column.name: column.elems for column in schema.columns} for schema in (one, other))
-    return one.decodes_like(other) and elems == theirs
+    elems, theirs = ({column.name: column.elems for column in schema.columns} for schema in (table_schema, other))
+    return table_schema.decodes_like(other) and elems == theirs
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:

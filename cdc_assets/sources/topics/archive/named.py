@@ -43,14 +43,15 @@ def named_spans(files: Sequence[NamedFile], count: Callable[[NamedFile], int]) -
         by_partition.setdefault(file.partition, []).append(file)
     spans = []
     for partition, some in by_partition.items():
-        for one, other in pairwise(some):
-            if one.start == other.start:
+        for earlier_file, other in pairwise(some):
+            if earlier_file.start == other.start:
                 raise InputError(
-                    f"{one.path} and {other.path} both begin at offset {one.start} of {partition}; expected that a "
+                    f"{earlier_file.path} and {other.path} both begin at offset {earlier_file.start} of {partition}; "
+                    "expected that a "
                     "file's offsets go on where the one before it ends. Remove what does not belong to this archive.",
                     file=other.path,
                 )
-            spans.append(Span(partition, one.start, other.start, one.path))
+            spans.append(Span(partition, earlier_file.start, other.start, earlier_file.path))
         last = some[-1]
         spans.append(Span(partition, last.start, last.start + count(last), last.path))
     return spans

@@ -56,7 +56,8 @@ class ArchiveReader:
             for span in self.layout.spans(entries, self._pieces, concerns):
                 spans_by_partition.setdefault(span.partition, []).append(span)
             self.spans = {
-                one: tuple(sorted(some, key=lambda s: (s.start, s.stop))) for one, some in spans_by_partition.items()
+                partition: tuple(sorted(some, key=lambda s: (s.start, s.stop)))
+                for partition, some in spans_by_partition.items()
             }
             for some in self.spans.values():
                 for earlier, later in _overlapping(some):
@@ -161,15 +162,15 @@ def _path(entry: Entry) -> str:
     return entry.path
 
 
-def _first_different(one: pa.Table, other: pa.Table) -> int | None:
+def _first_different(messages: pa.Table, other: pa.Table) -> int | None:
     """Return the first offset that both have with another key or value; None if there is none."""
     offsets, indexes, theirs = np.intersect1d(
-        one.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
+        messages.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
     )
-    one, other = one.take(pa.array(indexes)), other.take(pa.array(theirs))
+    messages, other = messages.take(pa.array(indexes)), other.take(pa.array(theirs))
     for name in ("key", "value"):
-        if one.column(name) != other.column(name):
-            pairs = zip(one.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)
+        if messages.column(name) != other.column(name):
+            pairs = zip(messages.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)
             return int(offsets[next(place for place, (first, second) in enumerate(pairs) if first != second)])
     return None
 

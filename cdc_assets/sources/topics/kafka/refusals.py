@@ -46,34 +46,34 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
     """
     problem = _weightiest(list(problems))
     code = None if problem is None else problem.code()
-    said = "it did not answer" if problem is None else _said(problem, options)
+    reason = "it did not answer" if problem is None else _said(problem, options)
     at = f"{uri}{f', {where}' if where else ''}"
     servers = options.get("bootstrap.servers")
     if code in _LOGIN:
         user, how = options.get("sasl.username"), options.get("sasl.mechanism")
         whom = f" for the user {user}" if user else ""
         return BucketMissing(
-            f"{at}: the broker refused the login{whom} by {how or 'no mechanism'}: {said}. Look at sasl.mechanism, "
+            f"{at}: the broker refused the login{whom} by {how or 'no mechanism'}: {reason}. Look at sasl.mechanism, "
             "sasl.username and sasl.password under `kafka`, or at sasl-mechanism, sasl-user and sasl-password of the "
             "sink URI."
         )
     if code in _RIGHTS:
         return BucketMissing(
-            f"{at}: the login may not read there: {said}. Give it the rights DESCRIBE and READ on the changefeed's "
+            f"{at}: the login may not read there: {reason}. Give it the rights DESCRIBE and READ on the changefeed's "
             "topics."
         )
     if code == KafkaError._SSL:
         return BucketMissing(
-            f"{at}: no TLS with {servers}: {said}. Look at ssl.ca.location and security.protocol under `kafka`, or at "
-            "enable-tls, ca, cert and key of the sink URI; the port may be one without TLS."
+            f"{at}: no TLS with {servers}: {reason}. Look at ssl.ca.location and security.protocol under `kafka`, or "
+            "at enable-tls, ca, cert and key of the sink URI; the port may be one without TLS."
         )
     if code == KafkaError._RESOLVE:
         return StorageUnavailable(
-            f"{at}: the address of a broker is not known ({said}). Look at the host in the sink URI, or set "
+            f"{at}: the address of a broker is not known ({reason}). Look at the host in the sink URI, or set "
             "bootstrap.servers under `kafka`; brokers that advertise names of their own network need those resolved."
         )
     return StorageUnavailable(
-        f"{at}: no broker at {servers} answers ({said}). Try again later; if it never does, look at host and port in "
+        f"{at}: no broker at {servers} answers ({reason}). Try again later; if it never does, look at host and port in "
         "the sink URI, and at security.protocol under `kafka`: a listener with TLS or SASL closes other connections."
     )
 
