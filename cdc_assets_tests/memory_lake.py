@@ -97,7 +97,6 @@ class _Table:
     """The run that forgot rows last."""
     missing: MissingRows | None = None
     """The rows that a window proved to be missing."""
-    begins: Tso | None = None
     layout: TableLayout = PLAIN
 
     def copied(self) -> _Table:
@@ -162,7 +161,6 @@ class MemoryLake:
                 table.forgotten,
                 table.missing,
                 table.repaired,
-                table.begins,
                 table.layout,
             )
             for life, table in self.tables.items()
@@ -195,14 +193,8 @@ class MemoryLake:
                 emptied = DeleteRows(None) in step.changes and not life.kind
                 table.recipe = (Recipe(key=table.recipe.key) if emptied else table.recipe).joined(step.recipe)
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
-                table, (leaving, entering) = self.tables[life], self._moved(step)
-                begins = isinstance(step, RecoverTable) and table.since == step.at - 1
-                if life.kind == "scd2" and isinstance(step, RecoverTable) and not begins:
-                    entering = None
-                if begins:
-                    assert entering is not None, f"{life}: no rows of its mirror"
-                    table.since, table.begins = None, step.at
-                rows = _MOVED[life.kind](table.rows, step, table.ddl, leaving, entering)
+                table = self.tables[life]
+                rows = _MOVED[life.kind](table.rows, step, table.ddl, *self._moved(step))
                 self._commit(self.tables[life], rows, Progress(step.at, Phase.DDL), step.at)
                 if not isinstance(step, ExchangePartition):
                     self.tables[life].name = step.to if isinstance(step, RecoverTable) else None
@@ -817,8 +809,6 @@ def _restated(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, en
             ends = _mask(rows, None)
         case RecoverTable():
             begins = rows.filter(pc.equal(rows.column(END_TS), ddl)).to_pylist()
-            for row in [] if entering is None else entering.to_pylist():
-                begins.append({name: row.get(name) for name in rows.column_names})
         case ExchangePartition():
             if entering is None:
                 raise TableHeld("no row tells the rows that the DDL moves", table=str(step.life))

@@ -132,6 +132,9 @@ class LakeForgetting:
                 properties[FORGOTTEN_THROUGH] = str(max(at.tso, work.lake_table.forgotten_through))
             written, passing = self._rewrite(work, searched, properties)
             kept = {work.lake_table.tags[name] for name in searched.refs}
+            kept_files = {path for snapshot_id in kept for path in searched.places[snapshot_id]}
+            current = work.lake_table.snapshot_id
+            main_files = searched.places.get(current, frozenset()) if current is not None else frozenset()
             expired = [*(searched.places.keys() - kept), *passing]
             table = work.session.load(identifier)
             expire(table, expired)
@@ -139,7 +142,11 @@ class LakeForgetting:
             orphans = _sweep(SearchedTable(metadata_location, io, wanted), metadata_location)
         return RemovedRows(
             life,
-            rows=sum(map(len, searched.holding.values())),
+            rows=sum(
+                len(numbers)
+                for path, numbers in searched.holding.items()
+                if path in main_files or path not in kept_files  # a file of a kept cut alone stays
+            ),
             keys=keys,
             files_rewritten=len(written),
             bytes_rewritten=sum(file.file_bytes for file in written),
@@ -224,7 +231,8 @@ class LakeForgetting:
         files = list(searched.files())
         having |= {file.location for file in files if file.info.path not in used and searched.is_in(file)}
         size = sum(file.info.size for file in files)
-        return SearchedFiles(str(life), len(files), size, tuple(sorted(having)), tuple(sorted(searched.refs)))
+        tags = tuple(sorted(name for name, is_tag in searched.refs.items() if is_tag))
+        return SearchedFiles(str(life), len(files), size, tuple(sorted(having)), tags)
 
     def untag(self, life: Life, tag: str) -> None:
         """Remove a tag of a table."""

@@ -15,7 +15,6 @@ before it expires snapshots).
                cdc.incomplete-accepted (true: a person let it go on without these rows)
                cdc.missing-rows (the rows that a window proved to be missing: JSON)
                cdc.keyed-since (of history tables: from when on rows have their present key)
-               cdc.begins (of history tables: the version of the RENAME at which they begin, with all rows of then)
                cdc.columns (of history tables: when the source had which column, JSON)
                cdc.given-properties (those that the settings gave: JSON)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 CHANGEFEED, IDENTITY, NAME = "cdc.changefeed", "cdc.identity", "cdc.name"
 SINCE = "_cdc_since"
 """Property of a history table that begins later than what its source table had."""
-BEGINS = "cdc.begins"
-"""Property of a history table that begins at a RENAME, with the rows of its mirror: the version of that."""
 GONE = "cdc.gone"
 """Property of a table that was dropped at some time: [position of the DROP, that of the RECOVER or null] of each."""
 REPAIRED = "cdc.repaired"
@@ -94,7 +91,6 @@ class LakeTable:
     snapshots by the name of their tag, `snapshots` counts all. `revision` is the newest run that took rows out of it
     for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
     `repaired` is the position of the newest repair, -1 for none. `layout` has the properties that a person gave it.
-    `begins` is the version of the RENAME at which a history table begins.
     `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now.
     """
 
@@ -121,7 +117,6 @@ class LakeTable:
     missing: MissingRows | None = None
     gone: tuple[tuple[Tso, Tso | None], ...] = ()
     repaired: Tso = -1
-    begins: Tso | None = None
     layout: TableLayout = PLAIN
 
     def gone_since(self, at: Tso) -> Tso | None:
@@ -147,7 +142,6 @@ class LakeTable:
             forgotten=self.forgotten_through,
             missing=self.missing,
             repaired=self.repaired,
-            begins=self.begins,
             layout=self.layout,
         )
 
@@ -235,7 +229,6 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
         since=int(file.properties[SINCE]) if file.properties.get(SINCE) else None,
-        begins=int(file.properties[BEGINS]) if file.properties.get(BEGINS) else None,
         tags=file.tags,
         snapshots=len(file.snapshots),
         revision=file.properties.get(FORGOTTEN, ""),

@@ -27,17 +27,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import (
-    BEGINS,
-    GAP,
-    GONE,
-    NAME,
-    SINCE,
-    LakeTable,
-    format_base,
-    parse_lives,
-    snapshot_below,
-)
+from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
@@ -143,11 +133,9 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
             schema.change(work.target, step, label, beside, _moved_rows(bench, step, work))
         case ChangeTable():
             schema.change(work.target, step, label, beside)
-        case RecoverTable(life, at, to) if life.kind:
+        case RecoverTable(life, _, to) if life.kind:
             _refuse_taken(bench, to, life)
-            begun = {SINCE: None, BEGINS: str(at)} if _begins(step, work) else {}
-            properties = {NAME: format_name(to), **back, **begun}
-            publish(work.target, label, rows=_moved(bench, step, work), properties=properties)
+            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: format_name(to), **back})
         case DropTable(life) if life.kind:
             publish(work.target, label, rows=_moved(bench, step, work), properties=dropped)
         case ExchangePartition(life) if life.kind:
@@ -266,8 +254,7 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
 
     Raises TableHeld while a mirror has not seen the DDL: its rows may still be due.
     """
-    begins = _begins(step, work)
-    if not begins and not isinstance(step, history_writer(step.life.kind).ASKS):
+    if not isinstance(step, history_writer(step.life.kind).ASKS):
         return MovedRows()
     if isinstance(step, ChangeTable):
         deletes = [change for change in step.changes if isinstance(change, DeleteRows)]
@@ -286,15 +273,7 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
         own_rows = _before(bench, step, step.life.source, work)
         return MovedRows(own_rows, all_unknown=own_rows is None)
     if isinstance(step, RecoverTable):
-        rows = _before(bench, step, step.life.source, work)
-        if begins and rows is None:
-            raise TableHeld(
-                f"{step.life} begins at the RENAME of version {step.at}, and no snapshot of its mirror has the rows of "
-                f"then any more. Drop the table {'.'.join(work.lake_table.identifier)}, which is empty: it is built "
-                "from the feed then.",
-                table=str(step.life),
-            )
-        return MovedRows(None, rows)
+        return MovedRows(None, _before(bench, step, step.life.source, work))
     theirs, condition = _before(bench, step, step.other, work), sql_condition(work.target, step.predicate)
     entering = theirs if theirs is None or step.partitioned else theirs.where(condition)
     if keeps_states(step.life.kind):  # which know themselves what leaves
@@ -304,11 +283,6 @@ def _moved_rows(bench: Workbench, step: DdlStep, work: Work) -> MovedRows:
         leaving = None if own_rows is None else own_rows.where(condition)
         return MovedRows(leaving, entering, all_unknown=own_rows is None)
     return MovedRows(own_rows, entering, all_unknown=own_rows is None)
-
-
-def _begins(step: DdlStep, work: Work) -> bool:
-    """Return whether a history table begins with a step: it was made right below it, and takes its mirror's rows."""
-    return isinstance(step, RecoverTable) and work.lake_table.since == step.at - 1
 
 
 def _before(bench: Workbench, step: DdlStep, life: Life, work: Work) -> DataFrame | None:

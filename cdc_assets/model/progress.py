@@ -83,8 +83,6 @@ class AppliedState:
     """The rows that a window proved to be missing."""
     repaired: Tso = -1
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
-    begins: Tso | None = None
-    """The version of the RENAME that brought a history table under its rule: it begins there with its mirror's rows."""
     layout: TableLayout = PLAIN
     """How its files are laid out, with the properties that a person gave it."""
 

@@ -218,9 +218,6 @@ def _table(
     shown = (name, str(life), ".".join(table.identifier))
     if (gone := table.gone_since(at)) is not None:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {gone}", {})
-    if table.begins is not None and at < table.begins:
-        reason = f"it begins at {table.begins}, with the RENAME that brought its table under the setting history"
-        return AsOfTable(*shown, None, None, "", False, reason, {})
     best = max(
         (past_state for past_state in standing if past_state.position <= at),
         key=lambda past_state: (past_state.position, past_state.whole),

@@ -284,7 +284,7 @@ def changes_of_log(
         return None
     if any(isinstance(step, HoldTable) and step.at <= state.progress.tso + 1 for step in present.of(life)):
         return None
-    begins = max(state.since or 0, (state.begins or 1) - 1, life.version - 1 if history.gap is not None else 0)
+    begins = state.since if state.since is not None else life.version - 1 if history.gap is not None else 0
     masked = masked_since(log, state.progress.tso, state.recipe)
     if masked is None or since < max(begins, masked - 1) or any(at > until and changes for at, changes in log.changes):
         return None
@@ -387,9 +387,7 @@ class _FeedChanges:
             pattern = glob.escape(str(history.last_name or history.life.born_as))
             settings = pipeline.settings.with_history({pattern: {"kinds": [LOG], "suffix": {LOG: _SUFFIX}}})
             bases = {mirror: state.base for mirror, state in pipeline.lake.applied().items() if not mirror.kind}
-            self._plans[life.source] = plan_replay(
-                pipeline, ReplayRequest(self._listing, bases, settings, renames={life: None})
-            )
+            self._plans[life.source] = plan_replay(pipeline, ReplayRequest(self._listing, bases, settings))
         steps = self._plans[life.source].of(life)
         steps = tuple(step for step in steps if not isinstance(step, HoldTable) or step.at <= until)
         gone = self._gone(history, steps)

@@ -322,8 +322,7 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied))
-    planned = plan_replay(pipeline, request)
+    planned = plan_replay(pipeline, ReplayRequest(listing, bases, fuse=True, hold_expired=True))
     requested_lives = _with_repaired(_named(planned, applied, tables), planned, applied)
     needed = _with_partners(planned, requested_lives)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
@@ -341,11 +340,6 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
     return _Choice(planned, applied, bases, targets, needed)
-
-
-def _renames(applied: Mapping[Life, AppliedState]) -> dict[Life, Tso | None]:
-    """Return the RENAMEs at which the history tables of the lake begin."""
-    return {life: state.begins for life, state in applied.items() if life.kind}
 
 
 def _loss(pipeline: Pipeline, chosen: _Choice, life: Life) -> str:
@@ -491,8 +485,7 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    renames = _renames(work.live.lake.applied())
-    request = replace(work.live.planner.request, bases=work.bases, renames=renames)
+    request = replace(work.live.planner.request, bases=work.bases)
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), request)
     work.rebuilder.hold_back(work.ticket.token, ())
     try:

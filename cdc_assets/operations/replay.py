@@ -108,7 +108,7 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     past = replace(listing, schema_files=known, checkpoint=through)
-    begun = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base, begins=applied.begins)
+    begun = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
     planned = plan_replay(pipeline, ReplayRequest(past, {}, begins={life: begun}))
     table = _living(planned, life, lo)
     if rules.recipes is not None:

@@ -16,22 +16,11 @@ from cdc_assets.history.completeness import begun_late
 from cdc_assets.history.masks import origins
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
 from cdc_assets.model.names import fits_pattern
-from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable, RenameTable
-from cdc_assets.model.table_history import (
-    Changed,
-    Created,
-    Event,
-    Exchanged,
-    Held,
-    History,
-    Recovered,
-    Renamed,
-    TableHistory,
-)
+from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, TableHistory
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.inputs import Beginnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +32,6 @@ class KindsOfTables:
     their source had, and where. `idle` are tables of the lake whose kind is switched off, `unmatched` the patterns that
     no table's name fits. `ends` are tables that a RENAME takes out of their rule, and its version: they have what came
     before that. `asides` are new names for such tables and idle ones, whose names others are to have.
-    `joins` are tables that are to begin at the RENAME that brings them under their rule, and their states before it.
     """
 
     history: History
@@ -55,23 +43,22 @@ class KindsOfTables:
     unmatched: tuple[str, ...] = ()
     ends: Mapping[Life, Tso] = field(default_factory=dict)
     asides: tuple[RenameTable, ...] = ()
-    joins: Mapping[Life, AppliedState] = field(default_factory=dict)
 
 
 def with_kinds(
     history: History,
     rules: Sequence[HistoryRule],
     applied: Mapping[Life, AppliedState],
-    beginnings: Beginnings,
+    begins: Mapping[Life, AppliedState],
     *,
     positions: bool,
 ) -> KindsOfTables:
     """Return a history with the tables that the rules name beside their mirrors, or in their place.
 
-    Tables begin as `beginnings` have it. `positions` says whether windows can be cut by positions: without them no
-    change has a place in time. Raises BadSettings where two patterns are equally exact.
+    Those in `begins` are to begin where another table of their source stands. `positions` says whether windows can be
+    cut by positions: without them no change has a place in time. Raises BadSettings where two patterns are equally
+    exact.
     """
-    begins = beginnings.states
     lives, holds = dict[Life, TableHistory](), list[HoldTable]()
     late = {life: state.since for life, state in applied.items() if state.since is not None}
     late |= {life: state.progress.tso for life, state in begins.items()}
@@ -79,7 +66,6 @@ def with_kinds(
     for life, standing in applied.items():
         stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
     of, renames, ends = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]](), dict[Life, Tso]()
-    joins = dict[Life, AppliedState]()
     for life, table in history.lives.items():
         rule = rule_of(rules, table.last_name or life.born_as)
         state = applied.get(life)
@@ -102,26 +88,13 @@ def with_kinds(
                 continue
             there = applied.get(replace(life, kind=kind))
             own = _on_own_base(table, there)
-            joined = None
-            if rule.mirror and life not in late:
-                joined = beginnings.renames.get(twin_life := replace(life, kind=kind))
-                joined = joined if twin_life in beginnings.renames else _joined(table, rules, kind, state, there)
-            if joined is not None:
-                own = _begun_by_rename(own, joined)
             twin = _called_now(beside(own, kind, rule.suffix(kind)), stands.get(life, -1))
             if _is_based_otherwise(own, there):
                 holds.append(_without_history(twin))
             lives[twin.life] = twin
             of[twin.life] = rule
-            if joined is not None and there is None:
-                joins[twin.life] = AppliedState(Progress(joined - 1, Phase.ROWS), joined - 1, None, base=own.base)
-                late.pop(twin.life, None)
             holds += _refusals(twin, rule, positions=positions)
-            if (
-                state is not None
-                and there is not None
-                and state.repaired > max(there.repaired, there.since or -1, there.begins or -1)
-            ):
+            if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
                 holds.append(_without_repair(twin, there, state))
             taken = _taken(history, twin, rule.suffix(kind))
             if taken is not None:
@@ -142,9 +115,7 @@ def with_kinds(
     names = [str(table.last_name or life.born_as) for life, table in history.lives.items()]
     patterns = dict.fromkeys(pattern for rule in rules for pattern in rule.patterns)
     unmatched = tuple(pattern for pattern in patterns if not any(_fits(name, (pattern,)) for name in names))
-    return KindsOfTables(
-        replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched, ends, asides, joins
-    )
+    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched, ends, asides)
 
 
 def _asks(rule: HistoryRule | None, kind: str) -> bool:
@@ -171,41 +142,6 @@ def _left(
             return (since, earlier) if is_asked and state.progress.tso < since else None
         earlier, is_asked = rule, True
     return None
-
-
-def _joined(
-    table: TableHistory,
-    rules: Sequence[HistoryRule],
-    kind: str,
-    mirror: AppliedState | None,
-    state: AppliedState | None,
-) -> Tso | None:
-    """Return the version of the RENAME at which a history table begins, None where it begins with its source table.
-
-    It is the first one that brings the table under a rule for the kind and that its mirror has not passed. Where there
-    is none of these, the kind was switched on later: it is built as far back as its input is there.
-    """
-    if state is not None:
-        at = state.begins if state.begins is not None or state.since is None else state.since + 1
-    else:
-        seen = -1 if mirror is None else mirror.ddl
-        at = next((start for name, start, _ in table.names if start > seen and _asks(rule_of(rules, name), kind)), None)
-    return at if any(isinstance(event, Renamed) and event.at == at for event in table.events) else None
-
-
-def _begun_by_rename(table: TableHistory, at: Tso) -> TableHistory:
-    """Return a history that begins with a RENAME: below it the table is there without rows, under a name aside.
-
-    The RENAME brings the rows, as a RECOVER does.
-    """
-    before = [event for event in table.events if event.at < at]
-    renamed, *later = (event for event in table.events if event.at >= at)
-    name, last = renamed.name or table.life.born_as, before[-1]
-    aside = TableId(name.schema, f"{name.table}_{at}")
-    first = Created(replace(last.file, version=at - 1), last.after, last.after, aside)
-    back = Recovered(renamed.file, renamed.before, renamed.after, name, release=renamed.release, hidden=renamed.hidden)
-    names = tuple((name, max(since, at), until) for name, since, until in table.names if until > at)
-    return replace(table, events=(first, back, *later), names=names)
 
 
 def _asides(

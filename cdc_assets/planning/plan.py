@@ -162,7 +162,7 @@ def plan(
         newest_rows=_newest_rows(listing, facts.stats, standing),
         missing=_missing(applied),
     )
-    kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
+    kinds = with_kinds(feed, rules.kinds, applied, beginnings.states, positions=facts.positions)
     history = kinds.history
     stops = {**_stops(history, facts.broken), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
     own = () if recipes is None else recipes.holds(history, applied)
@@ -173,8 +173,7 @@ def plan(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
     due = tuple(cut for cut in rules.cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
-    begins = {**beginnings.states, **kinds.joins}
-    chains = _chains(listing, kinds, feed, applied, stops, replace(rules, cuts=due), facts, begins)
+    chains = _chains(listing, kinds, feed, applied, stops, replace(rules, cuts=due), facts, beginnings.states)
     planned_steps = list[Step]()
     for chain in chains:
         life = chain.table.life
@@ -740,11 +739,6 @@ def _moves_rows(event: Event) -> bool:
     return deletes or isinstance(event, (Dropped, Recovered, Exchanged))
 
 
-def _brings_rows(event: Event) -> bool:
-    """Return whether a history table that is not there yet takes the rows of its mirror at an event."""
-    return isinstance(event, Recovered)
-
-
 def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[Life, frozenset[Tso]]:
     """Return by table the DDL versions that other tables still have to apply with its older rows.
 
@@ -754,9 +748,8 @@ def open_exchanges(planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[
     for life, table in planned.history.lives.items():
         seen = applied[life].ddl if life in applied else -1
         needed = [(version, other) for version, other in table.exchanges if version > seen]
-        if life.kind:
-            moves = _moves_rows if life in applied else _brings_rows
-            moving = (event.at for event in table.events if event.at > seen and moves(event))
+        if life.kind and life in applied:
+            moving = (event.at for event in table.events if event.at > seen and _moves_rows(event))
             needed += [(version, life.source) for version in moving]
         for version, other in needed:
             exchange_versions.setdefault(other, set()).add(version)

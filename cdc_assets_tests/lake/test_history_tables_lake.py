@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import BadSettings
 from cdc_assets.lake import Lake, swap, windows
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
@@ -20,7 +19,6 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import ContinueColumn, Rekey
-from cdc_assets.operations.as_of import as_of
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild
@@ -30,7 +28,6 @@ from cdc_assets_tests.generated import Feed, Trial
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, tidy
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_history_tables import LOGS, stopped
-from cdc_assets_tests.pipeline.test_renamed_into_rules import RULES, Applied, Renaming
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
 
 pytestmark = pytest.mark.timeout(900)
@@ -143,51 +140,6 @@ def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
     assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
     found = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
     assert found == []
-    lake.close()
-
-
-def test_histories_begin_at_the_rename_that_brings_their_table_under_the_rule(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    feed = Renaming(tmp_path, "ab")
-    lake, memory, ledger = (
-        Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark),
-        Applied(feed, RULES),
-        Ledger("sqlite://"),
-    )
-
-    def pipeline() -> LakePipeline:
-        settings = feed.settings(history=RULES)
-        return LakePipeline(settings, settings.open_source(), lake, ledger)
-
-    def rows() -> dict[str, list[str]]:
-        return {kind: shown(lake.read(TableId("s", f"a__{kind}"))) for kind in ("log", "scd2")}
-
-    def shown(table: pa.Table) -> list[str]:
-        names = [name for name in table.column_names if name != "_cdc_commit_time"]  # which the lake in memory lacks
-        return sorted(map(str, table.select(names).to_pylist()))
-
-    feed.published()
-    pipeline().apply("test")
-    memory.apply()
-    feed.write("b", 1)
-    feed.swap("a", "b")
-    feed.write("a", 0)
-    feed.published()
-    outcome = pipeline().apply("test")
-    assert [table.reason for table in outcome.tables if table.reason] == memory.apply() == []
-    assert rows() == {kind: shown(memory.lake.tables[life].rows) for kind, life in memory.kinds().items()}
-    begins = {life: state.begins for life, state in lake.applied().items()}
-    assert {life: begins[life] for life in memory.kinds().values()} == dict.fromkeys(
-        memory.kinds().values(), feed.versions["a"]
-    )
-    assert not any(state.since for state in lake.applied().values())
-    with pytest.raises(BadSettings, match="has no state"):
-        as_of(LakeSettings.from_warehouse(tmp_path / "lake"), "little", str(feed.versions["a"] - 1), ["s.a__scd2"])
-    before = rows()
-    rebuild(pipeline(), Rebuilds(lake), ["s.a__scd2"])
-    assert rows() == before
-    assert {life: state.begins for life, state in lake.applied().items()} == begins
     lake.close()
 
 

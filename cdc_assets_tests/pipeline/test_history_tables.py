@@ -389,8 +389,8 @@ def test_tables_that_exchange_names_exchange_their_rules(tmp_path: Path, at_once
     assert feed.tables == {
         "s.a": ["new a"],
         "s.b": ["new b"],
-        "s.a__scd2": ["s.b before", "new a"],
-        "s.b__log": ["s.a before", "new b"],
+        "s.a__scd2": ["s.b", "s.b before", "new a"],
+        "s.b__log": ["s.a", "s.a before", "new b"],
         f"s.a__scd2_{FIRST}": ["s.a", "s.a before"],
         f"s.b__log_{FIRST}": ["s.b", "s.b before"],
     }

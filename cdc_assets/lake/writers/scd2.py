@@ -249,7 +249,7 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
         case DropTable():
             return StateChange(step.at, "true")
         case RecoverTable():
-            return StateChange(step.at, "false", _dropped(target) if rows.entering is None else rows.entering)
+            return StateChange(step.at, "false", _dropped(target))
         case ExchangePartition():
             if rows.entering is None:
                 raise TableHeld(
