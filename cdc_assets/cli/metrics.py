@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,17 +41,14 @@ def metrics(
 
     They are what `status` shows. With --settings the ends of topics are asked each time.
     """
-    from cdc_assets.operations.landings import landing_status
-    from cdc_assets.operations.status import lake_status
-    from cdc_assets.report.metrics import metric_lines
+    from cdc_assets.operations.metrics import metrics_text, replace_file
 
     if output is not None and port is not None:
         raise BadSettings("--output and --port exclude each other. Give one of them.")
     lake, loaded = named_lake(warehouse, settings)
-    feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
 
     def text() -> str:
-        return "".join(f"{line}\n" for line in metric_lines(lake_status(lake), landing_status(lake, feeds)))
+        return metrics_text(lake, loaded.changefeeds if loaded is not None else ())
 
     if port is not None:
         serve(text, host, port)
@@ -64,20 +59,6 @@ def metrics(
     else:
         click.echo(text(), nl=False)
     return DONE
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there: readers see the old or the new one."""
-    try:
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError as error:
-        raise BadSettings(
-            f"{path} cannot be written ({error.strerror}). Give a file in a directory that is there."
-        ) from None
 
 
 def serve(text: Callable[[], str], host: str, port: int) -> None:

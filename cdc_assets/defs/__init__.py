@@ -26,6 +26,7 @@ dump ────────────────▶     (what was in the ta
     lost_runs         runs whose process is gone, and nobody noticed
     maintenance       the job that keeps the lake's files in order, and its schedule
     metadata          what Dagster shows of a partition, a window's report and a lake table
+    metrics           the sensor that writes the lake's metrics into a file
     names             every name that Dagster is given, derived in one place
     rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both

@@ -24,6 +24,7 @@ from cdc_assets.defs.forgetting import forget_job
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
+from cdc_assets.defs.metrics import metrics_sensors
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
 from cdc_assets.defs.rebuild import rebuild_job
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
@@ -128,10 +129,11 @@ def _partition_job(source: ConfiguredFeed) -> Any:
 
 
 def build_defs(settings: Settings) -> dg.Definitions:
-    """Return the definitions of every changefeed of a settings file, and a sensor that posts failures to a webhook."""
+    """Return the definitions of every changefeed of a settings file, with the sensors for failures and metrics."""
     lake = settings.needed_lake()
-    alerts = dg.Definitions(sensors=[failure_alerts(changefeed.name for changefeed in settings.changefeeds)])
-    return dg.Definitions.merge(*(build_changefeed_defs(feed, lake) for feed in settings.changefeeds), alerts)
+    names = (changefeed.name for changefeed in settings.changefeeds)
+    watching = dg.Definitions(sensors=[failure_alerts(names), *metrics_sensors(settings)])
+    return dg.Definitions.merge(*(build_changefeed_defs(feed, lake) for feed in settings.changefeeds), watching)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ landings       what is landed of topics
 log_rows       the columns of a log, by the names of the lake and of the source
 losses         which loss makes a value of the lake equal to that of its source
 maintenance    do what is due for the lake's files
+metrics        metrics of a lake as text, and in a file
 moments        moments as people give them: a TSO, a time, the name of a cut
 named          which table a person means
 net_changes    what several changes of a key come to

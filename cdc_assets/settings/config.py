@@ -514,6 +514,11 @@ class Settings(Model):
         default=None, description="The lake. It may be missing where nothing is written (`inspect`)."
     )
     changefeeds: tuple[ChangefeedSettings, ...] = Field(description="The changefeeds, each with a name of its own.")
+    metrics_file: Path | None = Field(
+        default=None,
+        description="File that Dagster's sensor `cdc_metrics` replaces each minute with the metrics of the lake, for a "
+        "node exporter's textfile collector. A path is relative to this file.",
+    )
 
     @field_validator("changefeeds")
     @classmethod
@@ -619,6 +624,8 @@ def settings_of(document: Mapping[str, Any], directory: Path) -> Settings:
                 if not isinstance(changefeed, dict):
                     raise BadSettings("it is no mapping; expected name, sink_uri and the like.")
                 entries["changefeeds"].append(ChangefeedSettings(**with_paths(directory, changefeed)))
+    if isinstance(metrics_file := document.get("metrics_file"), str):
+        entries["metrics_file"] = directory / Path(metrics_file).expanduser()
     return Settings(**entries)
 
 

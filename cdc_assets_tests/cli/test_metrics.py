@@ -19,6 +19,7 @@ from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.progress import State
 from cdc_assets.model.window_metrics import lag_between
+from cdc_assets.operations.metrics import replace_file
 from cdc_assets.report.landings import LandingText
 from cdc_assets.report.metrics import METRICS, metric_lines
 from cdc_assets.report.tables import PartitionText, TableStatus
@@ -99,11 +100,11 @@ def test_every_metric_is_described_once_and_ends_with_its_unit() -> None:
 def test_a_file_is_replaced_whole_and_a_missing_directory_is_named(tmp_path: Path) -> None:
     place = tmp_path / "cdc.prom"
     for text in ("one\n", "two\n"):
-        command.replace_file(place, text)
+        replace_file(place, text)
         assert place.read_text() == text
     assert list(tmp_path.iterdir()) == [place]
     with pytest.raises(BadSettings, match="cannot be written"):
-        command.replace_file(tmp_path / "gone" / "cdc.prom", "one\n")
+        replace_file(tmp_path / "gone" / "cdc.prom", "one\n")
 
 
 @pytest.fixture

@@ -20,12 +20,15 @@ from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import equality_result, keeps_up_result
 from cdc_assets.defs.extracts import window_range
+from cdc_assets.defs.metrics import metrics_sensors
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.comparison import EQUAL, TableComparison
 from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.schema import TableId
+from cdc_assets.settings.config import Settings
 from cdc_assets.settings.initial import ServerAddress
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import CutSettings, VerifySettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.cut_feed import fence
@@ -196,6 +199,26 @@ def test_the_command_line_lists_what_is_due_without_doing_it(location: Location)
     (report,) = json.loads(done.output)
     assert report["changefeed"] == NAME
     assert report["idle"] + len(report["tables"]) == len(LakeState(location.lake, NAME).tables())
+
+
+def test_the_sensor_of_metrics_writes_a_file_and_says_why_it_cannot(location: Location, tmp_path: Path) -> None:
+    file = tmp_path / "cdc.prom"
+
+    def tick(place: Path, lake: LakeSettings = location.lake) -> str | None:
+        (sensor,) = metrics_sensors(Settings(lake=lake, changefeeds=(location.settings,), metrics_file=place))
+        result = sensor(dg.build_sensor_context(location.instance))
+        assert isinstance(result, dg.SkipReason)
+        return result.skip_message
+
+    assert metrics_sensors(Settings(lake=location.lake, changefeeds=(location.settings,))) == []
+    assert str(tmp_path / "none") in str(tick(file, LakeSettings.from_warehouse(tmp_path / "none")))
+    assert not file.exists()
+    tick(file)
+    printed = CliRunner().invoke(commands, ["metrics", "--warehouse", str(location.lake.local_directory)])
+    assert file.read_text() == printed.output
+    assert "cdc_assets_table_rows{" in printed.output
+    with pytest.raises(Exception, match="cannot be written"):
+        tick(tmp_path / "gone" / "cdc.prom")
 
 
 def test_the_command_line_wants_to_know_which_tables_to_rebuild(location: Location) -> None:
