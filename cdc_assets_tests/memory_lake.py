@@ -65,7 +65,7 @@ from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type
-from cdc_assets.types.printed_values import FORMS, OF_BOTH
+from cdc_assets.types.printed_values import OF_BOTH, form_of
 
 
 @dataclass
@@ -693,7 +693,8 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
 
 def _formed(row: Mapping[str, object], schema: TableSchema, *, deleted: bool = False) -> str:
     """Return a row as it is compared where its values are printed in several ways."""
-    forms = {one.name: FORMS[one.type] for one in schema.stored if one.type in (FORMS if deleted else OF_BOTH)}
+    columns = (column for column in schema.stored if deleted or column.type in OF_BOTH)
+    forms = {column.name: form for column in columns if (form := form_of(column)) is not None}
     return repr(
         {name: forms[name](value) if name in forms and value is not None else value for name, value in row.items()}
     )

@@ -11,7 +11,7 @@ from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.types.printed_values import FORMS, OF_BOTH
+from cdc_assets.types.printed_values import OF_BOTH, form_of
 
 
 def count_rows(session: StepSession, view: str, condition: str = "true", each: str = "1") -> int:
@@ -27,7 +27,8 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
     The view `every_leaving` has the former, too, `still_entering` lacks the latter. Returns how many there are.
     """
     spark, columns = target.session.spark, dict(zip(places, schema.stored, strict=True))
-    printed = [place for place, column in columns.items() if column.type in FORMS]
+    functions = {place: function for place, column in columns.items() if (function := form_of(column))}
+    printed = list(functions)
     plain, every = [place for place in places if place not in printed], ", ".join(places)
     spark.sql(
         f"SELECT _cdc_a.*, -{COUNT} - coalesce(_cdc_met, 0) AS _cdc_due FROM changes _cdc_a LEFT JOIN "
@@ -47,7 +48,7 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
             if view == "open":
                 views = ("open", "there", "entering") if of_both else ("open",)
                 values = spark.sql(" UNION ".join(f"SELECT {place} FROM {name}" for name in views)).toArrow().column(0)
-                form = [None if value is None else FORMS[columns[place].type](value) for value in values.to_pylist()]
+                form = [None if value is None else functions[place](value) for value in values.to_pylist()]
                 known = pa.table({"_cdc_value": values, "_cdc_form": pa.array(form, values.type)})
                 spark.createDataFrame(known).createOrReplaceTempView(f"forms_of_{place}")
             if view == "open" or of_both:

@@ -2,39 +2,45 @@
 
 A connector of MySQL or MariaDB reads a snapshot from the server's texts, and changes from the binary log:
 
-    JSON    spaces, 1e15 or 1.0E15, "23:24:25.000000" or "23:24:25"; MariaDB's JSON is LONGTEXT, whose texts are equal
-    FLOAT   six digits in the snapshot, all of them in the log
+    JSON    spaces, 1e15 or 1.0E15, "23:24:25.000000" or "23:24:25", "base64:type252:YWJj" or "YWJj"; MariaDB's JSON is
+            LONGTEXT, whose texts are equal
+    FLOAT   six digits in the snapshot, all of them in the log; those of FLOAT(M, D) are equal
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
 
+from cdc_assets.model.schema import Column
+
 _TIME = re.compile(r"((?:\d{4}-\d\d-\d\d )?-?\d{2,3}:\d\d:\d\d)(\.\d{1,6})")
+_BYTES = re.compile(r"base64:type\d{1,3}:")
 _EXACT_DIGITS = 17
 
 
 def _json(text: str) -> str:
-    """Return a document with sorted members, without spaces, and with numbers and times as their values."""
+    """Return a document with sorted members, without spaces, and with numbers, times and bytes as their values."""
     try:
-        return json.dumps(_document(json.loads(text, parse_float=_number)), sort_keys=True, default=_decimal)
+        return json.dumps(_document(json.loads(text, parse_float=_number)), sort_keys=True)
     except (ValueError, RecursionError):
         return text
 
 
-def _number(text: str) -> float | Decimal:
-    """Return a double, or a number that has more digits than a double keeps."""
-    mantissa = text.lower().partition("e")[0].lstrip("-").replace(".", "").strip("0")
-    return float(text) if len(mantissa) <= _EXACT_DIGITS else Decimal(text).normalize()
-
-
-def _decimal(value: Any) -> Any:
-    return {"": str(value)}
+def _number(text: str) -> float | dict[str, str]:
+    """Return a double, or the digits and the exponent of a number that has more of them than a double keeps."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    all_digits = (whole + fraction).lstrip("-0")
+    digits = all_digits.rstrip("0")
+    if len(digits) <= _EXACT_DIGITS and math.isfinite(float(text)):
+        return float(text)
+    power = int(exponent or 0) - len(fraction) + len(all_digits) - len(digits)
+    return {"": f"{'-' * whole.startswith('-')}{digits}e{power}"}
 
 
 def _document(value: Any) -> Any:
@@ -44,6 +50,8 @@ def _document(value: Any) -> Any:
         return [_document(member) for member in value]
     if isinstance(value, str) and (time := _TIME.fullmatch(value)) is not None:
         return time[1] + time[2].rstrip("0").rstrip(".")
+    if isinstance(value, str) and (prefix := _BYTES.match(value)) is not None:
+        return "".join(value[prefix.end() :].split())
     return value
 
 
@@ -53,9 +61,17 @@ def _float(value: float) -> float:
     return number
 
 
-FORMS: Mapping[str, Callable[[Any], Any]] = {"JSON": _json, "FLOAT": _float}
-"""By type: the form of a value."""
+_FORMS: Mapping[str, Callable[[Any], Any]] = {"JSON": _json, "FLOAT": _float}
 
 OF_BOTH = frozenset({"JSON"})
 """Types of which a stored value has a form, too. A stored FLOAT is compared as it is: one with more digits than six
 comes from the log, which deletes it with these."""
+
+
+def form_of(column: Column) -> Callable[[Any], Any] | None:
+    """Return the function that gives the form of a column's values, None where equal values are printed in one way.
+
+    Masked values have none: they were made of what was printed.
+    """
+    exact = column.mask is not None or (column.type == "FLOAT" and column.scale is not None)
+    return None if exact else _FORMS.get(column.type)

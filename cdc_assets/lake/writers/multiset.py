@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -16,7 +17,7 @@ from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.types.printed_values import FORMS
+from cdc_assets.types.printed_values import form_of
 
 
 def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
@@ -45,7 +46,7 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
     session.spark.table("changes").where(f"{COUNT} > 0").createOrReplaceTempView("entering")
     due, met = count_rows(session, "changes", f"{COUNT} < 0", f"-{COUNT}"), count_rows(session, "leaving")
     leaving, entering = "leaving", "entering"
-    if met < due and any(column.type in FORMS for column in step.schema.stored):
+    if met < due and any(map(form_of, step.schema.stored)):
         met += find_by_form(target, step.schema, places)
         leaving, entering = "every_leaving", "still_entering"
     if met < due:
@@ -66,8 +67,11 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
 def _missing(table: str, schema: TableSchema, missing: int, due: int) -> TableHeld:
     """Return why rows to delete that equal no row hold their table."""
     equal = f"{table} has no key, and {missing} of {due} deleted rows equal no row of the lake table"
-    some = (column for column in schema.stored if column.type == _PRINTED or (column.mask and column.type in FORMS))
-    printed = ", ".join(f'"{column.name}"' for column in some)
+    printed = ", ".join(
+        f'"{column.name}"'
+        for column in schema.stored
+        if column.type == _PRINTED or (column.mask and form_of(replace(column, mask=None)))
+    )
     if printed:
         return TableHeld(
             f"{equal}. A connector of MySQL prints JSON in a snapshot otherwise than in changes, and the table has "
