@@ -62,6 +62,7 @@ def with_kinds(
     lives, holds = dict[Life, TableHistory](), list[HoldTable]()
     late = {life: state.since for life, state in applied.items() if state.since is not None}
     late |= {life: state.progress.tso for life, state in begins.items()}
+    newest = max((state.ddl for state in applied.values()), default=-1)
     stands = dict[Life, Tso]()
     for life, standing in applied.items():
         stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
@@ -78,7 +79,7 @@ def with_kinds(
                 ends[twin.life] = at
                 of |= {twin.life: earlier} if kind and earlier is not None else {}
         if rule is None or rule.mirror:
-            lives[life] = _named_late(table, state, stands.get(life, -1))
+            lives[life] = _named_late(table, state, stands.get(life, -1), newest)
             if life in late:
                 lives[life] = begun_late(lives[life], late[life], history.offered.get(life))
         gone = state is not None and state.name is None and table.name is None
@@ -89,6 +90,7 @@ def with_kinds(
             there = applied.get(replace(life, kind=kind))
             own = _on_own_base(table, there)
             twin = _called_now(beside(own, kind, rule.suffix(kind)), stands.get(life, -1))
+            twin = twin if there is not None else _without_former_names(twin, newest)
             if _is_based_otherwise(own, there):
                 holds.append(_without_history(twin))
             lives[twin.life] = twin
@@ -99,12 +101,12 @@ def with_kinds(
             taken = _taken(history, twin, rule.suffix(kind))
             if taken is not None:
                 at, name = taken
-                renames[twin.life] = at, TableId(name.schema, f"{name.table}_{life.version}")
+                renames[twin.life] = at, _aside(name, life)
                 holds.append(_without_name(twin, at, name, renames[twin.life][1]))
     lives = {life: _exchanging(table, lives, late) for life, table in lives.items()}
     present = {**begins, **applied}
     holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, present.get(table.life))]
-    idle = tuple(life for life in applied if life not in lives and (life.source in lives or life in history.lives))
+    idle = tuple(life for life in applied if life not in lives and life.source in history.lives)
     asides = tuple(_asides(lives, applied, idle, ends))
     for step in asides:
         if step.life not in lives:
@@ -157,12 +159,24 @@ def _asides(
         if life not in ends:
             seen = -1 if state is None else state.ddl
             wanted |= {event.name.folded for event in table.events if event.name is not None and event.at > seen}
-            wanted |= {state.name.folded} if state is not None and state.name is not None else set()
+            if state is not None and state.name is not None:
+                wanted |= {state.name.folded}
+                wanted |= {table.called_at(seen).folded} if is_aside(table, state.name) else set()
     for life in (*idle, *ends):
-        name, at = applied[life].name, ends.get(life)
+        at = ends.get(life)
+        name = applied[life].name if at is None else lives[life].called_at(at)
         if name is not None and name.folded in wanted:
-            to = TableId(name.schema, f"{name.table}_{life.version}")
-            yield RenameTable(life, applied[life].ddl if at is None else at, to, late=at is None)
+            yield RenameTable(life, applied[life].ddl if at is None else at, _aside(name, life), late=at is None)
+
+
+def is_aside(table: TableHistory, name: TableId) -> bool:
+    """Return whether a table of the lake gave up a name that it had to another one, and has this name since."""
+    names = (event.name for event in table.events if event.name is not None)
+    return name.folded in {_aside(own, table.life).folded for own in names}
+
+
+def _aside(name: TableId, life: Life) -> TableId:
+    return TableId(name.schema, f"{name.table}_{life.version}")
 
 
 def _standing_still(history: History, life: Life, state: AppliedState) -> TableHistory:
@@ -254,14 +268,14 @@ def _is_based_otherwise(table: TableHistory, state: AppliedState | None) -> bool
     return state.base is None or state.base.at != table.base.at
 
 
-def _named_late(table: TableHistory, state: AppliedState | None, ddl: Tso) -> TableHistory:
+def _named_late(table: TableHistory, state: AppliedState | None, ddl: Tso, newest: Tso) -> TableHistory:
     """Return the history of a mirror; one that is switched on late has had the name of now from its beginning.
 
-    `ddl` is where the tables of its source stand.
+    `ddl` is where the tables of its source stand, `newest` where the farthest table stands.
     """
     late = _called_now(table, ddl)
     if state is None:
-        return late
+        return _without_former_names(late, newest)
     then = [(here.name, now.name) for here, now in zip(table.events, late.events, strict=True) if here.at <= state.ddl]
     return late if then and state.name == then[-1][1] != then[-1][0] else table
 
@@ -278,6 +292,22 @@ def _called_now(table: TableHistory, ddl: Tso) -> TableHistory:
         event if event.name is None or event.at > ddl else replace(event, name=names[-1]) for event in table.events
     )
     return replace(table, events=tuple(events))
+
+
+def _without_former_names(table: TableHistory, newest: Tso) -> TableHistory:
+    """Return the history of a table that is to be made, aside while it had names that others may have in the lake.
+
+    Those are the names that it gave up by a DDL through which others stand already.
+    """
+    events, following = list[Event](), None
+    end: Tso | None = None
+    for event in reversed(table.events):
+        if following is not None and event.name != following.name:
+            end = following.at
+        former = event.name is not None and end is not None and end <= newest
+        events.append(replace(event, name=_aside(event.name, table.life)) if former and event.name else event)
+        following = event
+    return replace(table, events=tuple(reversed(events)))
 
 
 def _exchanging(table: TableHistory, lives: Mapping[Life, TableHistory], late: Mapping[Life, Tso]) -> TableHistory:

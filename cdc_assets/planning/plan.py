@@ -59,7 +59,7 @@ from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
-from cdc_assets.planning.kinds import KindsOfTables, tracking, with_kinds
+from cdc_assets.planning.kinds import KindsOfTables, is_aside, tracking, with_kinds
 from cdc_assets.planning.recipe import Recipes, made_for
 
 
@@ -352,15 +352,18 @@ class _Chain:
                 return [self.stop]
             self.applied = replace(self.begun, name=then[-1].name, tags=frozenset())
             before = [self._begin(self.begun, then[-1])]
-        if self.rule is None:
-            return [*before, *self._walk()]
         if self.applied is not None and self.applied.name is not None and self.begun is None:
             names = [event.name for event in self.table.events if event.at <= self.applied.ddl]
             wanted = names[-1] if names else None
             free = self.renamed is None or self.renamed[0] > self.applied.ddl + 1
-            if wanted is not None and self.applied.name != wanted and free:
+            if self._is_aside:  # others may have that name until the next DDL gives it another one
+                free = free and all(event.name == wanted for event in self.table.events if event.at > self.applied.ddl)
+            due = self.rule is not None or self._is_aside
+            if due and wanted is not None and self.applied.name != wanted and free:
                 before = [RenameTable(life, self.applied.ddl, wanted, late=True)]
         steps = [*before, *self._walk()]
+        if self.rule is None:
+            return steps
         at, aside = self.renamed or (0, None)
         if aside is not None and steps and steps[-1] == self.stop and self.stop is not None and self.stop.at == at:
             there = self.applied is not None or len(steps) > 1
@@ -382,7 +385,7 @@ class _Chain:
         position = self.applied.progress if self.applied else Progress(self._since, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
         current, ahead, steps = list[Event](), list[Event](), list[Step]()
-        if self.rule is None and (reason := self._named_otherwise(seen)):
+        if self.rule is None and not self._is_aside and (reason := self._named_otherwise(seen)):
             return [HoldTable(self.table.life, self.table.life.version, reason)]
         if self.table.base is not None and self.applied is not None and self.applied.unfilled:
             steps, position = [*imports.brought_rows(self.table)], Progress(self._since, Phase.ROWS)
@@ -416,6 +419,11 @@ class _Chain:
         if current and current[-1].name is not None:
             steps.extend(self._rows(position, last, current, ahead))
         return steps if self.stop is None else [*steps, self.stop]
+
+    @property
+    def _is_aside(self) -> bool:
+        name = None if self.applied is None else self.applied.name
+        return name is not None and is_aside(self.table, name)
 
     @property
     def _since(self) -> Tso:

@@ -121,6 +121,78 @@ def test_a_rename_from_an_excluded_name_brings_the_rows_of_before_from_the_feed(
     assert applied.rows("shown") == {**NOW, 4: "d"}
 
 
+def test_the_history_of_an_excluded_table_is_frozen_with_it(applied: Applied) -> None:
+    history = {"shop.*": "log"}
+    applied.apply(history=history)
+    applied.go_on()
+    outcome = applied.apply(EXCLUDED, history=history)
+    frozen = [name for name, state in applied.states().items() if state is State.FROZEN]
+    assert sorted(frozen) == ["shop.orders", "shop.orders__log"]
+    assert sorted(note.table for note in outcome.findings if note.rule == "history-off") == sorted(frozen)
+
+
+@pytest.mark.parametrize("history", [{}, {"shop.*": "log"}], ids=["mirrors", "logs"])
+@pytest.mark.parametrize("excluded", ["shop.orders", "shop.old", "*.o*"])
+@pytest.mark.parametrize("back", [True, False])
+def test_an_excluded_table_whose_name_another_one_has_by_now_comes_back(
+    applied: Applied, history: Any, excluded: str, back: bool
+) -> None:
+    feed = applied.feed
+    applied.apply(history=history)
+    if excluded != "shop.old":
+        assert applied.apply({"exclude": [excluded]}, history=history).complete
+    feed.ddl("shop.old", FIRST + 30, "RENAME TABLE `shop`.`orders` TO `shop`.`old`", RENAME)
+    feed.ddl("shop.orders", FIRST + 31, "RENAME TABLE `shop`.`items` TO `shop`.`orders`", RENAME)
+    feed.rows("shop.old", FIRST + 30, [("I", FIRST + 32, 3, "old")])
+    feed.rows("shop.orders", FIRST + 31, [("I", FIRST + 33, 3, "new")])
+    feed.publish(FIRST + 40)
+    for tables in ({"exclude": [excluded]}, {"exclude": ["shop.old"]}, {"exclude": ["shop.old"]}):
+        assert applied.apply(tables, history=history).complete
+    if back:
+        feed.ddl("shop.items", FIRST + 50, "RENAME TABLE `shop`.`orders` TO `shop`.`items`", RENAME)
+        feed.ddl("shop.orders", FIRST + 51, "RENAME TABLE `shop`.`old` TO `shop`.`orders`", RENAME)
+        feed.publish(FIRST + 60)
+    assert applied.apply(history=history).complete
+    own, other = ("orders", "items") if back else ("old", "orders")
+    assert (applied.rows(own), applied.rows(other)) == ({**BEFORE, 3: "old"}, {**BEFORE, 3: "new"})
+    assert set(applied.states().values()) == {State.APPLIED}
+    names = [f"shop.{name}{suffix}" for name in (own, other) for suffix in ("", "__log")[: 1 + len(history)]]
+    assert sorted(applied.states()) == sorted(names)
+
+
+@pytest.mark.parametrize("history", [{}, {"shop.*": "log"}], ids=["mirrors", "logs"])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_table_that_is_included_late_does_not_want_the_names_that_others_have_by_now(
+    applied: Applied, history: Any, dropped: bool
+) -> None:
+    feed = applied.feed
+    for at, old, new in ((25, "orders", "free"), (26, "items", "orders"), (27, "free", "items"), (28, "items", "old")):
+        feed.ddl(f"shop.{new}", FIRST + at, f"RENAME TABLE `shop`.`{old}` TO `shop`.`{new}`", RENAME)
+    feed.create("shop.items", FIRST + 29)
+    feed.publish(FIRST + 30)
+    assert applied.apply({"exclude": ["shop.old"]}, history=history).complete
+    if dropped:
+        feed.ddl("shop.old", FIRST + 35, "DROP TABLE `shop`.`old`", 4, columns=False)
+    feed.publish(FIRST + 40)
+    assert applied.apply(history=history).complete
+    names = {str(state.name) for life, state in applied.lake.tables.items() if state.name and not life.kind}
+    assert names == {"shop.orders", "shop.items", *(() if dropped else ("shop.old",))}
+    assert (applied.rows("orders"), applied.rows("items")) == (BEFORE, {})
+    assert dropped or applied.rows("old") == BEFORE
+
+
+def test_a_table_gives_the_name_up_that_it_had_last_before_a_rename_to_an_excluded_name(applied: Applied) -> None:
+    feed = applied.feed
+    applied.apply()
+    pairs = [("items", "i"), ("orders", "o"), ("o", "i2"), ("i2", "items"), ("i", "orders")]
+    for number, (old, new) in enumerate([*pairs, ("items", "hidden"), ("orders", "items")]):
+        feed.ddl(f"shop.{new}", FIRST + 30 + number, f"RENAME TABLE `shop`.`{old}` TO `shop`.`{new}`", RENAME)
+    feed.publish(FIRST + 40)
+    assert applied.apply({"exclude": ["shop.hidden"]}).complete
+    names = sorted(str(state.name) for state in applied.lake.tables.values())
+    assert names == ["shop.items", f"shop.items_{FIRST}"]
+
+
 def test_rows_of_before_that_are_gone_from_the_feed_are_told_when_a_table_comes_back(applied: Applied) -> None:
     applied.apply(EXCLUDED)
     applied.lake.may_lack_rows = True
