@@ -9,8 +9,6 @@ digests of the group's rows, in their order.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cdc_assets.model.landed import StreamEnd
 
 __all__ = ["add_row", "is_partial", "newest_of_key", "repeat_from", "repeat_next", "rows_like", "same_group"]
@@ -34,8 +32,7 @@ def is_partial(end: StreamEnd) -> bool:
 
 def add_row(end: StreamEnd, place: str, digest: str, run: str) -> StreamEnd:
     """Return the end of a stream behind one more row of its group."""
-    return replace(
-        end,
+    return end._replace(
         newest=max(end.newest, place),
         at=end.at + 1,
         after=0,
@@ -49,7 +46,7 @@ def add_row(end: StreamEnd, place: str, digest: str, run: str) -> StreamEnd:
 
 def repeat_from(end: StreamEnd, start: int, run: str) -> StreamEnd:
     """Return the end of a stream as a replay begins with the row `start` of its group."""
-    return replace(end, again_at=start + 1, again_after=0, again_from=start, run=run or end.run)
+    return end._replace(again_at=start + 1, again_after=0, again_from=start, run=run or end.run)
 
 
 def repeat_next(end: StreamEnd, digest: str, run: str) -> StreamEnd | None:
@@ -59,14 +56,14 @@ def repeat_next(end: StreamEnd, digest: str, run: str) -> StreamEnd | None:
     was assumed, where rows are equal.
     """
     if end.again_from < 0:
-        return replace(end, again_at=end.again_at + 1, run=run or end.run)
+        return end._replace(again_at=end.again_at + 1, run=run or end.run)
     rows = _digests(end)
     first = end.at - len(rows)
     begun, repeated = end.again_from - first, rows[end.again_from - first : end.again_at - first]
     for start in range(begun, len(rows) - len(repeated)):
         behind = start + len(repeated)
         if rows[start:behind] == repeated and rows[behind] == digest:
-            return replace(end, again_at=first + behind + 1, again_from=first + start, run=run or end.run)
+            return end._replace(again_at=first + behind + 1, again_from=first + start, run=run or end.run)
     return None
 
 

@@ -64,6 +64,12 @@ class Piece:
         """The run of the connector that sent each message, "" where its headers do not name it."""
         return runs_of(self.batch.column("headers"))
 
+    @cached_property
+    def has_keys(self) -> Sequence[bool]:
+        """Whether each message has a key."""
+        has_keys: list[bool] = self.batch.column("key").is_valid().to_pylist()
+        return has_keys
+
 
 def runs_of(headers: pa.ListArray | pa.ChunkedArray) -> list[str]:
     """Return the run of the connector that sent each message, "" where its headers do not name it."""
@@ -124,12 +130,14 @@ class Backlog:
         return self._numbered(piece, pc.coalesce(*columns))
 
     def _numbered(self, piece: Piece, column: pa.StringArray) -> list[str]:
-        places = []
+        places, before, place = [], ("", ""), ""
         for source, at in zip(piece.spoken.column("source").to_pylist(), column.to_pylist(), strict=True):
             name = source or ""
-            if at and name not in self._sources:
-                self._sources.append(name)
-            places.append(f"{self._sources.index(name):06d}/{at}" if at else "")
+            if at and (name, at) != before:
+                if name not in self._sources:
+                    self._sources.append(name)
+                before, place = (name, at), f"{self._sources.index(name):06d}/{at}"
+            places.append(place if at else "")
         return places
 
     def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
@@ -297,6 +305,7 @@ class Snapshots:
         yield word
 
 
+_NOTHING = StreamEnd()
 _DDL, _AFTER_DDL = 1, 2
 _WHOLE_SECONDS = 2_000 << 18
 """By how much the time of a change may be too small: MySQL's log has whole seconds, and its clock is not another's."""
@@ -389,7 +398,7 @@ class _Row(NamedTuple):
     """A row as it was read: `stated` is the position in its message, `at` its place, "" for none.
 
     `read_at` is how far the log was where the row has no place in it, `phase` where in a snapshot it stands (see
-    CLASSIFIED), `run` that of the connector that sent it, "" if unknown.
+    CLASSIFIED), `run` that of the connector that sent it, "" if unknown. `has_key` says that the message has a key.
     """
 
     stream: Stream
@@ -401,11 +410,7 @@ class _Row(NamedTuple):
     batch: pa.RecordBatch
     message: int
     run: str
-
-    @property
-    def has_key(self) -> bool:
-        """Whether the message names the row by a key."""
-        return bool(self.batch.column("key")[self.message].is_valid)
+    has_key: bool
 
     @property
     def sent_ms(self) -> int:
@@ -466,6 +471,8 @@ class SourceOrder:
     _newest_ddl: dict[tuple[Partition, TableId], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._sends_again, self._by_table = self.options.sends_again, self.options.sends_by_table
+        self._in_source_order = self.options.in_source_order
         for event in self.before.events:
             if event.kind is EventKind.SNAPSHOT and event.query in _MARKS and event.table is not None:
                 mark = event.table, event.source, event.source_position, event.query not in _BEGINNINGS
@@ -497,17 +504,21 @@ class SourceOrder:
         if any(piece.spoken.column("phase").null_count < piece.spoken.num_rows for piece in self.backlog):
             for piece in self.backlog:
                 self._look_for_changes(piece)
-        names = ("kind", "schema", "table", "commit_ts", "query")
         for piece in self.backlog:
-            columns = (piece.spoken.column(name).to_pylist() for name in names)
-            for at, kind, schema, table, ts, query in zip(self.backlog.places(piece), *columns, strict=True):
+            places = self.backlog.places(piece)
+            first_place = next(filter(None, places), "")
+            if first_place:
+                self._first_places.setdefault(piece.partition, first_place)
+            are_ddl = np.array(pc.equal(piece.spoken.column("kind"), Kind.DDL.value))
+            for line in np.flatnonzero(are_ddl).tolist() if are_ddl.any() else ():
+                names = ("schema", "table", "commit_ts", "query")
+                schema, table, ts, query = (piece.spoken.column(name)[line].as_py() for name in names)
+                at = places[line]
                 if at:
-                    self._first_places.setdefault(piece.partition, at)
-                if at and kind == Kind.DDL.value:
                     self._statements.add(at)
-                if at and kind == Kind.DDL.value and table:
+                if at and table:
                     self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
-                    if self.options.sends_by_table and _gives_name(query or ""):
+                    if self._by_table and _gives_name(query or ""):
                         self._named_at.add((TableId(schema, table).folded, at))
 
     def _look_for_changes(self, piece: Piece) -> None:
@@ -526,12 +537,13 @@ class SourceOrder:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
         columns = (piece.spoken.column(name).to_pylist() for name in _COLUMNS)
         places, floors, partition = self.backlog.places(piece), self._floors, piece.partition
-        runs = piece.runs
+        runs, has_keys = piece.runs, piece.has_keys
+        streams, row_kind, mark_kind = dict[tuple[str, str, str | None], Stream](), Kind.ROW.value, Kind.RESOLVED.value
         is_bare = partition.topic in self.bare
         rows = zip(*columns, strict=True)
         for line, (message, kind, schema, table, source, stated, ts, read_at, phase) in enumerate(rows):
             at, late = places[line], ""
-            if kind == Kind.RESOLVED.value:
+            if kind == mark_kind:
                 if at and (is_bare or self.barriers.get(partition) == ""):
                     self.ahead = max(at, self.ahead)
                 if at:
@@ -541,9 +553,12 @@ class SourceOrder:
             if is_bare:
                 self.barriers[partition], self.ahead = "", self.ahead or _BEFORE_ALL
             at = "" if is_bare else at
-            if kind == Kind.ROW.value:
-                stream = Stream(partition, TableId(schema, table), source or "")
-                row = _Row(stream, at, stated, read_at, ts, phase, piece.batch, message, runs[message])
+            if kind == row_kind:
+                stream = streams.get(name := (schema, table, source))
+                if stream is None:
+                    stream = streams[name] = Stream(partition, TableId(schema, table), source or "")
+                run, has_key = runs[message], has_keys[message]
+                row = _Row(stream, at, stated, read_at, ts, phase, piece.batch, message, run, has_key)
                 yield self._row_line(self._asked_for(row) if phase is not None else row, number, line)
                 continue
             is_ddl = kind == Kind.DDL.value
@@ -557,7 +572,7 @@ class SourceOrder:
                 if at == rows_through and (TableId(schema, table).folded, at) in self._named_at:
                     late = _NAMED_LATE.format(place_text(at))
                 # A connector's records of one statement are carried out one after the other.
-                is_parted = at in self._ddl_places.values() and not self.options.in_source_order
+                is_parted = at in self._ddl_places.values() and not self._in_source_order
                 late = late or (_PARTED if is_parted else "")
             if (
                 is_ddl
@@ -590,21 +605,20 @@ class SourceOrder:
 
     def _row_line(self, row: _Row, number: int, line: int) -> Line:
         stream, floors, at, rank = row.stream, self._floors, row.at, 0
-        partition, known = stream.partition, self.streams.get(stream, StreamEnd())
+        partition, known = stream.partition, self.streams.get(stream, _NOTHING)
         if row.stated and (row.phase is not None or not known.newest):
             self._note_row(stream.table.folded, stream.source, row)
-        end, repeated, late = self._follow(row)
+        end, repeated, late = self._follow(row, known)
         if row.stated == "" and not repeated:
             self._bare.setdefault(stream, []).append((number, line))
-        elif row.stated:
+        elif row.stated and self._bare:
             end = self._behind(row, end, repeated)
-        if at and not (repeated or late or end.anew):
+        if at and self._ddl_places and not (repeated or late or end.anew):
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
-        if at in self._statements and dialect_of(stream.source) in _STATEMENT_PLACES:
-            rank = _AFTER_DDL
-        if self.options.sends_by_table and at in self._statements and self._is_behind_ddl(stream, at):
-            rank = _AFTER_DDL
-        if end.newest:
+        if at in self._statements:
+            is_behind = self._by_table and self._is_behind_ddl(stream, at)
+            rank = _AFTER_DDL if is_behind or dialect_of(stream.source) in _STATEMENT_PLACES else rank
+        if end.newest and not (at and end.newest == row.stated):
             at = f"{self.sources.index(stream.source):06d}/{end.newest}"
         ddl = floors.get((partition, Kind.DDL), "") if row.stated == "" else ""
         ddl = self._ddl_before(row) if row.stated is None else ddl
@@ -704,7 +718,7 @@ class SourceOrder:
         if not repeated or not bare:
             return end
         self.copies.update(bare)
-        end = self.streams[row.stream] = replace(end, after=max(0, end.after - len(bare)))
+        end = self.streams[row.stream] = end._replace(after=max(0, end.after - len(bare)))
         return end
 
     def _ddl_before(self, row: _Row) -> str:
@@ -720,12 +734,12 @@ class SourceOrder:
 
     def _is_scanned(self, place: str | None, at: str) -> bool:
         """Return whether a row is of a snapshot, and stands in its place."""
-        return self.options.in_source_order and is_of_snapshot(place or "") and at[INDEX:] == place
+        return self._in_source_order and is_of_snapshot(place or "") and at[INDEX:] == place
 
-    def _follow(self, row: _Row) -> tuple[StreamEnd, bool, str]:
+    def _follow(self, row: _Row, known: StreamEnd) -> tuple[StreamEnd, bool, str]:
         """Return a stream's end with a row, whether the row is a repetition, and why it has no place in the log."""
-        known, late = self.streams.get(row.stream, StreamEnd()), ""
-        if not self.options.sends_again:
+        late = ""
+        if not self._sends_again:
             return known, False, late
         place, ts = row.stated, row.ts
         if row.read_at:
@@ -735,48 +749,34 @@ class SourceOrder:
             end, repeated, late = self._follow_group(known, row)
         else:
             end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if self.options.sends_by_table and row.has_key and known.newest:
+        if self._by_table and row.has_key and known.newest:
             end, repeated = self._follow_copies(known, row, end, repeated)
         elif place and self._begins_snapshot_anew(known, row):
             end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
         elif row.has_key and row.phase is not None and place == known.newest:
             # A snapshot that begins anew where the last one stands: the rows are the same, in whatever order they come.
-            end, repeated = replace(known, at=known.at + 1, last=known.last or row.is_last), False
+            end, repeated = known._replace(at=known.at + 1, last=known.last or row.is_last), False
         elif not repeated and place and self._is_first_again(known, row):
-            end, repeated = replace(known, again_at=1, again_after=0, run=row.run), True
+            end, repeated = known._replace(again_at=1, again_after=0, run=row.run), True
         elif not repeated and row.is_last:
-            end = replace(end, last=True)
+            end = end._replace(last=True)
         elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
         if place and place != known.newest and not (repeated or row.has_key or end.group):
-            self._sent[row.stream], end = row.sent_ms, replace(end, run=row.run)
-        if self.options.in_source_order and place and ts:
+            self._sent[row.stream], end = row.sent_ms, end._replace(run=row.run)
+        if self._in_source_order and place and ts:
             if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
                 late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
                 end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), anew=True), False
             made, anew = max(ts, known.made), end.anew or known.anew
             run = end.run if repeated or not row.has_key else row.run or end.run
-            end = StreamEnd(
-                end.newest,
-                end.at,
-                end.after,
-                end.first,
-                end.again_at,
-                end.again_after,
-                made,
-                anew,
-                "",
-                end.last,
-                run,
-                end.group,
-                end.again_from,
-            )  # not by `replace`, which takes several times as long
+            end = end._replace(made=made, anew=anew, then="", run=run)
         self.streams[row.stream] = end
         return end, repeated, late
 
     def _is_grouped(self, row: _Row) -> bool:
         """Return whether other rows may share a row's place in the log."""
-        if not (row.stated and self.options.in_source_order) or is_of_snapshot(row.stated):
+        if not (row.stated and self._in_source_order) or is_of_snapshot(row.stated):
             return False
         return dialect_of(row.stream.source) in _GROUP_PLACES
 
@@ -789,7 +789,7 @@ class SourceOrder:
         place = row.stated or ""
         is_same = same_group(known, place)
         if place < known.newest and not is_same:
-            return replace(known, again_at=0, again_after=0, again_from=-1), True, ""
+            return known._replace(again_at=0, again_after=0, again_from=-1), True, ""
         contents = _digest(row.batch, row.message)
         digest = _key_digest(row.batch, row.message) + contents
         if not is_same:
@@ -838,7 +838,7 @@ class SourceOrder:
         not known where a replay began with some.
         """
         if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
-            return replace(known, again_at=1, again_after=0), True
+            return known._replace(again_at=1, again_after=0), True
         return end, repeated and not (row.stated == "" and _is_through(known))
 
     def _is_read_again(self, log: StreamEnd, row: _Row, at: str) -> bool:
@@ -855,8 +855,8 @@ class SourceOrder:
             known = StreamEnd()
         end, repeated = follow(known, at, digest)
         if not repeated and at == known.newest and _is_through(known) and digest() == known.first:
-            end, repeated = replace(known, again_at=1, again_after=0), True
-        self.streams[stream] = replace(end, made=max(made, known.made))
+            end, repeated = known._replace(again_at=1, again_after=0), True
+        self.streams[stream] = end._replace(made=max(made, known.made))
         return repeated
 
     def _begins_snapshot_anew(self, known: StreamEnd, row: _Row) -> bool:
@@ -867,7 +867,7 @@ class SourceOrder:
         """
         here = row.phase is not None and row.stated == known.newest and not row.has_key
         begins = row.phase in _BEGINNINGS or (known.last and row.is_last)  # a lone row is marked as the last one
-        return here and begins and self.options.in_source_order
+        return here and begins and self._in_source_order
 
     def _is_begun_elsewhere(self, row: _Row) -> bool:
         """Return whether the first or last row of a snapshot without keys has come in another partition before."""
@@ -884,7 +884,7 @@ class SourceOrder:
         it. Where messages do not name the run, it is one that came in a later landing, or was sent a while later, and
         the doubt is counted.
         """
-        if not self.options.in_source_order or row.stated != known.newest or not _is_through(known):
+        if not self._in_source_order or row.stated != known.newest or not _is_through(known):
             return False
         if self._is_grouped(row):
             return False
@@ -989,16 +989,16 @@ def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[S
             return end, True
         if again and end.again_after < end.after:
             if end.again_after or end.then in ("", digest()):
-                return replace(end, again_after=end.again_after + 1), True
-            return replace(end, after=1, then=digest(), again_at=-1, again_after=-1), False
+                return end._replace(again_after=end.again_after + 1), True
+            return end._replace(after=1, then=digest(), again_at=-1, again_after=-1), False
         then = end.then if end.after else digest()
-        return replace(end, after=end.after + bool(end.newest), then=then, again_at=-1, again_after=-1), False
+        return end._replace(after=end.after + bool(end.newest), then=then, again_at=-1, again_after=-1), False
     if at > end.newest:
         return StreamEnd(at, 1, 0, digest()), False
     if at < end.newest:
-        return replace(end, again_at=0, again_after=0), True
+        return end._replace(again_at=0, again_after=0), True
     if again and end.again_at < end.at:
-        return replace(end, again_at=end.again_at + 1), True
+        return end._replace(again_at=end.again_at + 1), True
     if end.after and digest() == end.first:
-        return replace(end, again_at=1, again_after=0), True
-    return replace(end, at=end.at + 1, after=0, again_at=-1, again_after=-1), False
+        return end._replace(again_at=1, again_after=0), True
+    return end._replace(at=end.at + 1, after=0, again_at=-1, again_after=-1), False

@@ -17,11 +17,14 @@ Positions are the time of landing as a TSO, and grow: they are in what is landed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,12 +50,22 @@ _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
 
-class Placement(NamedTuple):
-    """What landing says of a line."""
+class Placements:
+    """What landing says of the lines of a piece: their positions (0 for none), which are repeated, why some are late.
 
-    position: Tso
-    repeated: bool
-    late: str
+    Columns of numbers take a tenth of the memory of an object for each line.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.positions = array("q", bytes(8 * count))
+        self.repeated = bytearray(count)
+        self.late = dict[int, str]()
+
+    def put(self, line: Line, position: Tso) -> None:
+        """Give a line its position."""
+        self.positions[line.line], self.repeated[line.line] = position, line.repeated
+        if line.late:
+            self.late[line.line] = line.late
 
 
 class CommonBarrier(NamedTuple):
@@ -241,10 +254,11 @@ class OffsetBatch:
             verdicts = self._keyless.decide(pieces, lines, self._order.streams)
             verdicts.apply(lines)
             reader.ignored.update(verdicts.doubts)
-        lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
+        for name in ("rank", "at"):  # stable: offsets stay in order
+            lines.sort(key=attrgetter(name))
         first = max(self.clock_ms << 18, self.batch.last + _STEP)
         first += first % _STEP
-        given: list[dict[int, Placement]] = [{} for _ in pieces]
+        given = [Placements(piece.spoken.num_rows) for piece in pieces]
         position, before = first - _STEP, None
         snapshots = Snapshots(self.before)
         for line in lines:
@@ -253,10 +267,10 @@ class OffsetBatch:
                 if line.scan.is_ordered and snapshots.begins(line.scan):
                     line, position = self._at_snapshot(line.scan, line, pieces[line.piece], position)
                 self._note_scan(snapshots, line, pieces[line.piece], position)
-            given[line.piece][line.line] = Placement(position, line.repeated, line.late)
+            given[line.piece].put(line, position)
             before = line
         for piece_number, number, reason in (*self._order.without_rows(), *self._order.of_others()):
-            given[piece_number][number] = given[piece_number][number]._replace(late=reason)
+            given[piece_number].late[number] = reason
         self.batch.events.extend(self._with_rows())
         self._note_shapes(pieces, lines, given)
         for piece, placements in zip(pieces, given, strict=True):
@@ -340,53 +354,62 @@ class OffsetBatch:
             spoken_line["source_position"], spoken_line["source"] or "", table, spoken_line["query"] or ""
         )
 
-    def _land_others(self, piece: Piece, given: Mapping[int, Placement]) -> None:
+    def _land_others(self, piece: Piece, given: Placements) -> None:
         """Land what is not a row, and rows that came too late, with the positions of their lines."""
         offsets = piece.batch.column("offset")
-        for line, spoken_line in enumerate(piece.spoken.to_pylist()):
-            placement = given.get(line)
-            if placement is not None and placement.late:
+        numbers = sorted({*np.flatnonzero(~_are_rows(piece)).tolist(), *given.late})
+        spoken = piece.spoken.take(pa.array(numbers, pa.int64()))
+        for line, spoken_line in zip(numbers, spoken.to_pylist(), strict=True):
+            if line in given.late:
                 of = (
                     "read_at" if spoken_line["kind"] == Kind.DDL.value and spoken_line["read_at"] else "source_position"
                 )
                 spoken_line = {
                     **spoken_line,
                     "kind": Kind.BAD.value,
-                    "reason": placement.late,
+                    "reason": given.late[line],
                     "source_position": spoken_line[of],
                 }
-            if placement is not None and placement.repeated and spoken_line["kind"] == Kind.DDL.value:
+            if given.repeated[line] and spoken_line["kind"] == Kind.DDL.value:
                 spoken_line = {**spoken_line, "kind": Kind.IGNORED.value, "reason": _STATED}
             if spoken_line["kind"] != Kind.ROW.value:
-                offset, at = offsets[spoken_line["message"]].as_py(), None if placement is None else placement.position
+                offset, at = offsets[spoken_line["message"]].as_py(), given.positions[line] or None
                 self.batch.take(self.batch.reader.other(spoken_line, piece.batch, piece.partition, offset, at))
 
-    def _land_rows(self, piece: Piece, given: Mapping[int, Placement]) -> None:
-        kinds = piece.spoken.column("kind").to_pylist()
-        lines = [line for line, kind in enumerate(kinds) if kind == Kind.ROW.value and not given[line].late]
-        at = pa.array([given[line].position for line in lines], pa.int64())
-        row_kinds = pa.array([REPEAT if given[line].repeated else ROW for line in lines], pa.string())
-        spoken = piece.spoken.take(pa.array(lines, pa.int64()))
+    def _land_rows(self, piece: Piece, given: Placements) -> None:
+        are_rows = _are_rows(piece)
+        are_rows[list(given.late)] = False
+        lines = pa.array(np.flatnonzero(are_rows))
+        at = pa.array(given.positions, pa.int64()).take(lines)
+        are_repeated = pa.array(np.frombuffer(given.repeated, np.bool_)).take(lines)
+        row_kinds = pc.if_else(are_repeated, REPEAT, ROW)
+        spoken = piece.spoken.take(lines)
         given_columns = {"position": at, "last_position": at, "kind": row_kinds}
         self.batch.take(self.batch.reader.rows(piece.batch, spoken, given_columns))
 
-    def _note_shapes(
-        self, pieces: Sequence[Piece], lines: Sequence[Line], given: Sequence[dict[int, Placement]]
-    ) -> None:
+    def _note_shapes(self, pieces: Sequence[Piece], lines: Sequence[Line], given: Sequence[Placements]) -> None:
         """Write down the columns of rows of a shape that was not there before, from the first such row on."""
         columns = [
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
             for piece in pieces
         ]
         first = {table: at for table, at in self.before.began.items() if table not in self.batch.tables.with_ddl}
+        current: tuple[str, str, str | None] | None = None
         for line in lines:
-            kind, schema, table, shape, message = (column[line.line] for column in columns[line.piece])
-            if kind != Kind.ROW.value or line.repeated or line.late:
+            kinds, schemas, tables, shapes, messages = columns[line.piece]
+            number = line.line
+            if kinds[number] != Kind.ROW.value or line.repeated or line.late:
                 continue
-            name, position = TableId(schema, table), given[line.piece][line.line].position
+            schema, table, shape = schemas[number], tables[number], shapes[number]
+            if (schema, table, shape) == current:
+                continue  # of the shape that the row before it has shown to be its table's newest
+            message = messages[number]
+            name, position = TableId(schema, table), given[line.piece].positions[line.line]
             since = position if name in self.batch.tables.with_ddl else first.setdefault(name, position)
-            if shape is None:
+            if shape is None or self._shapes.is_newest(name, shape):
+                current = schema, table, shape
                 continue
+            current = None
             if self._shapes.knows(name, shape):
                 self.batch.events.extend(self._shapes.again(name, shape, position, line.at))
                 continue
@@ -396,6 +419,11 @@ class OffsetBatch:
                 at = position if shown.table in self.batch.tables.with_schema else since
                 self.batch.tables.with_schema.add(shown.table)
                 self.batch.events.append(self._shapes.first(batch, shown, at, shape, line.at))
+
+
+def _are_rows(piece: Piece) -> npt.NDArray[np.bool_]:
+    """Return which lines of a piece are rows."""
+    return np.array(pc.equal(piece.spoken.column("kind"), Kind.ROW.value))
 
 
 _LAGS = "its row is older than others that were landed before it"
@@ -423,6 +451,11 @@ class Shapes:
     def knows(self, table: TableId, shape: str) -> bool:
         """Return whether rows of a table have had a shape before."""
         return (table, shape) in self._known
+
+    def is_newest(self, table: TableId, shape: str) -> bool:
+        """Return whether the newest columns of a table are those of a shape."""
+        newest = self._current.get(table)
+        return newest is not None and newest.shape == shape
 
     def first(self, batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str, at: str) -> LandedEvent:
         """Return the event of columns that were not there before; `at` is their row's place in the source's log."""

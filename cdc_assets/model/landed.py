@@ -165,8 +165,7 @@ class Stream(NamedTuple):
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
+class StreamEnd(NamedTuple):
     """Where a stream of a protocol by offset ends, by which a replay of it is recognised.
 
     `newest` is the greatest source position, `at` how many rows have it, `first` a digest of the first of those, and
