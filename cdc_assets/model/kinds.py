@@ -13,7 +13,7 @@ HISTORY_KINDS: Mapping[str, str] = {"log": "Every change of a row", "scd2": "Eve
 
 NOT_ASKED_FOR = (
     "the settings history and tables do not ask for it: it stays as it is, and nothing is applied to it. Ask for it "
-    "again and it goes on from there, by cdc-assets rebuild where input from then on is gone; or drop it from the lake."
+    "again and it goes on from there, or from a newer dump where input is gone by then; or drop it from the lake."
 )
 """Why nothing is applied to a table of the lake, and what a person can do."""
 

@@ -17,8 +17,11 @@ def fold_name(name: str) -> str:
 
 
 def fits_pattern(name: str, pattern: str) -> bool:
-    """Return whether the name of a table, `schema.table`, fits a pattern with `*` and `?`, in any letter case."""
-    return fnmatchcase(fold_name(name), fold_name(pattern))
+    """Return whether the name of a table, `schema.table`, fits a pattern with `*` and `?`, in any letter case.
+
+    No other sign of a pattern has a meaning.
+    """
+    return fnmatchcase(fold_name(name), fold_name(pattern).replace("[", "[[]"))
 
 
 def unfit_name(name: str) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.progress import AppliedState, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -120,6 +121,8 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
         ]
         if not named:
             gone = next((life for life in applied if is_called(table, (life, applied[life].name))), None)
+            if gone is not None and gone.source in planned.sources:
+                raise RebuildRefused(f"{table} cannot be rebuilt: {NOT_ASKED_FOR}", table=table)
             if gone is not None:
                 raise RebuildRefused(
                     f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table

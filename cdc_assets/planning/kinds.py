@@ -67,9 +67,10 @@ def with_kinds(
     for life, standing in applied.items():
         stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
     of, renames, ends = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]](), dict[Life, Tso]()
+    by_life = {life: rule_of(rules, table.last_name or life.born_as) for life, table in history.lives.items()}
+    mirrors = [table for life, table in history.lives.items() if _asks(by_life[life], "")]
     for life, table in history.lives.items():
-        rule = rule_of(rules, table.last_name or life.born_as)
-        state = applied.get(life)
+        rule, state = by_life[life], applied.get(life)
         for kind in ("", *HISTORY_KINDS):
             left = _left(table, rules, kind, applied.get(replace(life, kind=kind)))
             if left is not None:
@@ -98,7 +99,7 @@ def with_kinds(
             holds += _refusals(twin, rule, positions=positions)
             if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
                 holds.append(_without_repair(twin, there, state))
-            taken = _taken(history, twin, rule.suffix(kind))
+            taken = _taken(mirrors, twin, rule.suffix(kind))
             if taken is not None:
                 at, name = taken
                 renames[twin.life] = at, _aside(name, life)
@@ -421,13 +422,13 @@ def _without_repair(twin: TableHistory, state: AppliedState, mirror: AppliedStat
     )
 
 
-def _taken(history: History, twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
-    """Return when a source table takes the name of a history table, and that name; None if none does."""
+def _taken(mirrors: Iterable[TableHistory], twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
+    """Return when one of the mirrors takes the name of a history table, and that name; None if none does."""
     name_collisions = [
         (max(since, start), own_name(name, suffix))
         for name, start, end in twin.names
-        for life, table in history.lives.items()
-        if life != twin.life.source
+        for table in mirrors
+        if table.life != twin.life.source
         for other, since, until in table.names
         if other.folded == own_name(name, suffix).folded and max(since, start) < min(until, end)
     ]

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
+from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 
 RENAME = 14
 EXCLUDED = {"exclude": ["shop.orders"]}
@@ -64,6 +67,7 @@ def applied(tmp_path: Path) -> Applied:
         ({"include": ["shop.o*"]}, ["orders"]),
         ({"include": ["SHOP.*"], "exclude": ["*.ORDERS"]}, ["items"]),
         ({"include": ["shop.orders", "shop.items"], "exclude": ["shop.item?"]}, ["orders"]),
+        ({"exclude": ["shop.order[s]", "shop.[!x]*"]}, ["items", "orders"]),
     ],
 )
 def test_the_patterns_say_which_tables_are_applied(applied: Applied, tables: Any, names: list[str]) -> None:
@@ -214,3 +218,75 @@ def test_patterns_that_fit_no_table_are_told(applied: Applied) -> None:
 def test_settings_of_another_shape_are_refused(applied: Applied, tables: Any) -> None:
     with pytest.raises(BadSettings, match="tables"):
         applied.feed.settings(tables=tables)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["its name is free", "it is renamed again"])
+def test_a_table_that_gave_up_its_name_while_it_was_excluded_goes_on_under_that_of_now(
+    applied: Applied, later: bool
+) -> None:
+    applied.apply()
+    applied.go_on()
+    names = (("shop.t", "shop.orders"), ("shop.orders", "shop.items"), ("shop.items", "shop.t"))
+    for number, (to, name) in enumerate(names):
+        applied.feed.ddl(to, FIRST + 50 + number, f"RENAME TABLE {name} TO {to}", RENAME)
+    applied.feed.rows("shop.items", FIRST + 52, [("I", FIRST + 60, 4, "d")])
+    applied.feed.rows("shop.orders", FIRST + 51, [("I", FIRST + 60, 5, "e")])
+    applied.feed.publish(FIRST + 70)
+    assert applied.apply({"exclude": ["shop.items"]}).complete
+    assert applied.rows("orders") == {**NOW, 5: "e"}
+    name = "items"
+    if later:
+        name = "bills"
+        applied.feed.ddl("shop.bills", FIRST + 75, "RENAME TABLE shop.items TO shop.bills", RENAME)
+        applied.feed.create("shop.items", FIRST + 76)
+    applied.feed.publish(FIRST + 80)
+    assert applied.apply().complete
+    assert applied.rows(name) == {**NOW, 4: "d"}
+    assert applied.states().keys() == {"shop.orders", "shop.items", f"shop.{name}"}
+
+
+def test_history_tables_of_an_excluded_table_are_frozen_with_it(applied: Applied) -> None:
+    log: dict[str, Any] = {"history": {"shop.*": "log"}}
+    applied.apply(None, **log)
+    applied.go_on()
+    applied.apply(EXCLUDED, **log)
+    states = applied.states()
+    assert {name for name, state in states.items() if state is State.FROZEN} == {"shop.orders", "shop.orders__log"}
+    given = applied.feed.settings(tables=EXCLUDED, **log)
+    pipeline = Pipeline(given, given.open_source(), applied.lake, applied.ledger)
+    made = make_cut(pipeline, whole=True)
+    reasons = {table.why_not for table in made.tables if table.name.table.startswith("orders")}
+    assert len(reasons) == 1
+    assert "(history, tables)" in reasons.pop()
+    for name in ("shop.orders", "shop.orders__log"):
+        with pytest.raises(RebuildRefused, match="settings history and tables do not ask for it"):
+            rebuild(pipeline, MemoryRebuilds(applied.lake), [name], "run")
+    assert applied.apply(None, **log).complete
+    assert applied.lake.read(TableId("shop", "orders__log")).num_rows == 4
+
+
+def test_an_excluded_table_does_not_keep_a_name_from_a_history_table(applied: Applied) -> None:
+    applied.feed.create("shop.orders__log", FIRST + 5)
+    applied.feed.publish(FIRST + 25)
+    log = {"history": {"shop.orders": "log"}}
+    assert applied.apply({"exclude": ["shop.orders__log"]}, **log).complete
+    assert applied.lake.read(TableId("shop", "orders__log")).num_rows == 2
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("history", [{}, {"shop.*": ["log"]}])
+def test_a_table_comes_late_under_its_name_of_now_where_another_one_has_that_of_before(
+    applied: Applied, dropped: bool, history: Any
+) -> None:
+    feed = applied.feed
+    feed.ddl("shop.bills", FIRST + 25, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", RENAME)
+    feed.create("shop.orders", FIRST + 26)
+    feed.rows("shop.orders", FIRST + 26, [("I", FIRST + 30, 7, "new")])
+    if dropped:
+        feed.ddl("shop.bills", FIRST + 35, "DROP TABLE `shop`.`bills`", 4, columns=False)
+        feed.create("shop.bills", FIRST + 36)
+    feed.publish(FIRST + 40)
+    assert applied.apply({"exclude": ["shop.bills"]}, history=history).complete
+    feed.publish(FIRST + 50)
+    assert applied.apply(history=history).complete
+    assert (applied.rows("orders"), applied.rows("bills")) == ({7: "new"}, {} if dropped else BEFORE)
