@@ -26,7 +26,7 @@ from cdc_assets.operations.forget import abandon as end_abandoned
 from cdc_assets.operations.keep_out import let_in, parse_until
 from cdc_assets.operations.keys import parse_keys
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.report.forgetting import KEPT, NO_ROWS, NOT_SEARCHED, UNKNOWN
+from cdc_assets.report.forgetting import NO_ROWS, NOT_SEARCHED, UNKNOWN, kept_text
 
 
 class ForgetConfig(dg.Config):
@@ -191,7 +191,9 @@ def _figures(report: ForgetReport) -> dict[str, Any]:
         "messages_emptied": report.messages,
         "keys_moved": len(report.moved),
         "cuts_removed": list(report.cuts),
-        **({"cuts_kept": [f"{name} {KEPT} (remove_cuts)" for name in report.kept_cuts]} if report.kept_cuts else {}),
+        **(
+            {"cuts_kept": [f"{kept_text(name)} (remove_cuts)" for name in report.kept_cuts]} if report.kept_cuts else {}
+        ),
         "tables_with_lost_messages": list(report.lost),
         **({"removed": _grid(removed)} if removed else {}),
         "searched": _grid(searched),

@@ -221,13 +221,15 @@ class LakeForgetting:
         for attempt in range(_ATTEMPTS):
             lake_table = self.lake.state.find(life)
             try:
-                searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
-                having = {path for paths in searched.places.values() for path in paths}
-                used = referenced_files(searched.table, searched.io)
+                with _undisturbed(life):
+                    searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
+                    having = {path for paths in searched.places.values() for path in paths}
+                    used = referenced_files(searched.table, searched.io)
                 break
-            except FileNotFoundError:  # upkeep has removed it, with the snapshots that had it
+            except TableMoved:  # upkeep has removed a file, with the snapshots that had it
                 if attempt == _ATTEMPTS - 1:
                     raise
+                time.sleep(0.2 * 2**attempt)
         files = list(searched.files())
         having |= {file.location for file in files if file.info.path not in used and searched.is_in(file)}
         size = sum(file.info.size for file in files)
@@ -283,7 +285,7 @@ def _undisturbed(life: Life) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as gone:
-        raise TableMoved(f"{life}: a file was removed meanwhile ({gone}). Look again.", table=str(life)) from gone
+        raise TableMoved(f"{life}: a file was removed meanwhile ({gone}). Run it again.", table=str(life)) from gone
 
 
 def _sweep(searched: SearchedTable, metadata_location: str) -> int:

@@ -518,6 +518,9 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
         f"the rows {how_long}"
     )
     if kept_out is None:
-        return f"{there}. Until then a rebuild brings them back, and so does a kind of history that is switched on."
+        return (
+            f"{there}. Until then a rebuild brings them back, and so does a table or a kind of history that the "
+            "settings ask for later."
+        )
     landed = "" if pipeline.landing is None else " Messages that come later are landed with them, until they expire."
     return f"{there}. What is read of them is left out {kept_out.until_text}, as {kept_out.name} says.{landed}"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cdc_assets.io.scratch import SCRATCH
+from cdc_assets.model.cuts import is_unnamed
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.wording import counted
 
@@ -18,7 +19,6 @@ UNKNOWN = (
     "may have one of the keys, as none of its own could be decoded. It stays until it is replayed, or you let it go "
     "with the keys by its place"
 )
-KEPT = "keeps rows of the keys until it expires or is removed"
 NO_ROWS = (
     "of these keys were there. Where some were expected: a key is given as MySQL prints it, a TIMESTAMP in UTC, and "
     "binary values as x'…'"
@@ -54,7 +54,7 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         having = f"found in {', '.join(place.having)}" if place.having else "nothing found"
         yield f"  searched  {place.place}: {size}: {having}"
     for name in report.kept_cuts:
-        yield f"  kept      the cut {name} {KEPT}: --remove-cuts"
+        yield f"  kept      {kept_text(name)}: --remove-cuts"
     for record in report.unknown:
         yield f"  unknown   {record} {UNKNOWN}: --record '{record}'"
     for key in report.moved:
@@ -67,6 +67,13 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
     yield f"  not ours  {report.feed}"
     again = "run the same command again" + (" with --remove-cuts" if report.kept_cuts else "")
     yield "complete: nothing is left" if report.complete else f"NOT complete: {again}"
+
+
+def kept_text(name: str) -> str:
+    """Return what keeps rows of the keys, and until when: regular cuts expire, cuts and tags that people named stay."""
+    if is_unnamed(name):
+        return f"the cut {name} keeps rows of the keys until cuts.keep newer regular cuts are made"
+    return f"the cut or tag {name} keeps rows of the keys until a person removes it"
 
 
 def forget_json(report: ForgetReport) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import TableHeld, TableMoved
@@ -596,3 +597,24 @@ def run_orders(orders: LakeOrders) -> None:
     for _ in range(10):
         orders.step()
     orders.check()
+
+
+def test_a_manifest_of_a_removed_file_has_a_key_only_where_its_bounds_give_it(tmp_path: Path) -> None:
+    with closing(SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")) as catalog:
+        catalog.create_namespace("n")
+        table = catalog.create_table("n.t", pa.schema([pa.field("id", pa.int32())]))
+        table.append(pa.table({"id": pa.array([1, 5], pa.int32())}))
+        first, (task,) = table.current_snapshot(), table.scan().plan_files()
+        table.delete("id > 0")
+        emptied = table.current_snapshot()
+        assert first is not None
+        assert emptied is not None
+        table.manage_snapshots().create_tag(emptied.snapshot_id, "cut").commit()
+        table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+        Path(task.file.file_path.removeprefix("file://")).unlink()
+        schema = TableSchema((Column("id", "INT", is_pk=True),), ("id",))
+        refs = {}
+        for key in (1, 3, 5, 9):
+            wanted = WantedKeys(pa.table({"id": pa.array([key], pa.int32())}), schema)
+            refs[key] = [*SearchedTable(table.refresh().metadata_location, {}, wanted).refs]
+    assert refs == {1: ["cut"], 3: [], 5: ["cut"], 9: []}

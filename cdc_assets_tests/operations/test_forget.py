@@ -24,7 +24,7 @@ from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.forgetting import ForgetReport, RemovedRows
+from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import AppliedState, Life, State
@@ -103,7 +103,10 @@ def test_a_row_goes_from_the_mirror_and_its_history(tmp_path: Path) -> None:
     assert (report.complete, report.keys, len(report.removed)) == (True, 1, 3)
     assert found() == [False] * 3
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
-    assert "a rebuild brings them back, and so does a kind of history that is switched on" in report.feed
+    assert (
+        "a rebuild brings them back, and so does a table or a kind of history that the settings ask for later"
+        in report.feed
+    )
 
 
 def test_cuts_and_tags_that_have_the_row_keep_it_until_a_person_lets_them_go(
@@ -120,7 +123,10 @@ def test_cuts_and_tags_that_have_the_row_keep_it_until_a_person_lets_them_go(
     assert (shop.rows(), report.complete, report.kept_cuts, report.cuts) == (
         [(2, "two")], False, ("audit", "with"), ()
     )  # fmt: skip
-    assert [line for line in forget_lines(report) if "the cut with keeps rows" in line and "--remove-cuts" in line]
+    kept = [line for line in forget_lines(report) if line.startswith("  kept") and "--remove-cuts" in line]
+    assert ["until a person removes it" in line for line in kept] == [True, True]
+    regular = dataclasses.replace(report, searched=(SearchedFiles("t", 1, 1, tags=(f"cut-{FIRST}",)),))
+    assert any(f"the cut cut-{FIRST} keeps" in line and "cuts.keep newer" in line for line in forget_lines(regular))
     assert "--remove-cuts" in list(forget_lines(report))[-1]
     assert [ticket.stopped for ticket in shop.lake.tickets.values()] == [True]
     found = find_rows(shop.pipeline(), MemoryForgetting(shop.lake), "shop.t", [["1"]])
