@@ -24,8 +24,8 @@ _STORES: WeakValueDictionary[int, MemoryStore] = WeakValueDictionary()
 class _Elsewhere:
     store: int
 
-    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
-        return _STORES[self.store].write_rows(groups)
+    def write_rows(self, groups: Iterable[RowGroup], *, packed: bool = False) -> tuple[str, int]:
+        return _STORES[self.store].write_rows(groups, packed=packed)
 
     def discard(self, added: NewFiles) -> None:
         _STORES[self.store].discard(added)
@@ -57,9 +57,9 @@ class MemoryStore:
             raise InputError(f"{file} is gone", file=file, gone=True)
         return self.files[file][group]
 
-    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup], *, packed: bool = False) -> tuple[str, int]:
         held = list(groups)
-        name = f"rows-{next(self._numbers)}"
+        name = f"rows-{next(self._numbers)}{'-packed.parquet' if packed else ''}"
         self.files[name] = [group.rows for group in held]
         return name, sum(group.size for group in held)
 

@@ -1,6 +1,7 @@
 """Row groups of Parquet files, written and read wherever a task runs: no catalog here, and no JVM.
 
 RowFiles      row groups -> a file of its own, in no snapshot yet
+is_packed     whether a file was written with the stronger compression
 RowGroups     a file, a number -> that row group
 read_rows     a file -> all of its rows
 copy_without  a file, the numbers of some rows -> a copy without these
@@ -38,17 +39,19 @@ class RowFiles:
     directory: str
     schema: pa.Schema
 
-    def write(self, groups: Iterable[pa.Table]) -> WrittenFile:
+    def write(self, groups: Iterable[pa.Table], *, packed: bool = False) -> WrittenFile:
         """Write a file with these row groups, each as it comes; raises LakeUnavailable.
 
-        What `groups` raises is raised, and no file is left then.
+        A `packed` file has fewer bytes and takes much more CPU to write; its name says so (`is_packed`). What `groups`
+        raises is raised, and no file is left then.
         """
-        location = f"{self.directory}/{uuid.uuid4().hex}.parquet"
+        location = f"{self.directory}/{uuid.uuid4().hex}{_PACKED if packed else '.parquet'}"
+        options = {**_as_written(self.schema), **(_PACKING if packed else {})}
         try:
             system, path = storage(self.io, location)
             make_directory(system, path.rsplit("/", 1)[0])
             with system.open_output_stream(path) as sink:
-                with pq.ParquetWriter(sink, self.schema, store_schema=False, **_as_written(self.schema)) as writer:
+                with pq.ParquetWriter(sink, self.schema, store_schema=False, **options) as writer:
                     for group in groups:
                         writer.write_table(group.cast(self.schema), row_group_size=max(1, group.num_rows))
                 size = int(sink.tell())
@@ -73,8 +76,23 @@ class RowFiles:
 def _as_written(schema: pa.Schema) -> dict[str, Any]:
     """Return the Parquet options of files: bytes are mostly distinct, so they have no dictionary or statistics."""
     texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-    compared = [field.name for field in schema if pa.types.is_integer(field.type)] + texts
-    return {"compression": "zstd", "use_dictionary": texts, "write_statistics": compared}
+    numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    differences = dict.fromkeys(numbers, "DELTA_BINARY_PACKED")  # offsets and positions mostly grow in small steps
+    return {
+        "compression": "zstd",
+        "use_dictionary": texts,
+        "write_statistics": numbers + texts,
+        "column_encoding": differences,
+    }
+
+
+_PACKED = "-packed.parquet"
+_PACKING = {"compression_level": 12, "data_page_size": 8 << 20}
+
+
+def is_packed(location: str) -> bool:
+    """Return whether a file was written as a packed one."""
+    return location.endswith(_PACKED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,5 +17,6 @@ iceberg           the landing table in the lake
   afterwards
 decisions         what people decide about messages that are bad, lost, or to come
 forget            messages emptied whose rows are to be forgotten
+retention         which rows are kept, and why
 maintenance       rows expire, small files are put together
 """

@@ -79,9 +79,9 @@ class LandingTable:
         """Reads a row group of a file, on executors too."""
         return LandedGroups(self.table.fetch, self.seal)
 
-    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup], *, packed: bool = False) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
-        return self.elsewhere().write_rows(groups)
+        return self.elsewhere().write_rows(groups, packed=packed)
 
     def elsewhere(self) -> LandedFiles:
         """Return what writes files of rows wherever a task runs."""

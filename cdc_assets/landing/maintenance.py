@@ -3,40 +3,37 @@
     landing_due        what is due, without doing it
     maintain_landing   do what is due, and return what that was
 
-Rows are kept for some days and until their table has taken them. Events are kept for ever. A split keeps its offsets
-through all of this: what was written down about it stays true, only the file it lies in is another one.
+`landing.retention` says which rows stay. Events are kept for ever. A split keeps its offsets through all of this: what
+was written down about it stays true, only the file it lies in is another one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from cdc_assets.errors import TableMoved
+from cdc_assets.lake.row_groups import is_packed
 from cdc_assets.landing.files import NewFiles, RowGroup, TableFiles, digest_of, event_rows, splits_of
 from cdc_assets.landing.landing import Landing
+from cdc_assets.landing.retention import Needs, Retention, reason_to_keep
 from cdc_assets.model.landed import Landed, LandedSplit
-from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
 _DAY_MS = 86_400_000
-
-Needed = Callable[[TableId], "Tso | None"]
-"""Table -> through which position its rows are applied; None where nobody will ask for its rows any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandingLimits:
     """When files of a landing are written anew, and when they go.
 
-    Rows whose position is older than `days` expire. Files below a quarter of `file_bytes` are put together once they
-    are `small_files`, and so are files of events. What nothing refers to is removed after `removed_days`: no run may
-    take longer.
+    Rows that the `retention` does not keep expire, and files that it wants packed are packed. Files below a quarter of
+    `file_bytes` are put together once they are `small_files`, and so are files of events. What nothing refers to is
+    removed after `removed_days`: no run may take longer.
     """
 
-    days: float = 30.0
+    retention: Retention = field(default_factory=Retention)
     small_files: int = 12
     file_bytes: int = 64 << 20
     removed_days: float = 3.0
@@ -90,9 +87,9 @@ class LandingDue:
         return f"landing: files to write anew: {self.row_files:,} of rows, {self.event_files:,} of events{expire}"
 
 
-def landing_due(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingDue:
+def landing_due(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingDue:
     """Return what `maintain_landing` would write anew. What nothing refers to is removed at its occasion only."""
-    due = _due(landing, needed, now_ms, limits)
+    due = _due(landing, needs, now_ms, limits)
     if due is None:
         return LandingDue()
     events = len(due.kept.events)
@@ -100,19 +97,19 @@ def landing_due(landing: Landing, needed: Needed, now_ms: int, limits: LandingLi
     return LandingDue(due.rows_expired, files, events if events >= limits.small_files else 0)
 
 
-def maintain_landing(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingUpkeep:
+def maintain_landing(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingUpkeep:
     """Do what is due for a landing's files. A landing that comes between makes it begin again at the next run.
 
     Raises TableMoved where others land all the time.
     """
-    due = _due(landing, needed, now_ms, limits)
+    due = _due(landing, needs, now_ms, limits)
     if due is None:
         return LandingUpkeep()
     landed = due.landed
     for files in due.batches:
-        landed = _rewritten(landing, landed, files, due.expired)
+        landed = _rewritten(landing, landed, files, due.expired, packed=limits.retention.packed)
     if len(landing.store.stored().events) >= limits.small_files:
-        _commit(landing, landed, (), landing.store.stored().events, whole=True)
+        _commit(landing, landed, (), landing.store.stored().events)
     removed = landing.store.sweep(int(now_ms - limits.removed_days * _DAY_MS))
     after = landing.store.stored()
     return LandingUpkeep(
@@ -140,34 +137,31 @@ class _Due:
         return sum(split.rows for split in self.expired)
 
 
-def _due(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits) -> _Due | None:
+def _due(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimits) -> _Due | None:
     """Return what is due for a landing's files, None where nothing was ever landed."""
     kept = landing.store.stored()
     if not kept.identity:
         return None
     landed = landing.landed()
-    expired = _expired(landed, needed, now_ms, limits.days)
+    expired = frozenset(
+        split for split in landed.splits if not reason_to_keep(split, needs(split.table), limits.retention, now_ms)
+    )
     return _Due(kept, landed, expired, tuple(_batches(landed, expired, limits)))
 
 
-def _expired(landed: Landed, needed: Needed, now_ms: int, days: float) -> frozenset[LandedSplit]:
-    oldest = int(now_ms - days * _DAY_MS) << 18
-    return frozenset(split for split in landed.splits if split.high < oldest and _is_taken(split, needed))
-
-
-def _is_taken(split: LandedSplit, needed: Needed) -> bool:
-    through = needed(split.table)
-    return through is None or split.high <= through
-
-
 def _batches(landed: Landed, expired: frozenset[LandedSplit], limits: LandingLimits) -> Iterable[Sequence[str]]:
-    """Yield the files that are written anew together: those of which rows expire, and small ones once they are many."""
+    """Yield the files that are written anew together: those of which rows expire, and small ones once they are many.
+
+    Of a retention that packs, files that are not packed yet are among them.
+    """
     sizes: dict[str, int] = {}
     for split in landed.splits:
         sizes[split.file] = sizes.get(split.file, 0) + (0 if split in expired else split.size)
     touched = {split.file for split in expired}
     small = [file for file, size in sizes.items() if size < limits.file_bytes // 4]
     chosen = touched | set(small if len(small) >= limits.small_files else ())
+    if limits.retention.packed:
+        chosen |= {file for file in sizes if not is_packed(file)}
     batch, size = list[str](), 0
     for file in (file for file in sizes if file in chosen):
         if batch and size + sizes[file] > limits.file_bytes:
@@ -179,7 +173,9 @@ def _batches(landed: Landed, expired: frozenset[LandedSplit], limits: LandingLim
         yield batch
 
 
-def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: frozenset[LandedSplit]) -> Landed:
+def _rewritten(
+    landing: Landing, landed: Landed, files: Sequence[str], expired: frozenset[LandedSplit], *, packed: bool
+) -> Landed:
     """Put the rows of files that did not expire into one, by table, and forget the others."""
     old_files = frozenset(files)
     kept = sorted(
@@ -187,25 +183,35 @@ def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: 
         key=lambda kept_split: (kept_split.table, kept_split.partition, kept_split.first),
     )
     groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in kept]
-    gone = dict(landed.expired)
+    gone, emptied = dict(landed.expired), dict(landed.emptied)
     for split in landed.splits:
         if split.file in old_files and split in expired:
+            place = split.partition, split.table
             gone[split.table] = max(split.high, gone.get(split.table, 0))
-    landed = replace(landed, expired=gone)
-    return _commit(landing, landed, groups, files)
+            emptied[place] = min((split.low, split.first), emptied.get(place, (split.low, split.first)))
+    after = replace(landed, expired=gone, emptied=emptied)
+    return _commit(landing, after, groups, files, before=landed, packed=packed)
 
 
 def _commit(
-    landing: Landing, landed: Landed, groups: Sequence[RowGroup], old: Sequence[str], *, whole: bool = False
+    landing: Landing,
+    landed: Landed,
+    groups: Sequence[RowGroup],
+    old: Sequence[str],
+    *,
+    before: Landed | None = None,
+    packed: bool = False,
 ) -> Landed:
-    """Put row groups, or with `whole` all events, in place of files, in one commit.
+    """Put row groups in place of files in one commit, or all events where `before`, what was landed, is not given.
 
     Raises TableMoved, with nothing done, where messages were landed meanwhile: what stands is as it was looked at.
     """
     store = landing.store
-    written = (store.write_rows(groups),) if groups else ()
+    written = (store.write_rows(groups, packed=packed),) if groups else ()
     splits = splits_of(groups, written[0][0]) if written else []
-    events = event_rows(landed.events, landed, landed.splits) if whole else event_rows((), landed, splits, landed)
+    events = (
+        event_rows(landed.events, landed, landed.splits) if before is None else event_rows((), landed, splits, before)
+    )
     added = NewFiles(written, (store.write_events(events),))
     try:
         store.replace(added, old, digest_of(landed.next) if landed.next else "")

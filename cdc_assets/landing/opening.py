@@ -78,11 +78,11 @@ def _topics(settings: ChangefeedSettings, source: Source) -> TopicsSource | None
 
 def _refuse_clear_text(settings: ChangefeedSettings) -> None:
     """Refuse to keep messages with values that are masked, unless they are sealed or a person consents."""
-    if settings.privacy and settings.privacy_key is None and not settings.plain_landing:
+    if settings.privacy and settings.privacy_key is None and not settings.landing.plain:
         raise BadSettings(
             "columns of this changefeed are masked, and its topics are landed before they are applied: the landing "
             "would have their values. Let it be sealed, with a key from the environment (privacy_key: {env: NAME}), or "
-            "consent that it has them in clear text (plain_landing: true)."
+            "consent that it has them in clear text (landing: {plain: true})."
         )
 
 
@@ -101,7 +101,7 @@ def _landed(
         source.routing.concerns,
         _claims(settings, source),
         registry=_registry(settings),
-        mark_interval_seconds=settings.mark_interval_seconds,
+        mark_interval_seconds=settings.landing.mark_interval_seconds,
         accept_unordered=settings.accept_unordered,
     )
     source.passes_bad = settings.quarantine

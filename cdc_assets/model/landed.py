@@ -254,7 +254,8 @@ class Landed:
     of what each table has in each partition, `sources` the source's logs in the order in which they were met, and
     `barriers` the newest source position through which each partition says that it is complete. `topic_ids` are the
     broker's own ids of topics; a topic that was deleted and created again has another one. Rows of a table through
-    `expired` are no longer kept. `restarts` are the offsets of the newest marks that were not greater than those
+    `expired` are no longer kept; `emptied` is the least position, with its offset, of those that are gone from each
+    partition. `restarts` are the offsets of the newest marks that were not greater than those
     before them: there a sender restarted; `marks_at` are those of the newest marks. `deliveries` are the ends of what
     came of each table, where that is above the greatest mark, or behind the newest. `unawaited` says between which
     positions tables may miss rows of partitions, while these are only partly landed. `unfinished` are the partitions in
@@ -276,6 +277,7 @@ class Landed:
     barriers: Mapping[Partition, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     expired: Mapping[TableId, Tso] = field(default_factory=dict)
+    emptied: Mapping[tuple[Partition, TableId], tuple[Tso, int]] = field(default_factory=dict)
     restarts: Mapping[Partition, int] = field(default_factory=dict)
     marks_at: Mapping[Partition, int] = field(default_factory=dict)
     deliveries: Mapping[tuple[Partition, TableId], DeliveryEnd] = field(default_factory=dict)
@@ -288,6 +290,15 @@ class Landed:
     firsts: Mapping[Partition, FirstMessage] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
+
+    @property
+    def first_rows(self) -> dict[tuple[Partition, TableId], tuple[Tso, int]]:
+        """The least position, with an offset, of the rows of each table in each partition, those that expired too."""
+        firsts = dict(self.emptied)
+        for split in self.splits:
+            place = split.partition, split.table
+            firsts[place] = min((split.low, split.first), firsts.get(place, (split.low, split.first)))
+        return firsts
 
     @property
     def taken_away(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ key_bytes      values of keys in records that cannot be decoded
 keys           keys as people give them
 lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 lake_rows      rows of the lake as of one snapshot
+landing_needs  which landed rows are still wanted, and why
 landings       what is landed of topics
 log_rows       the columns of a log, by the names of the lake and of the source
 losses         which loss makes a value of the lake equal to that of its source

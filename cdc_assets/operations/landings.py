@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from cdc_assets.operations.opening import begun, read_ledger
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import Ledger
+    from cdc_assets.model.landed import Landed
     from cdc_assets.model.offsets import Partition
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.tso import Tso
@@ -55,8 +57,21 @@ def _described(lake: LakeSettings, landed: list[str], feeds: Mapping[str, Change
         for name in landed:
             with closing(LandingTable(lake, name)) as table:
                 known = landed_in(table)
-            landings.append(describe_landing(name, known, applied_through(ledger, name), _ends_now(feeds.get(name))))
+            settings = feeds.get(name)
+            through, kept = applied_through(ledger, name), _kept(lake, name, known, settings)
+            landings.append(describe_landing(name, known, through, _ends_now(settings), kept))
     return landings
+
+
+def _kept(lake: LakeSettings, changefeed: str, landed: Landed, settings: ChangefeedSettings | None) -> dict[str, int]:
+    """Return the bytes of landed messages by the reason for which they are kept."""
+    from cdc_assets.landing.retention import Retention, bytes_kept
+    from cdc_assets.operations.landing_needs import recorded_needs
+    from cdc_assets.operations.status import lake_status
+
+    retention = None if settings is None else Retention.of(settings.landing.keep, settings.landing.days)
+    needs = recorded_needs(lake_status(lake, changefeed), landed)
+    return bytes_kept(landed, needs, retention, int(time.time() * 1000))
 
 
 def _ends_now(settings: ChangefeedSettings | None) -> dict[Partition, int] | None:

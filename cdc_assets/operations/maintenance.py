@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, Retryable
 from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, is_overdue
+from cdc_assets.lake.tickets import REBUILD, LakeTickets
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
-from cdc_assets.model.progress import AppliedState, Life
+from cdc_assets.landing.retention import Retention
+from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso
 from cdc_assets.operations.cuts import expire_cuts
+from cdc_assets.operations.landing_needs import landing_needs
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.plan import open_exchanges
 
@@ -137,7 +139,7 @@ def maintain(
         replace(table_result, after=after.get(table_result.before.table, table_result.before)) for table_result in done
     )
     result = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
-    return result if tables else _with_landing(result, pipeline, planned, applied, now_ms, dry)
+    return result if tables else _with_landing(result, pipeline, planned, now_ms, dry)
 
 
 def expire_snapshots(pipeline: LakePipeline, planned: Plan, now_ms: int) -> Life | None:
@@ -191,7 +193,6 @@ def _with_landing(
     result: MaintenanceResult,
     pipeline: LakePipeline,
     planned: Plan,
-    applied: Mapping[Life, AppliedState],
     now_ms: int,
     dry: bool,
 ) -> MaintenanceResult:
@@ -199,37 +200,18 @@ def _with_landing(
     landing, settings = pipeline.landing, pipeline.settings.maintenance
     if landing is None:
         return result
-    behind = landing.names_behind()
-
-    def needed(written: TableId) -> Tso:
-        return min((taken_through(table, planned, applied) for table in behind(written)), default=0)
-
-    limits = LandingLimits(settings.landing_days, settings.small_files, removed_days=settings.orphan_days)
+    rebuilds = LakeTickets(pipeline.lake.state, REBUILD).tickets()
+    needs = landing_needs(pipeline, landing, planned, rebuilding=any(ticket.runs() for ticket in rebuilds))
+    chosen = pipeline.settings.landing
+    retention = Retention.of(chosen.keep, chosen.days)
+    limits = LandingLimits(retention, settings.small_files, removed_days=settings.orphan_days)
     if dry:
-        return replace(result, landing_due=landing_due(landing, needed, now_ms, limits))
+        return replace(result, landing_due=landing_due(landing, needs, now_ms, limits))
     try:
-        done = maintain_landing(landing, needed, now_ms, limits)
+        done = maintain_landing(landing, needs, now_ms, limits)
     except Retryable:
         return result
     return replace(result, landing=done)
-
-
-def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
-    """Return through which position all tables that had a name have taken its rows.
-
-    Rows above the checkpoint may be of a table of that name that nothing is known of yet. A table that the settings
-    leave out takes none.
-    """
-    positions: list[Tso] = []
-    feed = planned.feed or planned.history
-    for life, held in planned.history.lives.items():
-        for name, _, until in held.names:
-            if name.folded == table.folded:
-                state = applied.get(life)
-                through = 0 if state is None else state.progress.tso
-                positions += [] if through >= until else [through]
-    known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
-    return min(positions, default=planned.checkpoint if known else 0)
 
 
 def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:

@@ -95,6 +95,11 @@ def _replayed(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Appli
     return len(pipeline.lake.replay(_plan_replay(pipeline, rows, applied), pipeline.source.reader).bad)
 
 
+def awaiting_replay(pipeline: Pipeline) -> frozenset[Life]:
+    """Return the tables of the source of which records are in quarantine: a replay reads their input again."""
+    return frozenset(life.source for life, count in pipeline.lake.quarantined_counts().items() if count)
+
+
 def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: AppliedState) -> RecordReplay:
     """Plan what is read again for records of one table.
 

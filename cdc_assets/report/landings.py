@@ -58,7 +58,8 @@ class LandingText:
     messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
     they are: those cannot be built anew out of the landing. `unreadable` are the messages that are not messages of the
     protocol and that nobody has released. `waits` says which partition's barrier messages wait for, "" for none.
-    `left_out` counts decisions by which messages are left out: those that cannot be read, or are lost.
+    `left_out` counts decisions by which messages are left out: those that cannot be read, or are lost. `kept` says of
+    how many of the bytes why they are kept.
     """
 
     changefeed: str
@@ -73,6 +74,7 @@ class LandingText:
     is_current: bool = False
     waits: str = ""
     left_out: int = 0
+    kept: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def behind(self) -> int:
@@ -89,11 +91,16 @@ class LandingText:
 
 
 def describe_landing(
-    changefeed: str, landed: Landed, through: Mapping[TableId, Tso], ends: Mapping[Partition, int] | None = None
+    changefeed: str,
+    landed: Landed,
+    through: Mapping[TableId, Tso],
+    ends: Mapping[Partition, int] | None = None,
+    kept: Mapping[str, int] | None = None,
 ) -> LandingText:
     """Return what is landed as values for a person.
 
-    `through` is the TSO through which each table is applied, dropped ones included. `ends` are the log's ends now.
+    `through` is the TSO through which each table is applied, dropped ones included. `ends` are the log's ends now,
+    `kept` the bytes of messages by the reason for which they are kept.
     """
     applied = _applied(landed, through)
     log_ends = landed.ends if ends is None else ends
@@ -127,6 +134,7 @@ def describe_landing(
             },
         ),
         sum(decision.kind in (EventKind.RELEASED, EventKind.LOST) for decision in landed.decisions),
+        kept or {},
     )
 
 
@@ -272,6 +280,9 @@ def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
             f"as of {moment}, {mark}; "
             f"{counted(landing.rows, 'row event')} kept ({counted(landing.row_bytes, 'byte')}); {landing.rebuild}"
         )
+        if landing.kept:
+            reasons = "; ".join(f"{counted(size, 'byte')} {reason}" for reason, size in landing.kept.items())
+            yield f"{landing.changefeed}: landed messages are kept: {reasons}"
         if landing.waits:
             yield f"{landing.changefeed}: {landing.waits}"
         if landing.left_out:

@@ -43,6 +43,7 @@ from cdc_assets.settings.sections import (
     ArchiveSettings,
     CutSettings,
     ExtractSettings,
+    LandingSettings,
     MaintenanceSettings,
     TableSettings,
     VerifySettings,
@@ -215,9 +216,6 @@ class ChangefeedSettings(Model):
             "ones in the driver)."
         ),
     )
-    mark_interval_seconds: float = Field(
-        default=60, ge=0, description="Shortest time in seconds between two landings of watermarks without rows."
-    )
     sensor_running: bool = Field(default=False, description="Whether the sensor is switched on from the start.")
     sensor_interval_seconds: int = Field(
         default=10, ge=1, description="Time in seconds between two ticks of the sensor."
@@ -250,9 +248,12 @@ class ChangefeedSettings(Model):
     stalled_after_seconds: int = Field(
         default=600, ge=1, description="Age in seconds at which a checkpoint is called stalled."
     )
+    landing: LandingSettings = Field(
+        default_factory=LandingSettings, description="What is kept of landed messages of topics."
+    )
     maintenance: MaintenanceSettings = Field(
         default_factory=MaintenanceSettings,
-        description="Compaction, expiry of snapshots, removal of orphan files, retention of landed messages.",
+        description="Compaction, expiry of snapshots, removal of orphan files.",
     )
     verify: VerifySettings = Field(
         default_factory=VerifySettings, description="Comparison of tables with their source."
@@ -291,9 +292,6 @@ class ChangefeedSettings(Model):
             "Environment variable with the key that encrypts stored messages and records of masked "
             "tables: `{env: NAME}`."
         ),
-    )
-    plain_landing: bool = Field(
-        default=False, description="Consent to messages of masked tables being landed in clear text."
     )
     _options: SourceOptions = PrivateAttr()
     _history: tuple[HistoryRule, ...] = PrivateAttr()

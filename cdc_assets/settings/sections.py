@@ -1,4 +1,4 @@
-"""Sections of a changefeed's settings: archive, cuts, extracts, history, maintenance, verify."""
+"""Sections of a changefeed's settings: archive, cuts, extracts, history, landing, maintenance, verify."""
 
 from __future__ import annotations
 
@@ -186,6 +186,28 @@ def history_rules(given: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
     return tuple(rules)
 
 
+class LandingSettings(Model):
+    """What is kept of landed messages, and how they are landed."""
+
+    inside = "landing"
+
+    keep: Literal["days", "applied", "compact"] = Field(
+        default="days",
+        description=(
+            "Which landed rows are kept once their table has applied them: `days` keeps them for the number of days "
+            "below, `applied` lets the next maintenance remove them, `compact` keeps them for these days and "
+            "compresses them again, which takes CPU. Rows that expired cannot be rebuilt, explained or extracted."
+        ),
+    )
+    days: float = Field(
+        default=30, gt=0, description="Age in days at which landed rows expire once their table has applied them."
+    )
+    mark_interval_seconds: float = Field(
+        default=60, ge=0, description="Shortest time in seconds between two landings of watermarks without rows."
+    )
+    plain: bool = Field(default=False, description="Consent to messages of masked tables being landed in clear text.")
+
+
 class MaintenanceSettings(Model):
     """When the files of a table are maintained, and what is kept."""
 
@@ -230,14 +252,6 @@ class MaintenanceSettings(Model):
     )
     orphan_days: float = Field(
         default=3, ge=1, description="Age in days at which orphan files are removed. No run may take longer than that."
-    )
-    landing_days: float = Field(
-        default=30,
-        gt=0,
-        description=(
-            "Age in days at which landed rows of topics expire once their table has applied them. A "
-            "rebuild cannot start further back."
-        ),
     )
 
     @property

@@ -7,15 +7,18 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.landing.opening import open_feed
+from cdc_assets.landing.retention import Retention, TableNeed
+from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.settings.config import from_flags
 from cdc_assets_tests.bench.contenders import CONTENDERS, Laps, _contender
 from cdc_assets_tests.bench.measuring import lap
 from cdc_assets_tests.bench.topics import archive_changes, consume_all
 
-__all__ = ["CONTENDERS", "land", "landings", "look_at_topic", "topic"]
+__all__ = ["CONTENDERS", "keep_landed", "land", "landings", "look_at_topic", "topic"]
 
 SINK = "kafka://none:9092/bench?protocol=canal-json&enable-tidb-extension=true"
 
@@ -48,6 +51,23 @@ def land(uri: str, lake: str) -> dict[str, int]:
     """Land a topic once."""
     with _landing(lake, uri) as landing:
         return dataclasses.asdict(landing.advance())
+
+
+@_contender
+def keep_landed(uri: str, archive: str, lake: str, keep: Literal["days", "applied", "compact"]) -> dict[str, float]:
+    """Land an archive, maintain its landing as if all were applied, and return what that left and took."""
+    with _landing(lake, uri, archive={"uri": archive, "layout": "records"}) as landing:
+        with lap() as landing_lap:
+            landing.advance()
+        now_ms = wall_clock_ms(max(split.high for split in landing.landed().splits))
+        limits = LandingLimits(Retention.of(keep, 30), removed_days=-10_000)  # files go now, not in days
+        with lap() as upkeep_lap:
+            maintain_landing(landing, lambda _: TableNeed(None), now_ms, limits)
+        return {
+            "bytes": sum(size for _, size in landing.store.stored_files()),
+            "land_cpu_seconds": landing_lap.measured.cpu_seconds,
+            "maintain_cpu_seconds": upkeep_lap.measured.cpu_seconds,
+        }
 
 
 @_contender

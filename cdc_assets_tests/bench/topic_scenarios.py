@@ -184,6 +184,26 @@ def topic_memory(place: Place) -> Iterator[Figure]:
 
 
 @_scenario
+def landing_kept(place: Place) -> Iterator[Figure]:
+    """What the landing of a topic keeps of applied messages, by the setting, and what that takes."""
+    feed, directory = place.feed("canal", protocol="canal-json"), place.at("archive")
+    changes = place.of(200_000, 100)
+    feed.append(changes, max(1, changes // 2), fill=changes // 2, files=4)
+    archive(feed, directory, 2)
+    uri, bytes_by_choice = sink_uri("none:9092", "bench"), dict[str, float]()
+    for keep in ("days", "compact", "applied"):
+        cost, kept = contend(
+            "keep_landed", uri=uri, archive=str(directory), lake=str(place.at(f"kept-{keep}")), keep=keep
+        )
+        bytes_by_choice[keep] = kept["bytes"]
+        notes = {name: round(value, 2) for name, value in kept.items()} | _whole(cost)
+        yield Figure("landing-kept", f"{changes:,} changes, keep: {keep}", kept["bytes"] / 1e6, "MB", notes=notes)
+    for keep, limit in (("compact", 0.95), ("applied", 0.05)):
+        share = bytes_by_choice[keep] / bytes_by_choice["days"]
+        yield Figure("landing-kept", f"{keep} to days, bytes", share, "x", limit)
+
+
+@_scenario
 def files_a_day(place: Place) -> Iterator[Figure]:
     """What landings of many tables add to a lake, counted over some of them, at a landing every 30 seconds."""
     tables, landings = place.of(2_000, 5), 6

@@ -128,7 +128,7 @@ def test_what_was_landed_is_planned_and_new_messages_are_asked_for_though_no_tab
 
 
 def test_marks_alone_start_no_run_and_are_landed_by_the_sensor(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    watched = Watched(TOPIC, tmp_path, instance, mark_interval_seconds=0)
+    watched = Watched(TOPIC, tmp_path, instance, landing={"mark_interval_seconds": 0})
     lines = without(TOPIC, Kind.RESOLVED, 60)
     archive_of(lines, watched.feed.archive, "1.jsonl")
     watched.feed.land()

@@ -16,6 +16,7 @@ import pytest
 
 from cdc_assets.errors import MetadataMissing, TableMoved
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
+from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests import connector_writer
 from cdc_assets_tests.alterations import Picks
@@ -85,8 +86,8 @@ class Runs:
         with suppress(MetadataMissing):
             outcome = self.newest.apply()
         if self.random.random() < 0.3:
-            limits = LandingLimits(days=1e6, small_files=2)
-            maintain_landing(self.newest.landing, lambda _: None, 1 << 42, limits)
+            limits = LandingLimits(Retention(1e6), small_files=2)
+            maintain_landing(self.newest.landing, lambda _: TableNeed(None), 1 << 42, limits)
         return outcome
 
     def stop_some(self) -> None:

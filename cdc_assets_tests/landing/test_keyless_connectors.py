@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
+from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
@@ -207,7 +208,7 @@ def test_rows_of_which_nothing_tells_whether_they_are_copies_hold_their_table_un
     send(feed.log, sent[:1], 0, runs[0])
     assert reasons(feed) == []
     if fault == "expired":
-        maintain_landing(feed.landing, lambda _: 1 << 62, 1 << 45, LandingLimits(days=0))
+        maintain_landing(feed.landing, lambda _: TableNeed(1 << 62), 1 << 45, LandingLimits(Retention(0)))
     send(feed.log, sent[1:], 1, runs[1])
     assert ["accept_unordered" in one for one in reasons(feed)] == ([] if accepted else [True])
     assert rows(feed).total() == (2 if accepted else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
+from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.model.progress import Lack
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import Outcome
@@ -21,7 +22,7 @@ def switched_on(kind: str, limits: LandingLimits) -> tuple[TopicFeed, Outcome]:
     kinds = [one for one in KINDS[1:] if one != kind]
     first = {"shop.*": {"kinds": kinds, "mirror": bool(kind)}}
     feed = landed_in_turns(TopicFeed.of(Broker(), sink_uri=URI, history=first), range(90, 95))
-    maintain_landing(feed.landing, lambda _: at(92), NOW, limits)
+    maintain_landing(feed.landing, lambda _: TableNeed(at(92)), NOW, limits)
     log, store, lake, ledger = feed.log, feed.store, feed.lake, feed.ledger
     assert isinstance(log, Broker)
     feed = TopicFeed.of(log, sink_uri=URI, history={"shop.*": list(KINDS[1:])}, store=store)
@@ -36,7 +37,7 @@ def rows(feed: TopicFeed, kind: str) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_rows_have_expired_a_table_begins_where_the_others_stand(kind: str) -> None:
-    feed, outcome = switched_on(kind, LandingLimits(days=7.5))
+    feed, outcome = switched_on(kind, LandingLimits(Retention(7.5)))
     name = f"shop.t__{kind}" if kind else "shop.t"
     assert [one.reason for one in outcome.tables if one.reason] == []
     found = [(one.table, one.detail) for one in outcome.findings if one.rule == "history-since"]

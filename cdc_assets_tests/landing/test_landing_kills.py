@@ -15,6 +15,7 @@ from cdc_assets.errors import MetadataMissing, TableMoved
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
+from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed, settings_of
@@ -38,8 +39,8 @@ class Process:
         """Land, apply, and put the landing's files together."""
         with suppress(MetadataMissing):
             self.feed.apply()
-        limits = LandingLimits(days=1e6, small_files=2, removed_days=0)
-        maintain_landing(self.feed.landing, lambda _: None, 1 << 42, limits)
+        limits = LandingLimits(Retention(1e6), small_files=2, removed_days=0)
+        maintain_landing(self.feed.landing, lambda _: TableNeed(None), 1 << 42, limits)
 
 
 def stopped_at(due: Callable[[str], bool], directory: Path, stops: int) -> set[str]:

@@ -15,6 +15,7 @@ from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
+from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row
 from cdc_assets_tests.topic_feed import TopicFeed
@@ -142,7 +143,7 @@ def test_what_took_effect_and_was_answered_otherwise_is_neither_undone_nor_repea
         feed.landing.advance()
     else:
         with suppress(TableMoved):
-            maintain_landing(feed.landing, lambda _: None, 1, LandingLimits(days=1e6, small_files=2))
+            maintain_landing(feed.landing, lambda _: TableNeed(None), 1, LandingLimits(Retention(1e6), small_files=2))
     other = another(feed)
     landed = landing_on(feed, other).landed()
     offsets = [offset for one in landed.splits for offset in other.fetch(one.file, one.group)["offset"].to_pylist()]
@@ -157,16 +158,16 @@ def test_of_two_that_put_the_same_files_together_one_wins(feed: TopicFeed) -> No
         broker(feed).send(0, *([ddl(100)] if not at else []), row(120 + at, at, 7), mark(150 + at))
         feed.apply()
     rival, table = another(feed), store(feed).table
-    limits, try_once = LandingLimits(days=1e6, small_files=2, removed_days=1e6), table.try_once
+    limits, try_once = LandingLimits(Retention(1e6), small_files=2, removed_days=1e6), table.try_once
 
     def overtaken(*given: object) -> None:
         table.try_once = try_once  # type: ignore[method-assign]
-        maintain_landing(landing_on(feed, rival), lambda _: None, 1 << 42, limits)
+        maintain_landing(landing_on(feed, rival), lambda _: TableNeed(None), 1 << 42, limits)
         try_once(*given)  # type: ignore[arg-type]
 
     table.try_once = overtaken  # type: ignore[assignment,method-assign]
     with pytest.raises(TableMoved):
-        maintain_landing(feed.landing, lambda _: None, 1 << 42, limits)
+        maintain_landing(feed.landing, lambda _: TableNeed(None), 1 << 42, limits)
     assert rows(rival) == [(0, 1), (0, 3), (0, 5)]
     assert [len(feed.landing.landed().splits), len(rival.stored().rows)] == [3, 1]
     rival.close()

@@ -81,7 +81,7 @@ class Watched(MemoryStore):
         self.seen = 0
         self.fails_after = fails_after
 
-    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup], *, packed: bool = False) -> tuple[str, int]:
         def watched() -> Iterator[RowGroup]:
             for group in groups:
                 self.seen += 1
@@ -89,7 +89,7 @@ class Watched(MemoryStore):
                     raise LakeUnavailable("the disk is full")
                 yield group
 
-        return super().write_rows(watched())
+        return super().write_rows(watched(), packed=packed)
 
 
 def test_no_more_is_held_than_what_fills_no_row_group_and_what_is_being_written() -> None:

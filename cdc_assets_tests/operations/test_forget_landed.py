@@ -17,6 +17,7 @@ import pytest
 
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
+from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
@@ -190,7 +191,7 @@ def test_a_landing_that_began_before_rows_went_does_not_say_that_they_are_there(
     feed.apply()
     other = feed.landed_in()
     log.send(0, row(160, 8, 1), mark(170))
-    log.between = lambda: maintain_landing(other, lambda _: 150, int(time.time() * 1000))
+    log.between = lambda: maintain_landing(other, lambda _: TableNeed(150), int(time.time() * 1000))
     feed.apply()
     assert (left(feed), feed.landing.landed().expired) == ([], {TableId("shop", "t"): 120})
 
@@ -223,7 +224,9 @@ def test_rows_that_expire_while_a_run_reads_them_are_said_to_have_expired_and_no
     pipeline = feed.pipeline()
 
     def expire(*_: object) -> None:
-        maintain_landing(feed.landed_in(), lambda _: None, int(time.time() * 1000), LandingLimits(removed_days=-1))
+        maintain_landing(
+            feed.landed_in(), lambda _: TableNeed(None), int(time.time() * 1000), LandingLimits(removed_days=-1)
+        )
 
     pipeline._watch = expire
     (table,) = pipeline.apply("run").tables
@@ -279,10 +282,10 @@ def test_rows_are_forgotten_though_upkeep_puts_their_file_together_with_others_m
 
     def after_upkeep(file: str, group: int) -> pa.Table:
         if next(reads) in (0, 3, 6):
-            limits = LandingLimits(1e6, small_files=1, removed_days=-1)
+            limits = LandingLimits(Retention(1e6), small_files=1, removed_days=-1)
             with monkeypatch.context() as undone:
                 undone.setattr(feed.store, "_fetch", fetch)
-                maintain_landing(feed.landed_in(), lambda _: 150, int(time.time() * 1000), limits)
+                maintain_landing(feed.landed_in(), lambda _: TableNeed(150), int(time.time() * 1000), limits)
         return fetch(file, group)
 
     monkeypatch.setattr(feed.store, "_fetch", after_upkeep)
@@ -373,7 +376,7 @@ class Orders:
     def maintain(self) -> None:
         (table,) = self.feed.lake.tables.values()
         with suppress(TableMoved):
-            maintain_landing(self.feed.landed_in(), lambda _: table.progress.tso, int(time.time() * 1000))
+            maintain_landing(self.feed.landed_in(), lambda _: TableNeed(table.progress.tso), int(time.time() * 1000))
 
     def forget(self) -> None:
         """Forget a key; where that is said to be done, no byte of its values may be left."""

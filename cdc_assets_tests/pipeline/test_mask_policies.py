@@ -378,7 +378,7 @@ def test_a_column_that_comes_as_a_masked_one_goes_without_a_ddl_is_not_shown_bef
     decided: str,
 ) -> None:
     log, source = MemoryLog(), Source(1)
-    given: dict[str, Any] = {"sink_uri": URI, "plain_landing": True}
+    given: dict[str, Any] = {"sink_uri": URI, "landing": {"plain": True}}
     feed = TopicFeed.of(log, privacy={"public.t.mail": None}, **given)
     for name in ("mail", "post"):
         source.columns, source.rows = {name: "int32"}, {1: {name: 76543}}
@@ -682,7 +682,7 @@ def test_an_error_that_nobody_foresaw_says_its_type_and_place_alone_where_values
     assert ("telltale" in said) is is_shown
 
 
-@pytest.mark.parametrize("given", [{"plain_landing": True}, SEALED], ids=["plain", "sealed"])
+@pytest.mark.parametrize("given", [{"landing": {"plain": True}}, SEALED], ids=["plain", "sealed"])
 def test_messages_whose_landing_fails_for_a_reason_that_nobody_foresaw_are_not_shown(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -780,7 +780,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("given", "is_sealed"),
-    [({}, None), (SEALED, True), ({"plain_landing": True}, False)],
+    [({}, None), (SEALED, True), ({"landing": {"plain": True}}, False)],
     ids=["none", "key", "consent"],
 )
 def test_topics_with_masks_are_landed_sealed_or_by_consent(
@@ -790,7 +790,10 @@ def test_topics_with_masks_are_landed_sealed_or_by_consent(
 
     seals, lake = opened
     if is_sealed is None:
-        with pytest.raises(BadSettings, match=r"privacy_key.*plain_landing"), open_feed(topics_settings(), lake):
+        with (
+            pytest.raises(BadSettings, match=r"privacy_key.*landing: .plain: true"),
+            open_feed(topics_settings(), lake),
+        ):
             pass
         return
     with open_feed(topics_settings(**given), lake):

@@ -41,8 +41,8 @@ def keys_alone(
 def rivals(landed: Landed) -> Iterator[tuple[str, str]]:
     """Yield for each table with rows in several topics what holds it from the first row of the second one on."""
     firsts: dict[TableId, dict[str, tuple[Tso, Partition, int]]] = {}
-    for split in landed.splits:
-        _note(firsts, split.table, (split.low, split.partition, split.first))
+    for (partition, name), (position, offset) in landed.first_rows.items():
+        _note(firsts, name, (position, partition, offset))
     for event in landed.events:
         if event.kind in (EventKind.COLUMNS, EventKind.KEY_ALONE) and event.table is not None:
             _note(firsts, event.table, (event.position, event.partition, event.offset))

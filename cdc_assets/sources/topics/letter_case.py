@@ -40,9 +40,9 @@ def alike(landed: Landed) -> Iterator[tuple[str, str]]:
 
 def _firsts(landed: Landed) -> Mapping[TableId, _First]:
     first_places: dict[TableId, _First] = {}
-    for split in landed.splits:
-        first = (split.low, split.partition, split.first)
-        first_places[split.table] = min(first, first_places.get(split.table, first))
+    for (partition, table), (position, offset) in landed.first_rows.items():
+        first = (position, partition, offset)
+        first_places[table] = min(first, first_places.get(table, first))
     schemas = {table.schema for table in first_places}
     for event in landed.events:
         if event.kind is EventKind.DDL and event.table is not None and event.table.table:

@@ -54,7 +54,7 @@ class _Places:
         self._counts = Counter(partition.topic for partition in landed.next)
         self._rows: ByName[set[Partition]] = ByName()
         for table, partition in (
-            *((split.table, split.partition) for split in landed.splits),
+            *((table, partition) for partition, table in landed.first_rows),
             *((event.table, event.partition) for event in landed.events if event.kind is EventKind.SCHEMA),
         ):
             if table is not None:

@@ -50,6 +50,11 @@ class OwnNames:
             events=tuple(event for event in events if event.kind is not EventKind.SCHEMA or event.table is not None),
             began=self._by_name(landed.began),
             expired=self._by_name(landed.expired),
+            emptied={
+                (partition, candidates[0]): first
+                for (partition, written), first in landed.emptied.items()
+                if len(candidates := tuple(self.candidates(written, partition.topic))) == 1
+            },
         )
 
     def _clear(self, record: LandedSplit | LandedEvent) -> TableId | None:

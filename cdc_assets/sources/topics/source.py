@@ -201,7 +201,7 @@ class TopicsSource:
         unnamed = {id(bad): rule for bad in landed.open_bad if bad.table is None and (rule := self._rule(bad, landed))}
         if not unnamed:
             return landed
-        known = {*(split.table for split in landed.splits), *landed.began}
+        known = {*(table for _, table in landed.first_rows), *landed.began}
         known |= {event.table for event in landed.events if event.table is not None and event.table.table}
         events: list[LandedEvent] = []
         for event in landed.events:
@@ -220,7 +220,7 @@ class TopicsSource:
         messages, topic = self.options.messages, bad.partition.topic
         is_row = messages.of_connector or (messages.has_bare_deletes and bad.key is not None)
         rule = self.routing.rule_of_one_table(topic) if is_row else ""
-        tables = {split.table for split in landed.splits if split.partition.topic == topic} if rule else set()
+        tables = {table for partition, table in landed.first_rows if partition.topic == topic} if rule else set()
         return rule if all(self.routing.topic_of(table) == topic for table in tables) else ""
 
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:

@@ -1,0 +1,151 @@
+"""What the lake still needs of landed rows: by the plan and the lake, which decide, or by the status of tables.
+
+landing_needs   what maintenance goes by
+recorded_needs  what is shown of that, as far as the status of tables tells
+taken_through   through which position the tables of a name have taken its rows
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cdc_assets.landing.retention import Needs, TableNeed
+from cdc_assets.model.progress import AppliedState, Life, Phase, source_of
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.tso import Tso
+from cdc_assets.operations.replay import awaiting_replay
+
+if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Landing
+    from cdc_assets.model.landed import Landed
+    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+    from cdc_assets.report.tables import TableStatus
+
+HELD = "its table is held"
+SET_ASIDE = "its table has records in quarantine"
+UNDECIDED = "a message of its table waits for a decision"
+INCOMPLETE = "its table is incomplete"
+UNNAMED = "a message that cannot be read names no table"
+WITHOUT_KEY = "its table has no key, and a connector may send its rows again"
+REBUILDING = "a rebuild is running"
+
+
+def landing_needs(pipeline: Pipeline, landing: Landing, planned: Plan, *, rebuilding: bool = False) -> Needs:
+    """Return what is needed of the landed rows of a table, by the name under which they were landed.
+
+    The ledger only adds tables that a run has found to be held.
+    """
+    landed = landing.landed()
+    wanted = _wanted(pipeline, planned)
+    open_events = (*landed.open_bad, *landed.open_late)
+    undecided = {event.table.folded for event in open_events if event.table is not None}
+    unnamed = any(event.table is None for event in open_events)
+    resends = landing.options.by_offset
+    behind = landing.names_behind()
+
+    @functools.cache
+    def need(written: TableId) -> TableNeed:
+        names = tuple(behind(written))
+        tables = [table for name in names for table in _named(planned, name)]
+        return TableNeed(
+            min((taken_through(name, planned, planned.applied) for name in names), default=0),
+            REBUILDING
+            if rebuilding
+            else UNDECIDED
+            if any(name.folded in undecided for name in names)
+            else next((wanted[table.life.source] for table in tables if table.life.source in wanted), ""),
+            UNNAMED
+            if unnamed
+            else INCOMPLETE
+            if any(table.gap is not None and not table.gap.accepted for table in tables)
+            else "",
+            WITHOUT_KEY if resends and any(not table.schema.key for table in tables) else "",
+        )
+
+    return need
+
+
+def recorded_needs(states: Sequence[TableStatus], landed: Landed) -> Needs:
+    """Return what is needed of landed rows as far as the status of tables tells, without a plan.
+
+    A name that no table has now counts as far as the least table is applied.
+    """
+    undecided = {event.table.folded for event in (*landed.open_bad, *landed.open_late) if event.table is not None}
+    by_name: dict[str, list[TableStatus]] = {}
+    for state in states:
+        by_name.setdefault(state.table.lower(), []).append(state)
+
+    @functools.cache
+    def need(written: TableId) -> TableNeed:
+        known = by_name.get(str(written).lower(), [])
+        alarms = {name for state in known for name, count in state.alarms.items() if count}
+        wanted = {
+            UNDECIDED: written.folded in undecided,
+            HELD: any(state.state.stopped for state in known),
+            SET_ASIDE: "quarantined_records" in alarms,
+        }
+        through = min((state.through for state in known or states), default=0)
+        lacks = INCOMPLETE if "incomplete" in alarms else ""
+        return TableNeed(through, next((reason for reason, stays in wanted.items() if stays), ""), lacks)
+
+    return need
+
+
+def _wanted(pipeline: Pipeline, planned: Plan) -> Mapping[Life, str]:
+    """Return the tables of the source of which all rows stay, each with the reason.
+
+    A table that exchanged rows with such a one is among them: a rebuild of one reads both.
+    """
+    stopped = {
+        source_of(state.life)
+        for state in pipeline.ledger.states().get(pipeline.settings.name, ())
+        if state.state.stopped
+    }
+    wanted = {life.source: HELD for life in planned.history.lives if str(life.source) in stopped}
+    wanted |= {step.life.source: HELD for step in planned.steps if isinstance(step, HoldTable)}
+    wanted = {**dict.fromkeys(awaiting_replay(pipeline), SET_ASIDE), **wanted}
+    partners = dict[Life, set[Life]]()
+    for life, table in planned.history.lives.items():
+        for _, other in table.exchanges:
+            partners.setdefault(life.source, set()).add(other.source)
+            partners.setdefault(other.source, set()).add(life.source)
+    around = list(wanted)
+    while around:
+        life = around.pop()
+        for partner in partners.get(life, ()):
+            if partner not in wanted:
+                wanted[partner] = wanted[life]
+                around.append(partner)
+    return wanted
+
+
+def _named(planned: Plan, table: TableId) -> list[TableHistory]:
+    """Return the tables that ever had a name."""
+    lives = planned.history.lives.values()
+    return [known for known in lives if any(name.folded == table.folded for name, _, _ in known.names)]
+
+
+def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
+    """Return through which position all tables that had a name have taken its rows.
+
+    Rows above the checkpoint may be of a table of that name that nothing is known of yet. A table that the settings
+    leave out takes none. Where a table stands at a DDL, rows at that very position may still be to come.
+    """
+    positions: list[Tso] = []
+    feed = planned.feed or planned.history
+    for life, held in planned.history.lives.items():
+        for name, _, until in held.names:
+            if name.folded == table.folded:
+                state = applied.get(life)
+                progress = None if state is None else state.progress
+                if progress is None:
+                    positions.append(0)
+                elif progress.tso < until:
+                    positions.append(progress.tso - (progress.phase is not Phase.ROWS))
+    known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
+    return min(positions, default=planned.checkpoint if known else 0)
