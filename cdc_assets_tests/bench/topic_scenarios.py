@@ -16,7 +16,7 @@ from cdc_assets_tests.kafka_broker import Broker, running_broker
 
 __all__ = ["ON_A_BROKER", "SCENARIOS"]
 
-ON_A_BROKER = ("topics", "by-offset", "archived-topic", "many-tables-topic", "idle-topic", "topic-memory")
+ON_A_BROKER = ("topics", "archived-topic", "many-tables-topic", "idle-topic", "topic-memory")
 """Scenarios that start a broker."""
 
 _LANDINGS_A_DAY = 24 * 3600 // 30
@@ -65,30 +65,6 @@ def topics(place: Place) -> Iterator[Figure]:
     _check(feed, root / "files", right=right)
     yield Figure("topics", "the same from files, process start to exit", beside.wall_seconds, notes=_whole(beside))
     yield from _beside_files("topics", over[0], beside, 2.5)
-
-
-@_scenario
-def by_offset(place: Place) -> Iterator[Figure]:
-    """The same rows in turns with TiDB's extension, and without it, so that landing gives them their positions."""
-    feed, right = place.feed("canal", protocol="canal-json"), place.feed("csv")
-    changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
-    for one in (feed, right):  # what DuckDB reads is CSV
-        one.append(changes, keys, fill=keys, files=4)
-    costs: dict[bool, list[Cost]] = {True: [], False: []}
-    with running_broker() as broker:
-        for extension in costs:
-            play(feed, broker, f"bench-{extension}".lower(), extension=extension)
-        for turn, extension in enumerate((True, False, True, False)):
-            uri, lake = sink_uri(broker.address, f"bench-{extension}".lower(), extension), place.at(f"lake-{turn}")
-            accepted = [] if extension else ["--accept-unordered"]
-            command = [*PYTHON, "apply", "--sink-uri", uri, *accepted, "--warehouse", str(lake), "--json"]
-            costs[extension].append(run(command))
-            _check(feed, lake, right=right)
-    for what, value in (("CPU seconds", "cpu_seconds"), ("peak memory", "peak_pss_mb")):
-        least = {extension: min(getattr(cost, value) for cost in some) for extension, some in costs.items()}
-        notes = {"with": least[True], "without": least[False]}
-        quotient = least[False] / max(1, least[True])
-        yield Figure("by-offset", f"without the extension to with it, {what}", quotient, "x", 1.2, notes)
 
 
 @_scenario
