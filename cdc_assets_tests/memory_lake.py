@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,8 +28,10 @@ from cdc_assets.decoding.keyed_rows import (
     read_replay,
     rows_of_keys,
 )
-from cdc_assets.decoding.kinds import kind_of, own_columns
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.lake_columns import OPTIONAL, ingested, mirror_columns, optional_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
+from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS, tracked
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
@@ -171,7 +174,7 @@ class MemoryLake:
             case CreateTable(life, _, name, schema):
                 there = self.applied().get(life)
                 if there is None or (there.unfilled and there.base != step.base):
-                    rows = _empty(schema, life.kind)
+                    rows = _empty(schema, life.kind, step.lake_columns)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
                     made.recipe, made.layout = step.recipe, step.layout
@@ -210,6 +213,7 @@ class MemoryLake:
                 if not recipe.has_masks(step.masks.get(other, {})):
                     raise TableHeld("the rows of the other table are masked otherwise", table=str(life))
                 _refuse_undated(mine if partitioned else theirs, predicate, step)
+                theirs = _filled(theirs, optional_columns(mine.column_names))
                 if partitioned:
                     rows = pa.concat_tables([_where_not(mine, predicate), theirs.select(mine.column_names)])
                 else:
@@ -394,7 +398,7 @@ class MemoryLake:
         missing = None if self._is_explained(step, staged) else _missing(table.rows, changes, step)
         assert missing is None or self.may_lack_rows, f"{step.life}: a feed that is right proves nothing: {missing}"
         table.missing = missing or table.missing
-        rows, passed = _apply(table.rows, changes, step)
+        rows, passed = _apply(_settled(table.rows, step), changes, step)
         table.recipe = table.recipe.after(step.recipe, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
@@ -516,9 +520,11 @@ class MemoryLake:
         return [(rows, recipe) for ddl, rows, recipe in states if ddl < at][-1]
 
 
-def _empty(schema: TableSchema, kind: str) -> pa.Table:
+def _empty(schema: TableSchema, kind: str, names: Collection[str]) -> pa.Table:
     fields = [pa.field(column.name, arrow_type(column)) for column in schema.stored]
-    return pa.schema([*fields, *(pa.field(column.name, column.type) for column in own_columns(kind))]).empty_table()
+    return pa.schema(
+        [*fields, *(pa.field(column.name, column.type) for column in mirror_columns(kind, names))]
+    ).empty_table()
 
 
 def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
@@ -535,7 +541,7 @@ def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
     for change in changes:
         if isinstance(change, DeleteRows):
             rows = rows.slice(0, 0) if change.predicate is None else _where_not(rows, change.predicate)
-    own = [column.name for column in own_columns(step.life.kind)]
+    own = [column.name for column in mirror_columns(step.life.kind, rows.column_names)]
     return rows.select([*(column.name for column in after.stored), *own])
 
 
@@ -567,11 +573,32 @@ def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> tuple[pa.Table
         return rows, 0
     kind, passed, table = kind_of(step), 0, str(step.life)
     changes = kind.finished(changes, step)
+    if not step.life.kind:
+        changes = _filled(ingested(changes, step.lake_columns, int(time.time())), optional_columns(rows.column_names))
     if kind.NAME == "scd2":
         return states_after(rows, changes, step.schema, table, tracked(step), None if step.files else step.lo)
     if has_patches(changes) and not step.life.kind:
         changes, passed = _patched(rows, changes, step.schema, table)
     return _WRITERS[kind.NAME](rows, changes, step.schema, table), passed
+
+
+def _filled(rows: pa.Table, columns: Iterable[OwnColumn]) -> pa.Table:
+    for column in columns:
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
+    return rows
+
+
+def _settled(rows: pa.Table, step: ApplyRows) -> pa.Table:
+    """Return the rows of a mirror with the columns that the settings ask for, and no others beside its own."""
+    if step.life.kind:
+        return rows
+    wanted = {column.name for column in optional_columns(step.lake_columns)}
+    rows = _filled(rows, optional_columns(step.lake_columns))
+    gone = [column.name for column in OPTIONAL if column.name in rows.column_names and column.name not in wanted]
+    left = rows.drop_columns(gone)
+    source = [name for name in left.column_names if name not in wanted]
+    return left.select([*source, *(column.name for column in optional_columns(wanted))])
 
 
 def _missing(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> MissingRows | None:
@@ -660,7 +687,8 @@ def _comparable(rows: pa.Table) -> list[dict[str, object]]:
 
 
 def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
-    names = [name for name in rows.column_names if name != COMMIT_TS]
+    own = {column.name for column in mirror_columns("", rows.column_names)}
+    names = [name for name in rows.column_names if name not in own]
     if not changes.num_rows:
         return rows
     present: dict[str, list[int]] = {}

@@ -18,6 +18,7 @@ run_again     transactions without keys that may have been sent twice
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source
+lake_columns  those of mirrors by the setting columns: place and time of ingestion
 keyed_rows    rows of given keys, and of those of quarantined records after a fix
 position_sort  changes in the order of their positions, however many there are
 

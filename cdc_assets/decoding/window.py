@@ -14,10 +14,10 @@ The same functions serve the lake's tasks, which give them a share of the files,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.deliveries import Deliveries
 from cdc_assets.decoding.first_images import FIRST_IMAGE, compared, noted, parted
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.lake_columns import with_places
 from cdc_assets.decoding.split import (
     MAX_REJECTS,
     Split,
@@ -44,7 +45,6 @@ from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import MalformedData, StepFailed
 from cdc_assets.formats import (
     COMMIT_TS,
-    INNER_FORMATS,
     LINE,
     OP,
     POSITION,
@@ -187,6 +187,12 @@ def _decoded_windows(
     # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
     leaving_too = quarantine and not first.schema.key
     windows: list[list[Window]] = [[] for _ in steps]
+
+    @cache
+    def before(position: int) -> int:
+        file = first.files[position]
+        return dump_rows(reader).lines_before(file) if file.piece else 0
+
     read = read_splits(first, range(len(first.files)) if share is None else share, reader)
     for splits in in_shares(read, lambda split: split.changes.nbytes, _BATCH_FILES, _BATCH_BYTES):
         if numbering is not None:
@@ -200,7 +206,7 @@ def _decoded_windows(
         for step, step_windows in zip(steps, windows, strict=True):
             shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
             pairs = zip(shaped, files, strict=True)
-            step_windows += [_window(split, stats, step, reader, quarantine) for split, stats in pairs]
+            step_windows += [_window(split, stats, step, reader, quarantine, before) for split, stats in pairs]
     more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
     seconds = time.monotonic() - started
     return [
@@ -259,7 +265,14 @@ def _shaped(step: ApplyRows, split: Split) -> Split:
     return replace(split, changes=in_shape(split.changes, step.schema))
 
 
-def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: SplitReader, quarantine: bool) -> Window:
+def _window(
+    split: Split,
+    stats: FileStats | None,
+    step: ApplyRows,
+    reader: SplitReader,
+    quarantine: bool,
+    lines_before: Callable[[int], int],
+) -> Window:
     """What the stages made of a file, and what is to be reported of it."""
     if split.refused is not None:
         return Window(_NO_ROWS, Report(reject_count=1, rejects=(split.refused,)))
@@ -294,20 +307,13 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     if split.stray is not None or not split.changes.num_rows:
         return Window(_NO_ROWS, report, kept_aside)
     changes = split.changes if step.positions is None else _ordered_by_file(split.changes, split.position)
-    return Window(_placed(changes, split) if kind_of(step).PLACES else changes, report, kept_aside)
-
-
-def _placed(changes: pa.Table, split: Split) -> pa.Table:
-    """Add PLACE; an image of which the input does not say whether its row is new is an update."""
-    lines = changes.column(LINE)
-    places = pc.binary_join_element_wise(f"{split.file.name}:", lines.cast(pa.string()), "")
-    if split.wire.format in INNER_FORMATS and not split.file.piece:
-        of_messages = record_places(split.wire, split.data, set(lines.to_pylist()))
-        places = pa.array([of_messages.get(line) for line in lines.to_pylist()], pa.string())
-    if not split.file.piece and not split.wire.tells_inserts:
+    places = kind_of(step).PLACES
+    if places and not split.file.piece and not split.wire.tells_inserts:  # whether the row is new is not known
         ops = pc.if_else(pc.greater(changes.column(OP), 0), pa.scalar(int(Op.UPDATE), pa.int8()), changes.column(OP))
         changes = changes.set_column(changes.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
-    return changes.append_column(PLACE, places)
+    if places or PLACE in step.lake_columns:
+        changes = with_places(changes, split, lines_before)
+    return Window(changes, report, kept_aside)
 
 
 def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.window import sentence, way_to_fit
 from cdc_assets.defs.dumps import base_metadata
@@ -152,8 +152,9 @@ def lake_table(
         return
     through = table.label.progress.tso
     schema = _schema_at(history, table.label.ddl)
+    own = mirror_columns(life.kind, source.changefeed.columns.names)
     metadata: dict[str, Any] = {
-        "dagster/column_schema": column_schema(schema, own_columns(life.kind), unique=not life.kind),
+        "dagster/column_schema": column_schema(schema, own, unique=not life.kind),
         "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),

@@ -27,6 +27,7 @@ row_delta            a small one without Spark: places of its keys, deletion vec
 compaction           small files put together without Spark, by whoever writes the table
 commit               guarded, labelled commits
 layout               partitions, sort orders and properties in Iceberg's words
+lake_columns         columns of mirrors by the setting columns: added, dropped, filled with NULL
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside

@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.layout import partition_data
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.progress import MissingRows
-from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.steps import ChangeTable, DropTable, ExchangePartition, RecoverTable
 from cdc_assets.model.wording import counted
@@ -285,11 +283,11 @@ def delete_where(target: CommitTarget, predicates: Sequence[Predicate]) -> None:
     target.session.sql(f"MERGE INTO {target.name} USING (SELECT 1 AS _cdc_one) ON {condition} WHEN MATCHED THEN DELETE")
 
 
-def exchange(target: CommitTarget, entering: DataFrame, schema: TableSchema, predicate: Predicate) -> None:
+def exchange(target: CommitTarget, entering: DataFrame, predicate: Predicate) -> None:
     """In one MERGE, delete the rows that satisfy the predicate and insert `entering` (the table's columns, by name)."""
-    names = [*(column.name for column in schema.stored), COMMIT_TS]
+    names = entering.columns
     places = [f"_cdc_c{position}" for position in range(len(names))]
-    entering.select(*map(quoted, names)).toDF(*places).createOrReplaceTempView("entering")
+    entering.toDF(*places).createOrReplaceTempView("entering")
     nulls = ", ".join(f"NULL AS {place}" for place in places)
     values = ", ".join(f"_cdc_s.{place}" for place in places)
     target.session.sql(

@@ -17,6 +17,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.key_matching import key_equality, place_of
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_columns import filled
 from cdc_assets.lake.lake_table import GAP, MISSING
 from cdc_assets.lake.row_delta import row_delta_of
 from cdc_assets.lake.spark.session import quoted
@@ -106,4 +107,5 @@ def _filled(step: ApplyRows) -> Mapping[str, str | None]:
 
 
 def _write(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
-    return writer_of(step).write(target, read_batch(target.session.spark, io, step, batch), step, batch)
+    changes = read_batch(target.session.spark, io, step, batch)
+    return writer_of(step).write(target, changes if step.life.kind else filled(target, changes), step, batch)

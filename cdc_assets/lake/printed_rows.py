@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from cdc_assets.decoding import COUNT
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
+from cdc_assets.lake.lake_columns import lake_columns_of
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.printed_values import OF_BOTH, form_of
@@ -29,6 +29,7 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
     spark, columns = target.session.spark, dict(zip(places, schema.stored, strict=True))
     functions = {place: function for place, column in columns.items() if (function := form_of(column))}
     printed = list(functions)
+    own = [column.name for column in lake_columns_of(target.table)]
     plain, every = [place for place in places if place not in printed], ", ".join(places)
     spark.sql(
         f"SELECT _cdc_a.*, -{COUNT} - coalesce(_cdc_met, 0) AS _cdc_due FROM changes _cdc_a LEFT JOIN "
@@ -71,7 +72,7 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
         f"(SELECT {key}, count(*) AS _cdc_met FROM alike GROUP BY {key}) _cdc_b ON {_same(by)}"
     ).createOrReplaceTempView("due_of_entering")
     spark.sql(
-        f"SELECT {', '.join(f'_cdc_a.{name}' for name in (*places, COMMIT_TS))}, {COUNT} AS _cdc_n, {COUNT} - "
+        f"SELECT {', '.join(f'_cdc_a.{name}' for name in (*places, *own))}, {COUNT} AS _cdc_n, {COUNT} - "
         f"greatest(0, least({COUNT}, coalesce(_cdc_left, 0) + {COUNT} - _cdc_upto)) AS {COUNT} FROM "
         f"(SELECT *, sum({COUNT}) OVER (PARTITION BY {key} ORDER BY {every}) AS _cdc_upto FROM entering_by_form) "
         f"_cdc_a LEFT JOIN due_of_entering _cdc_b ON {_same(by)}"

@@ -194,7 +194,7 @@ def _each(tasks: Any) -> Iterator[Any]:
 def _staged(io: Mapping[str, str], step: ApplyRows, batch: Batch) -> pa.Table:
     """Return the staged changes with the names of the table's columns."""
     names = [column.name for column in step.schema.stored]
-    own = [OP, COMMIT_TS, *((LANDED, *_MOMENTS) if step.life.kind else ())]
+    own = [OP, COMMIT_TS, *((LANDED, *_MOMENTS) if step.life.kind else step.lake_columns)]
     own += [] if batch.unmade is None else [FIRST_IMAGE, FILE]
     places = [f"c{position}" for position in range(len(names))]
     parts = []

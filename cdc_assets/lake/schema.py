@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -25,7 +25,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
-from cdc_assets.decoding.kinds import own_columns, partition_column
+from cdc_assets.decoding.kinds import partition_column
+from cdc_assets.decoding.lake_columns import mirror_columns
+from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake.column_names import refuse_names
@@ -92,7 +94,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         **({} if step.begun is None else {SINCE: str(step.begun)}),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
-    schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind)))
+    schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind, step.lake_columns)))
     builder = session.iceberg.builder(identifier, schema).withLocation(place)
     if layout.partition:
         builder = builder.withPartitionSpec(partition_spec(session, schema, layout))
@@ -109,7 +111,7 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, work
         snapshot.set(key, value)
     snapshot.commit()
     work.commitTransaction()
-    columns = _columns_text(step.schema.stored, step.life.kind)
+    columns = _columns_text(step.schema.stored, mirror_columns(step.life.kind, step.lake_columns))
     session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}) USING iceberg")
     return work.underlyingOps()
 
@@ -141,18 +143,22 @@ def mark_incomplete(target: CommitTarget, gap: Gap | None) -> None:
     update.commit()
 
 
-def _columns_text(columns: Iterable[Column], kind: str) -> str:
-    """Return the columns of a table of that kind as a statement lists them."""
-    own = (f"{column.name} {column.spark}" for column in own_columns(kind))
-    return ", ".join((*(f"{quoted(column.name)} {spark_type(column)}" for column in columns), *own))
+def _columns_text(columns: Iterable[Column], own: Iterable[OwnColumn]) -> str:
+    """Return the columns of a table as a statement lists them, the lake's own last."""
+    own_texts = (f"{column.name} {column.spark}" for column in own)
+    return ", ".join((*(f"{quoted(column.name)} {spark_type(column)}" for column in columns), *own_texts))
 
 
-def schema_json(schema: TableSchema, kind: str = "") -> dict[str, object]:
-    """Return the lake's schema in Iceberg's JSON form. All columns are optional: the checks enforce NOT NULL."""
+def schema_json(schema: TableSchema, kind: str = "", names: Collection[str] = ()) -> dict[str, object]:
+    """Return the lake's schema in Iceberg's JSON form, for a mirror with the optional columns of these names.
+
+    All columns are nullable: the checks enforce NOT NULL.
+    """
     fields: list[dict[str, object]] = [
         {"name": column.name, "type": iceberg_type(column), "doc": column_doc(column)} for column in schema.stored
     ]
-    fields += [{"name": column.name, "type": column.iceberg, "doc": column.doc} for column in own_columns(kind)]
+    own = mirror_columns(kind, names)
+    fields += [{"name": column.name, "type": column.iceberg, "doc": column.doc} for column in own]
     inner = len(fields)
     for position, field in enumerate(fields, 1):
         field.update({"id": position, "required": False})
@@ -350,7 +356,7 @@ def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     """Set types, docs and order as in the schema; a missing or surplus column holds the table."""
     wanted = [column.name for column in step.schema.stored]
     names = _column_names(work.table())
-    own = [column.name for column in own_columns(step.life.kind)]
+    own = [column.name for column in mirror_columns(step.life.kind, names)]
     if sorted(names) != sorted([*wanted, *own]):
         there = [name for name in names if name not in own]
         raise TableHeld(
@@ -446,7 +452,8 @@ def _rewrite(
     properties = {"location": target.table.location(), "format-version": "3", **_described(target, step)}
     renames = {change.old: change.new for change in step.changes if isinstance(change, RenameColumn)}
     layout = known_layout(target.session, target.table).renamed(renames)
-    columns = _columns_text((source.column for source in sources), step.life.kind)
+    own = mirror_columns(step.life.kind, names)
+    columns = _columns_text((source.column for source in sources), own)
     target.session.statements.append(f"REPLACE TABLE {target.name} ({columns}) AS SELECT …")
     target.session.statements += [
         _guess_comment(change) for change in step.changes if isinstance(change, RetypeColumn) and change.approximate
@@ -503,7 +510,7 @@ def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]
     places = [f"c{position}" for position in range(len(names))]
     renamed = rows.select(*[sql.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)])
     fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
-    own = own_columns(kind)
+    own = mirror_columns(kind, names)
     passing = {column.name: names.index(column.name) for column in own}
     fields += [f"{column.name} {column.spark}" for column in own]
     out = renamed.mapInArrow(alike(_converter(tuple(sources), passing, kind)), ", ".join(fields))

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.kinds import keeps_states
+from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
@@ -27,6 +28,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_columns import filled, lake_columns_of
 from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
@@ -210,8 +212,10 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
     with bench.on(step.life) as work:
         if work.lake_table.applied.unfilled and work.lake_table.base != step.base:
             parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
-            wanted = parser.fromJson(json.dumps(schema.schema_json(step.schema, step.life.kind))).columns()
-            if [(field.name(), field.type().toString()) for field in wanted] != columns_of(work.target.table):
+            there = columns_of(work.target.table)
+            columns = schema.schema_json(step.schema, step.life.kind, [name for name, _ in there])
+            wanted = parser.fromJson(json.dumps(columns)).columns()
+            if [(field.name(), field.type().toString()) for field in wanted] != there:
                 raise TableHeld(
                     f"{step.life} was created with the columns of another dump, whose rows were never imported, and "
                     f"the present dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
@@ -316,7 +320,8 @@ def _mirrored(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> 
     if not label.recipe.has_masks(step.masks[table.life]):
         return None
     name = work.session.name(table.identifier)
-    return work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
+    rows = work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
+    return rows.drop(*(column.name for column in OPTIONAL))
 
 
 def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> DataFrame | None:
@@ -365,11 +370,12 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
         )
     split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
     refuse_undated(split, [step.predicate], step)
+    own = (column.name for column in lake_columns_of(work.target.table))
+    rows = filled(work.target, rows).select(*map(quoted, (*(column.name for column in step.schema.stored), *own)))
     if step.partitioned:
-        publish(work.target, label, rows=lambda: exchange(work.target, rows, step.schema, step.predicate))
+        publish(work.target, label, rows=lambda: exchange(work.target, rows, step.predicate))
         return
     condition = sql_condition(work.target, step.predicate)
-    columns = [*(column.name for column in step.schema.stored), COMMIT_TS]
-    entering = rows.where(condition).select(*map(quoted, columns))
+    entering = rows.where(condition)
     statement = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} WHERE {condition}"
     publish(work.target, label, rows=lambda: overwrite(work.target, entering, statement))

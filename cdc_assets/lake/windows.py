@@ -22,6 +22,7 @@ from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit import publish
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
+from cdc_assets.lake.lake_columns import settled
 from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import given_properties, mark_incomplete
@@ -81,6 +82,8 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                         "another writer committed first. Plan again.",
                         table=str(step.life),
                     )
+                if not step.life.kind:
+                    work = dataclasses.replace(work, target=settled(work.target, step.lake_columns))
                 io = bench.storage(work.lake_table)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)

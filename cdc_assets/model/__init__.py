@@ -15,6 +15,7 @@ Imports nothing but the standard library.
     forecast          when a table will have caught up
     landed            what was landed of topics: rows in pieces, and events
     landing_commands  the commands with which a person decides about messages of topics
+    lake_columns      names of the columns of mirrors that the setting columns asks for
     layout            partitions, order and properties of a table, as settings name them
     ledger_entries    what the ledger remembers, as values
     kinds             history tables beside those of the source, as settings name them

@@ -28,7 +28,8 @@ class CreateTable:
     which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
     until then it lacks those. A table may begin later than others of its source table: at the position `begun`.
     `recipe` has the masks that its columns are made for. `lives` say when the source had which columns, if it did not
-    have all from the start. `layout` is how its files are laid out.
+    have all from the start. `layout` is how its files are laid out. `lake_columns` are the columns that it has by the
+    setting `columns`.
     """
 
     life: Life
@@ -44,6 +45,7 @@ class CreateTable:
     recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
     lives: tuple[ColumnLife, ...] = field(default=(), hash=False)
     layout: TableLayout = field(default=PLAIN, hash=False)
+    lake_columns: tuple[str, ...] = field(default=(), hash=False)
 
     @property
     def ddl(self) -> Tso:
@@ -185,6 +187,8 @@ class ApplyRows:
     """Whether the table is incomplete at `hi`, as far as is known."""
     properties: Mapping[str, str] | None = field(default=None, hash=False)
     """The properties of Iceberg that a person gave the table, where it has others; None where it has these."""
+    lake_columns: tuple[str, ...] = field(default=(), hash=False)
+    """The columns that a mirror has by the setting `columns`."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))

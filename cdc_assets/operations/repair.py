@@ -164,7 +164,9 @@ def _step(pipeline: Pipeline, plan: Plan, history: TableHistory, at: Tso) -> App
         source = plan.history.lives[life.source]
         rule = rule_of(pipeline.settings.history_rules, source.last_name or life.born_as)
     schema = history.schema.in_lake
-    return ApplyRows(life, at, at, (), {}, schema, plan.applied[life].ddl, (), history=rule)
+    lake_columns = () if life.kind else pipeline.settings.columns.names
+    ddl = plan.applied[life].ddl
+    return ApplyRows(life, at, at, (), {}, schema, ddl, (), history=rule, lake_columns=lake_columns)
 
 
 def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:

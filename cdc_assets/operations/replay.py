@@ -127,6 +127,7 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     _refuse_lost(life, max((listing.gone.get(name, 0) for name, _, _ in source.names), default=0), lo)
     rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), numbers, history=rule)
+    frame = replace(frame, lake_columns=() if life.kind else rules.lake_columns)
     changed = _changed_since(targets, before, listing)
     return RecordReplay(frame, steps, targets, changed, alone=lo < applied.forgotten)
 

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError
-from cdc_assets.formats import COMMIT_TS, NOT_WRITTEN
+from cdc_assets.formats import NOT_WRITTEN
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
+from cdc_assets.model.lake_columns import LAKE_COLUMNS
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -722,8 +724,9 @@ class _Columns:
                 else:
                     self._differs(column.name, "is in the source and not in the lake")
         own = {column.name for column in feed.stored}
+        own |= {column.name for column in mirror_columns("", LAKE_COLUMNS.values())}
         for name in lake:
-            if name not in own and name != COMMIT_TS:
+            if name not in own:
                 self._differs(name, "is in the lake and not in the source")
         common = [their.name for _, their in self.pairs]
         if [column.name for column in source.columns if column.name in common] != common:

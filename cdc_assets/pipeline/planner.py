@@ -307,7 +307,8 @@ class Planner:
         ddl = replace(settings.rules, releases=decided.releases, complete=complete, accepted=accepted)
         recipes = Recipes(wire, decided.settings, self.masks, decided.kept_out)
         cuts = decided.cuts if wire.has_positions else ()
-        return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse, Layouts(settings.layouts))
+        layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
+        return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse, layouts, lake_columns)
 
     def _facts(self, listing: Listing) -> FeedFacts:
         unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))

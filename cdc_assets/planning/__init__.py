@@ -6,6 +6,7 @@ held_back       holds for what depends on a held table
 imports         plans for tables of a dump
 inputs          what a plan is made from beside the listing and the applied state
 kinds           histories of the history tables that stand beside those of the source
+lake_columns    steps of mirrors with the columns that the settings ask for
 layout          which layout a table gets, and the DDL that a layout does not bear
 masking         what steps do to columns whose values are masked
 partitions      partition keys `schema.table@version`, both ways

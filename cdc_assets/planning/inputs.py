@@ -23,7 +23,7 @@ class TableRules:
     `ddl` are the rules of their histories, `recipes` make their recipes, with the zone and the masks. `kinds` say which
     tables of the lake a table has, `layouts` how their files are laid out. No window steps across one of `cuts`, and
     each table gets their tags there. `fuse` lets a new table be created with the columns that later DDL gives it, and
-    its rows be applied in one window across those DDL: the same end in fewer commits.
+    its rows be applied in one window across those DDL: the same end in fewer commits. Mirrors have `lake_columns`.
     """
 
     ddl: Rules = field(default_factory=Rules)
@@ -32,6 +32,7 @@ class TableRules:
     cuts: Sequence[CutRequest] = ()
     fuse: bool = False
     layouts: Layouts = field(default_factory=Layouts)
+    lake_columns: tuple[str, ...] = ()
 
     @property
     def history(self) -> Rules:

@@ -60,6 +60,7 @@ from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.kinds import KindsOfTables, is_aside, tracking, with_kinds
+from cdc_assets.planning.lake_columns import with_lake_columns
 from cdc_assets.planning.recipe import Recipes, made_for
 
 
@@ -181,7 +182,8 @@ def plan(
             steps: Iterable[Step] = chain.steps()
             if recipes is not None:
                 steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
-            planned_steps += rules.layouts.carried_out(steps, chain.table, applied.get(life))
+            steps = rules.layouts.carried_out(steps, chain.table, applied.get(life))
+            planned_steps += with_lake_columns(steps, rules.lake_columns)
     planned_steps += [step for step in kinds.asides if step.life not in behind]
     ended = kinds.ends.keys() - {step.life for step in planned_steps}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})

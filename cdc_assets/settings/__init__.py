@@ -2,6 +2,7 @@
 
 config          all settings of the file and of flags, with their messages; paths in the file
 sections        parts of a changefeed's settings: archive, cuts, extracts, history, maintenance, verify
+lake_columns    which columns mirrors have beside those of the source
 layout          lists of transforms, and values of Iceberg's properties
 privacy         how values of columns are masked
 initial         the tables' rows from before a changefeed

@@ -36,6 +36,7 @@ from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets.settings.lake_columns import ColumnSettings
 from cdc_assets.settings.layout import PropertyValue, Transforms
 from cdc_assets.settings.model import Model, Zone, merged, resolved
 from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
@@ -175,6 +176,13 @@ class ChangefeedSettings(Model):
             "Iceberg's properties of the lake's tables by pattern (`shop.*: {write.parquet.compression-codec: gzip}`; "
             "of several values the most exact pattern's counts), but for those that commits depend on. A table gets "
             "them with its next window. Files written without Spark follow the codec and level of Parquet alone."
+        ),
+    )
+    columns: ColumnSettings = Field(
+        default_factory=ColumnSettings,
+        description=(
+            "Columns that mirrors get with their next window, NULL in rows that did not change since. Switched off, "
+            "they are dropped with the next window."
         ),
     )
     history: dict[str, str | list[str] | dict[str, Any]] = Field(

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding import COUNT, DELIVERY, FILE
+from cdc_assets.decoding import COUNT, DELIVERY, FILE, PLACE
 from cdc_assets.decoding.deliveries import counted, delivered, groupable
 from cdc_assets.decoding.run_again import count_run_again
 from cdc_assets.decoding.split import TableKind
@@ -20,7 +20,7 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-_META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, COUNT)
+_META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, PLACE, COUNT)
 
 
 class MultisetKind(TableKind):
@@ -78,8 +78,10 @@ class MultisetKind(TableKind):
         )
         net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
         kept = changes.take(net.get_column("_cdc_row").to_arrow())
-        last = changes.column(COMMIT_TS).take(net.get_column("_cdc_last").to_arrow())
-        kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
+        last = net.get_column("_cdc_last").to_arrow()
+        for name in {COMMIT_TS, PLACE}.intersection(kept.column_names):
+            at = kept.schema.get_field_index(name)
+            kept = kept.set_column(at, kept.schema.field(at), changes.column(name).take(last))
         counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
         return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
             undecided=undecided, run_again=_count_run_again(changes, copies, names, files)

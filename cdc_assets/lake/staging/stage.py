@@ -32,6 +32,7 @@ import pyarrow.fs as pafs
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import together
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.lake_columns import optional_columns
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.split import hash_probe
 from cdc_assets.decoding.window import Window, decode_windows, merge_reports, reduced
@@ -46,6 +47,7 @@ from cdc_assets.lake.staging.tasks import (
     Ranges,
     StagePlace,
     attempts,
+    begun_at,
     gather,
     name_of,
     part_reader,
@@ -360,6 +362,7 @@ def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batc
     """Return the staged changes, one per key."""
     fields = [f"{OP} tinyint", f"{COMMIT_TS} bigint", f"{LINE} bigint", f"{FILE} int"]
     fields += [f"{name} {kind}" for name, kind in kind_of(step).STAGED.items()]
+    fields += [f"{column.name} {column.spark}" for column in optional_columns(step.lake_columns)]
     if batch.bases:
         key = (f"k{at}: {spark_type(step.schema.column(name))}" for at, name in enumerate(step.schema.key))
         fields.append(f"{BASE} struct<{', '.join(key)}>")
@@ -435,8 +438,8 @@ def _discard_all(place: StagePlace) -> None:
 
 def age_of(path: str) -> float:
     """Return how many seconds ago a stage began, by its name; 0 for what is not called like one."""
-    begun = name_of(path).partition("-")[0]
-    return time.time() - int(begun) if begun.isdigit() else 0
+    begun = begun_at(path)
+    return time.time() - begun if begun else 0
 
 
 def remove_stale(io: Mapping[str, str], warehouse: str) -> int:

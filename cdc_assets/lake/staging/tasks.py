@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
-from cdc_assets.decoding.kinds import kind_of, own_columns
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.lake_columns import ingested, mirror_columns
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.split import bounds, split
@@ -69,7 +70,7 @@ class FirstLoad:
 
     def takes(self, step: ApplyRows) -> bool:
         """Return whether the table has exactly the columns of a step's schema, and the lake's own, and its files."""
-        own = {column.name: column.iceberg for column in own_columns(step.life.kind)}
+        own = {column.name: column.iceberg for column in mirror_columns(step.life.kind, step.lake_columns)}
         wanted = {column.name: iceberg_type(column) for column in step.schema.stored} | own
         if step.life.kind and self.layout.partition != history_partition(step.life.kind):
             return False
@@ -136,6 +137,12 @@ def name_of(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
+def begun_at(path: str) -> int:
+    """Return when a stage began, by its name, in seconds since 1970; 0 for what is not called like one."""
+    begun = name_of(path).partition("-")[0]
+    return int(begun) if begun.isdigit() else 0
+
+
 def attempts(
     places: Sequence[StagePlace], work: Callable[[Sequence[StagePlace], int], list[Part]]
 ) -> Callable[[int], list[Part]]:
@@ -199,6 +206,8 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
         changes, passed = _with_rows(changes, place)
         report = replace(report, passed_over=report.passed_over + passed)
     changes = kind.finished(changes, place.step) if changes.num_rows else changes
+    if place.step.lake_columns:
+        changes = ingested(changes, place.step.lake_columns, begun_at(place.path))
     entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
     needing = None
     if FIRST_IMAGE in changes.column_names and changes.num_rows:
@@ -297,7 +306,7 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     for name, type_ in ((UNCHANGED, pa.list_(pa.string())), (FIRST_IMAGE, pa.int64())):
         if name in staged and name not in changes.column_names:
             changes = changes.append_column(name, pa.nulls(changes.num_rows, type_))
-    names = [OP, COMMIT_TS, LINE, FILE, *staged, *((BASE,) if has_bases(changes) else ())]
+    names = [OP, COMMIT_TS, LINE, FILE, *staged, *step.lake_columns, *((BASE,) if has_bases(changes) else ())]
     columns = [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     return changes.select([*names, *columns]).rename_columns([*names, *places])
@@ -307,7 +316,7 @@ def table_rows(changes: pa.Table, step: ApplyRows, landing: FirstLoad) -> pa.Tab
     """Rows in the table's own form: its columns by their field ids, then the lake's own."""
     arrays, fields = [], []
     names = [column.name for column in step.schema.stored]
-    for name in (*names, *(column.name for column in own_columns(step.life.kind))):
+    for name in (*names, *(column.name for column in mirror_columns(step.life.kind, step.lake_columns))):
         array = changes.column(name)
         _, field_id, element_id = landing.columns[name]
         kind = array.type

@@ -9,9 +9,10 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
-from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
+from cdc_assets.formats import OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, overwrite
 from cdc_assets.lake.key_matching import key_equality, key_expression, place_of, text_literal
+from cdc_assets.lake.lake_columns import lake_columns_of
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
@@ -36,9 +37,9 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         else:
             _merge(target, changes, step.schema, batch)
         return passed
-    names = [column.name for column in step.schema.stored]
+    names, own = [column.name for column in step.schema.stored], _own(target)
     columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
-    entering = changes.where(f"{OP} IN {_MAKE_ROWS}").select(*columns, COMMIT_TS)
+    entering = changes.where(f"{OP} IN {_MAKE_ROWS}").select(*columns, *own)
     overwrite(target, entering, f"INSERT OVERWRITE {target.name} SELECT … FROM changes")
     return passed
 
@@ -83,7 +84,7 @@ def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -
     made = f"(_cdc_b.{_FOUND} OR _cdc_s.{OP} = {int(Op.INSERT)})"
     return target.session.spark.sql(
         f"SELECT CAST(CASE WHEN _cdc_b.{_FOUND} THEN {int(Op.UPDATE)} ELSE _cdc_s.{OP} END AS tinyint) AS {OP}, "
-        f"_cdc_s.{COMMIT_TS}, "
+        f"{', '.join(f'_cdc_s.{name}' for name in _own(target))}, "
         f"CASE WHEN _cdc_s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN _cdc_s.{UNCHANGED} END AS {UNCHANGED}, "
         f"_cdc_s.{BASE}, "
         f"{', '.join(values)} FROM moved _cdc_s "
@@ -110,6 +111,11 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     return passed
 
 
+def _own(target: CommitTarget) -> list[str]:
+    """Return the names of the table's columns beside those of the source, which the changes have, too."""
+    return [column.name for column in lake_columns_of(target.table)]
+
+
 def _on(schema: TableSchema, batch: Batch) -> list[str]:
     """Return the conditions that a row has the key of a change.
 
@@ -123,8 +129,9 @@ def _on(schema: TableSchema, batch: Batch) -> list[str]:
 def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """Let the row of each change be the only one of its key, however many the table has: every one of them leaves."""
     changes.createOrReplaceTempView("changes")
-    columns = [*(quoted(column.name) for column in schema.stored), COMMIT_TS]
-    listed = ", ".join([*(f"c{position}" for position in range(len(columns) - 1)), COMMIT_TS])
+    own = _own(target)
+    columns = [*(quoted(column.name) for column in schema.stored), *own]
+    listed = ", ".join([*(f"c{position}" for position in range(len(schema.stored))), *own])
     values = ", ".join(f"_cdc_s.{place}" for place in listed.split(", "))
     target.session.sql(
         f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
@@ -135,7 +142,7 @@ def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batc
 
 
 def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
-    """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and COMMIT_TS.
+    """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and the lake's own.
 
     A column that a patch leaves out keeps the table's value.
     """
@@ -148,12 +155,14 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
             same = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false)"
             values[name] = f"CASE WHEN {same} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
     left = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
-    sets = ", ".join(f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns)
+    own = _own(target)
+    sets = [f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns]
+    sets += [f"_cdc_t.{name} = _cdc_s.{name}" for name in own]
     target.session.sql(
         f"MERGE INTO {target.name} _cdc_t USING changes _cdc_s ON {' AND '.join(_on(schema, batch))} "
         f"WHEN MATCHED AND (_cdc_s.{OP} < 0{left}) THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {sets}, _cdc_t.{COMMIT_TS} = _cdc_s.{COMMIT_TS} "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(sets)} "
         f"WHEN NOT MATCHED AND _cdc_s.{OP} IN {_MAKE_ROWS} "
-        f"THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
-        f"VALUES ({', '.join(places.values())}, _cdc_s.{COMMIT_TS})"
+        f"THEN INSERT ({', '.join([*map(quoted, columns), *own])}) "
+        f"VALUES ({', '.join([*places.values(), *(f'_cdc_s.{name}' for name in own)])})"
     )

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 
 from cdc_assets.decoding import COUNT
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
+from cdc_assets.lake.lake_columns import lake_columns_of
 from cdc_assets.lake.printed_rows import count_rows, find_by_form
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
@@ -51,15 +51,16 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         leaving, entering = "every_leaving", "still_entering"
     if met < due:
         raise _missing(str(step.life), step.schema, due - met, due)
-    values = ", ".join(f"_cdc_s.{place}" for place in (*places, COMMIT_TS))
-    nulls = ", ".join(f"NULL AS {place}" for place in (*places, COMMIT_TS))
+    own = [column.name for column in lake_columns_of(target.table)]
+    values = ", ".join(f"_cdc_s.{place}" for place in (*places, *own))
+    nulls = ", ".join(f"NULL AS {place}" for place in (*places, *own))
     session.sql(
         f"MERGE INTO {target.name} _cdc_t USING ("
         f"SELECT _cdc_file, _cdc_pos, {nulls} FROM {leaving} UNION ALL "
-        f"SELECT NULL, NULL, {', '.join(places)}, {COMMIT_TS} FROM "
+        f"SELECT NULL, NULL, {', '.join([*places, *own])} FROM "
         f"(SELECT *, explode(sequence(1L, {COUNT})) FROM {entering})) _cdc_s "
         "ON _cdc_t._file = _cdc_s._cdc_file AND _cdc_t._pos = _cdc_s._cdc_pos WHEN MATCHED THEN DELETE "
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) VALUES ({values})"
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join([*map(quoted, columns), *own])}) VALUES ({values})"
     )
     return 0
 

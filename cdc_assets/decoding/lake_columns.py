@@ -1,0 +1,65 @@
+"""Columns that mirrors have by the setting `columns`: where a row's last change stands in the input, and its ingestion.
+
+mirror_columns(…)   all columns of a table beside those of its source
+with_places(…)      changes -> with their places, before they are reduced
+ingested(…)         reduced changes -> with the time of their window, and NULL for places that nobody knows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
+from cdc_assets.decoding.split import Split
+from cdc_assets.formats import INNER_FORMATS, LINE, record_places
+from cdc_assets.model.lake_columns import INGESTED_AT, PLACE
+
+OPTIONAL = (
+    OwnColumn(
+        PLACE,
+        pa.string(),
+        "place of the row's last change in the input: file and line, or topic, partition and offset",
+    ),
+    OwnColumn(INGESTED_AT, MOMENTS, "when the window of the row's last change was read"),
+)
+"""The columns in their order, behind all others."""
+
+
+def optional_columns(names: Collection[str], kind: str = "") -> tuple[OwnColumn, ...]:
+    """Return the optional columns among these names; tables of a history kind have none."""
+    return tuple(column for column in OPTIONAL if column.name in names and not kind)
+
+
+def mirror_columns(kind: str, names: Collection[str]) -> tuple[OwnColumn, ...]:
+    """Return the columns that a table of a history kind ("": a mirror) has after those of the source.
+
+    `names` are those of its optional columns, or of all of its columns.
+    """
+    return (*own_columns(kind), *optional_columns(names, kind))
+
+
+def with_places(changes: pa.Table, split: Split, lines_before: Callable[[int], int]) -> pa.Table:
+    """Add PLACE; `lines_before` says how many records of its file stand before a split, by the split's position."""
+    lines = changes.column(LINE)
+    if split.wire.format in INNER_FORMATS and not split.file.piece:
+        messages = record_places(split.wire, split.data, set(lines.to_pylist()))
+        places = pa.array([messages.get(line) for line in lines.to_pylist()], pa.string())
+    else:
+        lines = pc.add(lines, lines_before(split.position))
+        places = pc.binary_join_element_wise(f"{split.file.name}:", lines.cast(pa.string()), "")
+    return changes.append_column(pa.field(PLACE, pa.string()), places)
+
+
+def ingested(changes: pa.Table, names: Collection[str], seconds: int) -> pa.Table:
+    """Return the changes of a window that was read at a time (seconds since 1970) with these optional columns."""
+    for column in optional_columns(names):
+        if column.name == INGESTED_AT:
+            moment = pa.scalar(seconds * 1_000_000, pa.int64()).cast(MOMENTS)
+            changes = changes.append_column(column.name, pa.repeat(moment, changes.num_rows))
+        elif column.name not in changes.column_names:
+            changes = changes.append_column(column.name, pa.nulls(changes.num_rows, column.type))
+    return changes
