@@ -16,10 +16,12 @@ from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.lake.key_matching import key_expression
 from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable, parse_lives
+from cdc_assets.lake.printed_rows import make_forms
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
+from cdc_assets.types.printed_values import form_of
 
 _SHOWN = 3
 _LEAVES = "_change_type IN ('DELETE', 'UPDATE_BEFORE')"
@@ -129,11 +131,26 @@ class _Check:
         )
 
     def _counted(self, changes: str) -> list[str]:
-        own_columns, theirs = self._both([pair for pair in self.columns if pair[0] not in self.came_back])
+        whole = [pair for pair in self.columns if pair[0] not in self.came_back]
+        own_columns, theirs = self._both(whole)
+        differing = (
+            f"SELECT {own_columns}, sum(_cdc_count) AS _cdc_count FROM (SELECT {own_columns}, "
+            f"CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count FROM {changes} UNION ALL "
+            f"SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {own_columns} HAVING sum(_cdc_count) <> 0"
+        )
+        forms, joins = [f"_cdc_d.{quoted(name)}" for name, _ in whole], ""
+        for number, (name, _) in enumerate(whole):
+            form = form_of(self.schema.column(name))
+            if form is not None:  # a change may delete a row that was printed otherwise
+                make_forms(self.session, f"forms_{number}", f"SELECT {quoted(name)} FROM ({differing})", form)
+                joins += f" JOIN forms_{number} ON {forms[number]} <=> forms_{number}._cdc_value"
+                forms[number] = f"forms_{number}._cdc_form"
+        if joins:
+            differing = (
+                f"SELECT 1 FROM ({differing}) _cdc_d{joins} GROUP BY {', '.join(forms)} HAVING sum(_cdc_count) <> 0"
+            )
         return self._faults(
-            f"SELECT 1 AS differs FROM (SELECT {own_columns}, CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count "
-            f"FROM {changes} UNION ALL SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {own_columns} "
-            "HAVING sum(_cdc_count) <> 0",
+            f"SELECT 1 AS differs FROM ({differing})",
             f"of its different rows {{count:,}} are there another number of times than in {self.mirror_name}",
         )
 

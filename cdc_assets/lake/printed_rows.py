@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +20,14 @@ def count_rows(session: StepSession, view: str, condition: str = "true", each: s
     row = session.spark.sql(f"SELECT coalesce(sum({each}), 0) FROM {view} WHERE {condition}").head()
     assert row is not None
     return int(row[0])
+
+
+def make_forms(session: StepSession, view: str, query: str, form: Callable[[Any], Any]) -> None:
+    """Make a view of the different values that a query has, each with its form: `_cdc_value` and `_cdc_form`."""
+    values = session.spark.sql(query).distinct().toArrow().column(0)
+    forms = [None if value is None else form(value) for value in values.to_pylist()]
+    known = pa.table({"_cdc_value": values, "_cdc_form": pa.array(forms, values.type)})
+    session.spark.createDataFrame(known).createOrReplaceTempView(view)
 
 
 def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str]) -> int:
@@ -48,10 +57,8 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
             of_both = columns[place].type in OF_BOTH
             if view == "open":
                 views = ("open", "there", "entering") if of_both else ("open",)
-                values = spark.sql(" UNION ".join(f"SELECT {place} FROM {name}" for name in views)).toArrow().column(0)
-                form = [None if value is None else functions[place](value) for value in values.to_pylist()]
-                known = pa.table({"_cdc_value": values, "_cdc_form": pa.array(form, values.type)})
-                spark.createDataFrame(known).createOrReplaceTempView(f"forms_of_{place}")
+                values = " UNION ".join(f"SELECT {place} FROM {name}" for name in views)
+                make_forms(target.session, f"forms_of_{place}", values, functions[place])
             if view == "open" or of_both:
                 forms[number] = f"_cdc_{place}._cdc_form AS _cdc_{place}"
                 joins += f" JOIN forms_of_{place} _cdc_{place} ON _cdc_a.{place} <=> _cdc_{place}._cdc_value"

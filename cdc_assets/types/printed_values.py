@@ -18,7 +18,7 @@ from typing import Any
 
 from cdc_assets.model.schema import Column
 
-_TIME = re.compile(r"((?:\d{4}-\d\d-\d\d )?-?\d{2,3}:\d\d:\d\d)(\.\d{1,6})")
+_TIME = re.compile(r"((?:\d{4}-\d\d-\d\d )?-?\d{2,3}:\d\d:\d\d)(\.\d{6})")
 _BYTES = re.compile(r"base64:type\d{1,3}:")
 _EXACT_DIGITS = 17
 

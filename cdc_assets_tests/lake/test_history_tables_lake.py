@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -218,6 +219,14 @@ def test_maintenance_folds_a_log_and_names_the_first_keys_where_that_is_not_its_
         return keeper.problem(life, history.schema)
 
     assert (problem("orders"), problem("notes")) == ("", "")
+    life, history = lives["notes"]
+    with lake.workbench.sessions.step() as session:
+        for printed, text in ((life, "[1, 2]"), (life.source, "[1,2]")):
+            name = session.name(lake.state.find(printed).identifier)
+            session.spark.sql(f"UPDATE {name} SET v = '{text}' WHERE id = 4")
+    assert "of its different rows 2 are there" in problem("notes")
+    columns = (replace(column, type="JSON" if column.name == "v" else column.type) for column in history.schema.columns)
+    assert keeper.problem(life, replace(history.schema, columns=tuple(columns))) == ""
     with lake.workbench.sessions.step() as session:
         orders, notes = (session.name(lake.state.find(lives[name][0]).identifier) for name in ("orders", "notes"))
         session.spark.sql(f"UPDATE {orders} SET v = 'c' WHERE id = 0 AND v = 'b'")
@@ -225,7 +234,7 @@ def test_maintenance_folds_a_log_and_names_the_first_keys_where_that_is_not_its_
         session.spark.sql(f"DELETE FROM {notes} WHERE id = 3")
     assert "of the rows to which its changes lead 1 are not so in shop.orders (key 0)" in problem("orders")
     assert "to 1 of the rows of shop.orders its changes do not lead (key 3)" in problem("orders")
-    assert "of its different rows 1 are there another number of times than in shop.notes. Rebuild it" in problem(
+    assert "of its different rows 3 are there another number of times than in shop.notes. Rebuild it" in problem(
         "notes"
     )
     lake.close()

@@ -89,6 +89,11 @@ def test_what_is_no_document_is_its_own_form(text: str) -> None:
     assert json_form(text) == text
 
 
+def test_texts_that_look_like_times_are_other_ones_than_times() -> None:
+    texts = ["10:00:00.10", "10:00:00.1", "10:00:00", "10:00:00.120000"]
+    assert len({json_form(json.dumps(text)) for text in texts}) == len(texts)
+
+
 def test_numbers_beyond_a_double_are_compared_by_all_their_digits() -> None:
     assert json_form("[0.12345678901234567890]") == json_form("[1.2345678901234567890E-1]")
     assert json_form("[0.12345678901234567890]") != json_form("[0.12345678901234567891]")
