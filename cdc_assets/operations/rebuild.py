@@ -124,9 +124,9 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
             if gone is not None and gone.source in planned.sources:
                 raise RebuildRefused(f"{table} cannot be rebuilt: {NOT_ASKED_FOR}", table=table)
             if gone is not None:
-                raise RebuildRefused(
-                    f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table
-                )
+                absent = f"no schema file of {gone} is in the bucket. Restore them."
+                reason = NOT_ASKED_FOR if gone.source in planned.sources else absent
+                raise RebuildRefused(f"{table} cannot be rebuilt: {reason}", table=table)
             raise no_such_table(table, (history.name for history in lives.values()))
         chosen_lives += named
     return list(dict.fromkeys(chosen_lives))

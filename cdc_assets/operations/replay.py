@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.decoding.keyed_rows import RecordReplay
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.reports import FileStats
@@ -133,8 +134,13 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
 
 
 def _living(planned: Plan, life: Life, lo: Tso) -> TableHistory:
-    """Return a table's history; raises TableHeld for one that is dropped, whose rows may be another's by then."""
+    """Return a table's history; raises TableHeld for one that is dropped, whose rows may be another's by then.
+
+    So it does for one that the settings leave out.
+    """
     table = planned.history.lives.get(life)
+    if table is None and planned.sources[life.source].name is not None:
+        raise TableHeld(f"{life} takes no records in: {NOT_ASKED_FOR}", table=str(life))
     partners = () if table is None else tuple(other for at, other in table.exchanges if at > lo)
     if partners and (table is None or table.name is None):
         raise TableHeld(

@@ -48,6 +48,7 @@ from cdc_assets.operations.row_readers import LakeReader, RowRate, SourceReader
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
+from cdc_assets.planning.kinds import rule_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.recipe import made_for, masked_otherwise
 from cdc_assets.settings.sections import VerifySettings
@@ -275,8 +276,11 @@ class _Proof:
         names += [cut_table.name for cut_table in self.cut.tables] if self.cut is not None else []
         known = ByName(dict.fromkeys(names))
         beside = ByName({table.name: None for table in self.plan.sources.values() if table.name is not None})
-        options = self.pipeline.settings.source_options
+        options, rules = self.pipeline.settings.source_options, self.pipeline.settings.history_rules
         for table in self.dump.tables:
+            rule = rule_of(rules, table.id)
+            if rule is not None and rule.excludes:
+                continue
             if table.id not in known and self.filters.names(table.id) and options.captures(table.id) is not False:
                 reason = (
                     "the source has it and the lake does not: nothing of it is in the changefeed, by its filter or "

@@ -142,6 +142,13 @@ def test_history_tables_beside_a_table_are_not_compared(tmp_path: Path) -> None:
     }
 
 
+def test_tables_that_the_settings_exclude_are_not_missed(tmp_path: Path) -> None:
+    applied = Applied(CONFIGS[PARTITIONS], tables={"exclude": ["*.H"]})
+    compared = applied.compared(dumped_at(applied.final, tmp_path))
+    assert TableId("part", "ex") in compared
+    assert TableId("part", "h") not in compared
+
+
 def test_tables_without_mirror_are_not_called_unknown_to_the_changefeed(tmp_path: Path) -> None:
     applied = Applied(CONFIGS[PARTITIONS], history={"*.h": {"kinds": ["log"], "mirror": False}})
     found = applied.compared(dumped_at(applied.final, tmp_path))[TableId("part", "h")]
