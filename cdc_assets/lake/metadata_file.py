@@ -126,7 +126,9 @@ def _transforms(document: Mapping[str, Any], kind: str, number: str, present: st
         return ()
     schema = next(entry for entry in document["schemas"] if entry["schema-id"] == document["current-schema-id"])
     names = {column["id"]: column["name"] for column in schema["fields"]}
-    return transforms_of(((field["transform"], field["source-id"]) for field in chosen["fields"]), names) or ()
+    fields = [(field["transform"], field["source-id"]) for field in chosen["fields"]]
+    labels = [field["name"] for field in chosen["fields"] if "name" in field]  # fields of a sort order have none
+    return transforms_of(fields, names, labels) or ()
 
 
 def _snapshot(entry: Mapping[str, Any]) -> Snapshot:

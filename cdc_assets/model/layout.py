@@ -49,11 +49,15 @@ _OF_ICEBERG = re.compile(r"(\w+)(?:\[(\d+)\])?")
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A transform of a column; `number` is that of the buckets, or the width, 0 for a transform without one."""
+    """A transform of a column; `number` is that of the buckets, or the width, 0 for a transform without one.
+
+    `label` is the name of the partition field in a table that has it: that stays when the column is renamed.
+    """
 
     name: str
     column: str
     number: int = 0
+    label: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         plain = re.fullmatch(r"[^\s,()`]+", self.column)
@@ -63,8 +67,8 @@ class Transform:
         return f"{self.name}({f'{self.number}, ' if self.number else ''}{column})"
 
     @property
-    def field(self) -> str:
-        """The name that Iceberg gives to the partition field."""
+    def new_label(self) -> str:
+        """The name that Iceberg gives to a new partition field."""
         return _FIELDS.get(self.name, "{}_" + self.name).format(self.column)
 
     @classmethod
@@ -76,17 +80,20 @@ class Transform:
         return cls(parts[1], column, int(parts[2] or 0))
 
 
-def transforms_of(fields: Iterable[tuple[str, int]], names: Mapping[int, str]) -> tuple[Transform, ...] | None:
+def transforms_of(
+    fields: Iterable[tuple[str, int]], names: Mapping[int, str], labels: Sequence[str] = ()
+) -> tuple[Transform, ...] | None:
     """Return the transforms of the fields of a partition spec or a sort order; None where one is not known.
 
-    A field is Iceberg's text of a transform, and the id of its column, whose name is in `names`.
+    A field is Iceberg's text of a transform, and the id of its column, whose name is in `names`. `labels` are the names
+    of partition fields.
     """
     transforms = list[Transform]()
-    for text, source in fields:
+    for place, (text, source) in enumerate(fields):
         transform = Transform.of_iceberg(text, names[source]) if source in names else None
         if transform is None:
             return None
-        transforms.append(transform)
+        transforms.append(replace(transform, label=labels[place]) if labels else transform)
     return tuple(transforms)
 
 
@@ -153,8 +160,11 @@ class TableLayout:
         return replace(self, partition=partition, sort=sort)
 
     def renamed(self, renames: Mapping[str, str]) -> TableLayout:
-        """Return the layout after renames of columns, by the old names."""
-        return self.with_columns(lambda name: renames.get(name, name))
+        """Return the layout after renames of columns, by the old names; partition fields keep theirs."""
+        partition = tuple(
+            replace(transform, label=transform.label or transform.new_label) for transform in self.partition
+        )
+        return replace(self, partition=partition).with_columns(lambda name: renames.get(name, name))
 
     def only(self, transform: Transform) -> TableLayout:
         """Return the layout of this transform alone."""
@@ -187,8 +197,9 @@ class TableLayout:
                     known = ", ".join(fitting[transform.name])
                     return f'the column "{transform.column}" has the type {kind}, and {transform.name} is for {known}'
         for transform in self.partition:
-            if transform.name != "identity" and transform.field in types:
-                return f'the column "{transform.field}" is called as the partitions of {transform}'
+            for label in (transform.label, transform.new_label):
+                if label != transform.column and label in types:
+                    return f'the column "{label}" is called as the partitions of {transform}'
         return ""
 
 

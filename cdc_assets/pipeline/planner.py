@@ -362,4 +362,5 @@ class Planner:
         excluded = names[False] - names[True]
         # The other rules about files know more of missing ones.
         of_feed = [note for note in feed_findings if note.rule != "missing-files" and note.table not in excluded]
-        return (*of_feed, *Layouts(self.settings.layouts).findings(planned.history, planned.applied), *files)
+        layouts = Layouts(self.settings.layouts)
+        return (*of_feed, *layouts.findings(planned.history, planned.applied, planned.sources), *files)

@@ -35,13 +35,7 @@ class Layouts:
 
     def at(self, table: TableHistory, schema: TableSchema, position: Tso) -> TableLayout:
         """Return the layout that a table can have with its columns of then, which may have had other names."""
-        layout = self._actual(table)
-        if not layout.transforms:
-            return layout
-        for event in reversed(table.events):
-            if event.at > position:
-                layout = layout.renamed({new: old for old, new in _renames(event).items()})
-        types = _types(schema)
+        layout, types = self._former(table, position), _types(schema)
         return layout.without([transform for transform in layout.transforms if layout.only(transform).misfit(types)])
 
     def carried_out(self, steps: Iterable[Step], table: TableHistory, state: AppliedState | None) -> Iterator[Step]:
@@ -61,16 +55,37 @@ class Layouts:
         """Yield the new tables whose layout cannot be followed, and tables that a DDL takes a column of theirs."""
         for life, table in history.lives.items():
             state = applied.get(life)
-            if state is None:
-                layout = self._actual(table)
-                if table.name is not None and layout.transforms and (reason := layout.misfit(_types(table.schema))):
-                    ways = ("correct the settings partition_by and sort_by",)
-                    yield HoldTable(life, life.version, f"it cannot be laid out as the settings ask: {reason}.", ways)
-            elif not life.kind and state.name is not None:
-                yield from _overturned(table, state)
+            if state is not None:
+                if not life.kind and state.name is not None and (end := _overturned(table, state.layout, state.ddl)):
+                    name = shlex.quote(str(table.name or table.life))
+                    ways = (
+                        "correct the settings partition_by and sort_by, and write the table anew in the layout that "
+                        f"they then ask for: cdc-assets rebuild {name}",
+                    )
+                    at, layout, reason = end
+                    yield HoldTable(life, at, f"its files are laid out by {layout}, and by this DDL {reason}.", ways)
+                continue
+            layout, birth = self._actual(table), table.events[0]
+            if table.name is None or not layout.transforms:
+                continue
+            reason = layout.misfit(_types(table.schema))
+            former = self._former(table, birth.at)
+            ends = (
+                _overturned(table, former.only(transform), birth.at - 1, new=True) for transform in former.transforms
+            )
+            if not reason and (end := next(filter(None, ends), None)):
+                reason = f"by the DDL of version {end[0]} {end[2]}"
+            if reason:
+                ways = ("correct the settings partition_by and sort_by",)
+                yield HoldTable(life, life.version, f"it cannot be laid out as the settings ask: {reason}.", ways)
 
-    def findings(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
-        """Yield where a table has another layout than the settings ask for, and patterns that fit no table."""
+    def findings(
+        self, history: History, applied: Mapping[Life, AppliedState], sources: Mapping[Life, TableHistory]
+    ) -> Iterator[Finding]:
+        """Yield where a table has another layout than the settings ask for, and patterns that fit no table.
+
+        `sources` are the tables of the source, those without a mirror, too.
+        """
         for life, state in applied.items():
             table = history.lives.get(life)
             if table is None or life.kind or state.name is None or table.name is None:
@@ -94,13 +109,22 @@ class Layouts:
                 )
                 detail = f"it has {state.layout}, and is to have {wanted}"
                 yield Finding("layout", Severity.WARNING, str(table.name), sentence, detail)
-        names = [table.last_name or life.born_as for life, table in history.lives.items()]
+        names = [table.last_name or life.born_as for life, table in {**sources, **history.lives}.items()]
         for pattern in self.rules.unmatched(names):
             sentence = (
                 "patterns of the settings partition_by, sort_by and table_properties fit the name of no table. Correct "
                 "them, or take them out."
             )
             yield Finding("layout", Severity.WARNING, "", sentence, pattern)
+
+    def _former(self, table: TableHistory, position: Tso) -> TableLayout:
+        """Return the layout that a table is to have by the names that its columns had at a position."""
+        layout = self._actual(table)
+        for event in reversed(table.events):
+            if event.at > position:
+                former = {new: old for old, new in _renames(event).items()}
+                layout = layout.with_columns(lambda column, former=former: former.get(column, column))  # type: ignore[misc]
+        return layout
 
     def _actual(self, table: TableHistory) -> TableLayout:
         """Return the layout that a table is to have, with names of columns in the letter case that they have."""
@@ -122,22 +146,21 @@ def _types(schema: TableSchema) -> dict[str, str]:
     return {column.name: iceberg_type(column) for column in schema.in_lake.stored}
 
 
-def _overturned(table: TableHistory, state: AppliedState) -> Iterator[HoldTable]:
-    """Yield a hold at the first DDL after which a table cannot have its layout any more."""
-    layout = state.layout
+def _overturned(
+    table: TableHistory, layout: TableLayout, seen: Tso, *, new: bool = False
+) -> tuple[Tso, TableLayout, str] | None:
+    """Return the first DDL after a version after which a table cannot have its layout any more, None without one.
+
+    With it come the layout by the names of then, and the reason. A `new` table has it once it can.
+    """
     if not layout.transforms:
-        return
+        return None
     for event in table.events:
-        if event.at <= state.ddl or event.name is None:
+        if event.at <= seen or event.name is None:
             continue
         layout = layout.renamed(_renames(event))
-        if reason := layout.misfit(_types(event.after)):
-            name = shlex.quote(str(table.name or table.life))
-            ways = (
-                "correct the settings partition_by and sort_by, and write the table anew in the layout that they then "
-                f"ask for: cdc-assets rebuild {name}",
-            )
-            yield HoldTable(
-                table.life, event.at, f"its files are laid out by {layout}, and by this DDL {reason}.", ways
-            )
-            return
+        reason = layout.misfit(_types(event.after))
+        if reason and not new:
+            return event.at, layout, reason
+        new = new and bool(reason)
+    return None

@@ -151,6 +151,7 @@ def test_ddl_around_the_columns_of_a_layout_leaves_rows_and_partitions_right(lak
     source.change(900, moved, RenameColumn("id", "number"))
     named = DAYS.with_columns(lambda name: {"id": "number"}.get(name, name))
     assert lake.state.find(source.life).layout == named
+    assert [of.label for of in lake.state.find(source.life).layout.partition] == ["at_day", "id_bucket"]
     again = Column("id", "INT")
     wide = TableSchema((*moved.columns, again), ("number",))
     source.change(910, wide, AddColumn(again, "7"))

@@ -9,10 +9,12 @@ import pytest
 
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -290,3 +292,21 @@ def test_a_table_comes_late_under_its_name_of_now_where_another_one_has_that_of_
     feed.publish(FIRST + 50)
     assert applied.apply(history=history).complete
     assert (applied.rows("orders"), applied.rows("bills")) == ({7: "new"}, {} if dropped else BEFORE)
+
+
+def test_what_is_asked_of_a_frozen_table_is_refused_because_the_settings_leave_it_out(applied: Applied) -> None:
+    applied.apply(quarantine=True)
+    applied.feed.rows("shop.orders", FIRST, [("I", FIRST + 30, "no number", "c")])
+    applied.feed.publish(FIRST + 40)
+    applied.apply(quarantine=True)
+    settings = applied.feed.settings(tables=EXCLUDED, quarantine=True)
+    pipeline = Pipeline(settings, settings.open_source(), applied.lake, applied.ledger)
+    (result,) = replay(pipeline, "shop.orders")
+    assert (result.left, NOT_ASKED_FOR in result.reason) == (1, True)
+    with pytest.raises(RebuildRefused, match=NOT_ASKED_FOR):
+        rebuild(pipeline, MemoryRebuilds(applied.lake), ["shop.orders"])
+
+
+def test_patterns_of_a_layout_that_fit_an_excluded_table_are_not_called_wrong(applied: Applied) -> None:
+    notes = applied.apply(EXCLUDED, partition_by={"shop.orders": "id", "shop.nothing": "id"}).findings
+    assert [note.detail for note in notes if note.rule == "layout"] == ["shop.nothing"]

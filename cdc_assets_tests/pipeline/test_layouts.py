@@ -17,6 +17,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import load
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
 
 BUCKETS = {"shop.orders": ["bucket(4, id)"]}
 _ID = {
@@ -158,6 +159,47 @@ def test_a_ddl_that_takes_a_column_of_the_layout_holds_the_table_until_it_is_wri
     assert applied(feed, MemoryLake()).complete
     kept = applied(feed, lake, policies={"drop column": "keep"}, **given)
     assert kept.complete
+
+
+@pytest.mark.parametrize("transform", ["{}", "bucket(4, {})"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_column_that_is_called_as_partitions_by_an_older_name_holds_the_table(
+    feed: LittleFeed, transform: str, at_once: bool
+) -> None:
+    lake, number = MemoryLake(), {"ColumnName": "number"}
+    given = {"partition_by": {"shop.orders": [transform.format("id")]}}
+    if not at_once:
+        assert applied(feed, lake, **given).complete
+    table, new = feed.bucket, "id" if transform == "{}" else "id_bucket"
+    for at, query, names in (
+        (30, "ALTER TABLE `orders` RENAME COLUMN `id` TO `number`", ["number"]),
+        (31, f"ALTER TABLE `orders` ADD COLUMN `{new}` INT", ["number", new]),
+    ):
+        columns = [{**_ID, **number}, *({"ColumnName": name, "ColumnType": "INT"} for name in names[1:])]
+        write_schema(table, document("shop", "orders", FIRST + at, Query=query, Type=5, TableColumns=columns))
+    feed.publish(FIRST + 40)
+    given = {"partition_by": {"shop.orders": [transform.format("number")]}}
+    held = orders(applied(feed, lake, **given))
+    assert held.state is State.HELD
+    assert f'the column "{new}" is called as the partitions of' in held.reason
+
+
+@pytest.mark.parametrize("born", [True, False])
+def test_a_new_table_whose_column_is_dropped_and_added_anew_is_not_laid_out_by_it(feed: LittleFeed, born: bool) -> None:
+    name = "shop.items"
+    feed.ddl(
+        name, FIRST + 2, f"CREATE TABLE `items` (`id` INT PRIMARY KEY,`v` VARCHAR(40){',`w` INT' * born})", 3, wide=born
+    )
+    for at, verb, wide in ((12, "ADD", True), (14, "DROP", False), (16, "ADD", True)):
+        if at > 12 or not born:
+            query = f"ALTER TABLE `items` {verb} COLUMN `w`{' INT' * wide}"
+            feed.ddl(name, FIRST + at, query, 5 if wide else 6, wide=wide)
+    feed.publish(FIRST + 20)
+    lake = MemoryLake()
+    outcome = applied(feed, lake, partition_by={name: ["w"]})
+    (items,) = (table for table in outcome.tables if str(table.name) == name)
+    assert (items.state, f"by the DDL of version {FIRST + 14}" in items.reason) == (State.HELD, True)
+    assert applied(feed, lake).complete
 
 
 def test_patterns_that_fit_no_table_are_told(feed: LittleFeed) -> None:
