@@ -51,12 +51,12 @@ FEATURES = {
     "dumps": Feature(
         r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",
         r"dump|imports|initial|joined",
-        37,
+        35,
     ),
     "completeness": Feature(
         r"incomplete|complete_by|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
         r"complet|gaps",
-        41,
+        40,
     ),
     "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 27),
     "value settings": Feature(
@@ -77,7 +77,7 @@ SINGLE_CALL_LINES_PERCENT = 20
 PRONOUNS = frozenset({"found", "one", "mine", "said", "asked", "told"})
 """Words that name nothing: parameters and variables have the noun of what they hold."""
 
-PRONOUN_NAMES = 45
+PRONOUN_NAMES = 43
 """Parameters and variables of the package that are called by one of these words."""
 
 HEADLESS = re.compile(r"(Do so|Return the same|Yield (rows )?so|The same)\b")

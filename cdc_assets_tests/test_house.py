@@ -86,7 +86,7 @@ NAMED_ELSEWHERE = {
     "sources/topics/source.py": "it says where in the landing splits of topics are",
     "model/progress.py": "a table may be complete by a dump",
     "operations/as_of.py": "states of scd2 are chosen by their intervals",
-    "cli/cuts.py": "extracts are written as CSV, too",
+    "operations/requests.py": "extracts are written as CSV, too",
     "operations/change_files.py": "the same",
     "operations/log_rows.py": "extracts are what a log would have",
     "model/kinds.py": "the setting history names kinds",

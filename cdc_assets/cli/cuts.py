@@ -20,6 +20,7 @@ from cdc_assets.cli.options import (
     lake_options,
     opened,
     pairs,
+    request_options,
     run_name,
     show_grid,
     show_json,
@@ -27,11 +28,11 @@ from cdc_assets.cli.options import (
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.requests import ChangesRequest, NewCut
 
 if TYPE_CHECKING:
     from cdc_assets.model.cuts import Cut
 
-FORMAT_NAMES = ("parquet", "jsonl", "csv")
 ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 
 
@@ -43,30 +44,14 @@ ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
     "cut --remove month-end",
     uses=("name",),
 )
-@click.option("--name", "cut_name", metavar="NAME", default="", help="Name of the cut, and tag of its snapshots.")
-@click.option(
-    "--without",
-    multiple=True,
-    metavar="TABLE",
-    help="Leave out a table by name, identity or pattern, such as one that is held or incomplete.",
-)
-@click.option("--require-all", is_flag=True, help="Make no cut where a table is not exactly its source.")
+@request_options(NewCut)
 @click.option("--who", default="", help="Who makes it, for the record.")
 @click.option("--remove", metavar="NAME", help="Remove a cut, so that its snapshots may expire.")
 @decode_option
 @feed_options_beside_name
 @lake_options(required=True)
 @common_options
-def cut(
-    as_json: bool,
-    debug: bool,
-    cut_name: str,
-    without: tuple[str, ...],
-    require_all: bool,
-    who: str,
-    remove: str | None,
-    **given: Any,
-) -> int:
+def cut(as_json: bool, debug: bool, request: NewCut, who: str, remove: str | None, **given: Any) -> int:
     """Make a cut: one state of all tables at one position, which any engine reads by its name.
 
     Tables are applied as far as there first. Those that are not exactly their source are absent from it, each with the
@@ -74,17 +59,17 @@ def cut(
     """
     from cdc_assets.operations.cuts import make_cut, remove_cut
 
-    if remove and (cut_name or without or require_all):
+    if remove and request != NewCut():
         raise BadSettings("--remove is given alone: --name, --without and --require-all are about a cut that is made.")
     with opened("A cut concerns", given) as pipeline:
         if remove:
-            request = remove_cut(pipeline, remove)
+            removed = remove_cut(pipeline, remove)
             if as_json:
-                show_json({"removed": request.name, "position": request.at})
+                show_json({"removed": removed.name, "position": removed.at})
             else:
-                click.echo(f"{request.name} of {tso_time(request.at)} is removed.")
+                click.echo(f"{removed.name} of {tso_time(removed.at)} is removed.")
             return DONE
-        made = make_cut(pipeline, cut_name, without, who, run_name(), whole=require_all)
+        made = make_cut(pipeline, request.name, request.without, who, run_name(), whole=request.require_all)
     code = DONE if made.accepted else HELD
     if as_json:
         show_json(_as_json(pipeline.settings.name, made))
@@ -167,44 +152,24 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
     "Write the changes of a table between two moments to a file.",
     "extract shop.orders --from 2026-03-30T00:00:00Z --to 2026-03-31T00:00:00Z --out ./changes",
 )
-@click.argument("table")
-@click.option("--from", "since", required=True, metavar="MOMENT", help="Changes after this TSO, time or cut.")
-@click.option("--to", "until", required=True, metavar="MOMENT", help="Changes up to this TSO, time or cut.")
-@click.option("--net", is_flag=True, help="One row a key: its last image, or that it is gone.")
-@click.option("--out", required=True, metavar="URI", help="A directory or a bucket's prefix without files.")
-@click.option("--format", "kind", type=click.Choice(FORMAT_NAMES), default="parquet", show_default=True)
+@request_options(ChangesRequest)
 @click.option("--out-option", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec for --out.")
 @feed_options
 @lake_options(required=True)
 @common_options
-def extract(
-    as_json: bool,
-    debug: bool,
-    table: str,
-    since: str,
-    until: str,
-    net: bool,
-    out: str,
-    kind: str,
-    out_option: tuple[str, ...],
-    **given: Any,
-) -> int:
+def extract(as_json: bool, debug: bool, request: ChangesRequest, out_option: tuple[str, ...], **given: Any) -> int:
     """Write the changes of TABLE after one moment and up to another: from its log, or decoded again from the feed.
 
     TABLE is a present name or an identity. Nothing of the lake or the feed is changed; no Spark is started.
     """
-    from cdc_assets.operations.change_files import write_extract
-    from cdc_assets.operations.extract import extract as run
-    from cdc_assets.operations.moments import position_of
+    from cdc_assets.operations.change_files import extract_range
 
     with opened("An extract concerns", given) as pipeline:
-        moments = position_of(pipeline, since), position_of(pipeline, until)
-        options = pairs(out_option, "--out-option")
-        extraction, count = write_extract(lambda: run(pipeline, table, *moments, net=net), out, kind, options)
+        extraction, count = extract_range(pipeline, request, pairs(out_option, "--out-option"))
     if as_json:
-        show_json({**extraction.description(), "rows": count, "file": f"changes.{kind}"})
+        show_json({**extraction.description(), "rows": count, "file": f"changes.{request.format}"})
     else:
-        rows = counted(count, "row" if net else "change")
+        rows = counted(count, "row" if request.net else "change")
         click.echo(
             f"{extraction.table}: {rows} after {extraction.since} and through {extraction.until}, from the "
             f"{extraction.source}"
@@ -213,7 +178,7 @@ def extract(
             click.echo(f"not in it: changes through {extraction.forgotten_through} of keys that were forgotten")
         for reason in extraction.lacks:
             click.echo(f"changes may be missing: {reason}", err=True)
-        click.echo(f"written: changes.{kind}, extract.json")
+        click.echo(f"written: changes.{request.format}, extract.json")
     return DONE
 
 

@@ -18,6 +18,7 @@ from cdc_assets.cli.options import (
     feed_options,
     lake_options,
     opened,
+    request_options,
     run_name,
     show_grid,
     show_json,
@@ -25,6 +26,7 @@ from cdc_assets.cli.options import (
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.requests import ForgetRequest
 
 if TYPE_CHECKING:
     from cdc_assets.model.forgetting import SearchedFiles
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     "forget shop.users 4711 --until forever",
     "forget shop.users --keys keys.csv --yes",
 )
-@click.argument("table")
+@request_options(ForgetRequest)
 @click.argument("key", nargs=-1, metavar="[KEY]…")
 @click.option(
     "--keys",
@@ -46,47 +48,19 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File of keys: CSV without heading, a key in each line.",
 )
-@click.option(
-    "--until",
-    metavar="TIME",
-    help="Keep the keys out of what is applied from now on, at positions through a TSO, time or cut, or `forever`.",
-)
-@click.option("--decision", default="", metavar="NAME", help="Name of what keeps them out, for --undo and more keys.")
-@click.option("--undo", metavar="NAME", help="Let keys in again that the decision of this name keeps out.")
-@click.option(
-    "--abandon", is_flag=True, help="End runs that were killed with keys that nobody has any more: rows may be left."
-)
 @dry_run_option
 @yes_option
-@click.option(
-    "--remove-cuts",
-    is_flag=True,
-    help="Remove the cuts that have rows of the keys. Without it they keep them, and the report names them.",
-)
-@click.option(
-    "--record",
-    "records",
-    multiple=True,
-    metavar="PLACE",
-    help="Let a record go with the keys that cannot be decoded and may have them: its file and line, or its message.",
-)
 @feed_options
 @lake_options(required=True)
 @common_options
 def forget(
     as_json: bool,
     debug: bool,
-    table: str,
+    request: ForgetRequest,
     key: tuple[str, ...],
     file: Path | None,
-    until: str | None,
-    decision: str,
-    undo: str | None,
-    abandon: bool,
     dry_run: bool,
     yes: bool,
-    remove_cuts: bool,
-    records: tuple[str, ...],
     **given: Any,
 ) -> int:
     """Take the row of TABLE with this KEY out of everything that the lake has, and prove that it is gone.
@@ -103,25 +77,19 @@ def forget(
     from cdc_assets.operations.keys import parse_keys
     from cdc_assets.report.forgetting import forget_json, forget_lines
 
-    alone = abandon + (undo is not None)
-    if bool(key) + (file is not None) + alone != 1 or (alone and (until is not None or decision)):
-        raise BadSettings(
-            "Give the values of a key behind TABLE, or a file of keys with --keys, or --undo NAME alone, or --abandon "
-            "alone: one of the four."
-        )
-    if decision and until is None:
-        raise BadSettings("--decision names what keeps keys out. Give --until with it.")
-    if dry_run and alone:
+    request.check_keys(bool(key) + (file is not None), "the values of a key behind TABLE, a file of keys with --keys")
+    table, undo, abandon = request.table, request.undo, request.abandon
+    if dry_run and (undo or abandon):
         raise BadSettings("--dry-run shows where rows of keys are. Give it with a key or with --keys.")
     keys = [list(key)] if file is None else parse_keys(file.read_bytes(), str(file))
     if abandon:
         confirm(f"Forget that runs on {table} were broken off, though rows of their keys may be left?", yes)
-    elif undo is None and not dry_run:
-        cuts = ", and remove the cuts that have them" if remove_cuts else ""
+    elif not undo and not dry_run:
+        cuts = ", and remove the cuts that have them" if request.remove_cuts else ""
         confirm(f"Take the rows of {counted(len(keys), 'key')} out of {table}, its history and files{cuts}?", yes)
     me = run_name()
     with opened("A row is of", given, is_there=True) as pipeline:
-        if undo is not None:
+        if undo:
             ended = let_in(pipeline, table, undo, me)
             if as_json:
                 show_json({"name": ended.name, "table": str(ended.table), "keys": len(ended.digests)})
@@ -145,13 +113,14 @@ def forget(
                 )
                 click.echo("  rows of them may be left; the journal says so, and status no more")
             return DONE
-        through = None if until is None else parse_until(pipeline, until)
+        through = parse_until(pipeline, request.until) if request.until else None
         if dry_run:
             return _show_found(find_rows(pipeline, LakeForgetting(pipeline.lake), table, keys, through), as_json)
         say = (lambda text: None) if as_json else lambda text: click.echo(text, err=True)
         lake = LakeForgetting(pipeline.lake)
         report = run(
-            pipeline, lake, table, keys, me, say, through, decision, records, remove_cuts=remove_cuts
+            pipeline, lake, table, keys, me, say, through, request.decision, request.records,
+            remove_cuts=request.remove_cuts,
         )  # fmt: skip
     if as_json:
         show_json(forget_json(report))

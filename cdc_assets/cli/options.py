@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -18,6 +19,7 @@ from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
     from cdc_assets.operations.lake_pipeline import LakePipeline
+    from cdc_assets.operations.requests import Request
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.settings.config import ChangefeedSettings, Settings
     from cdc_assets.settings.lake import LakeSettings
@@ -130,6 +132,36 @@ def settings_option(command: F) -> F:
     """Add the option that names a settings file."""
     text = "Settings file (default: the one that CDC_ASSETS_CONFIG names, or changefeeds.yaml here)."
     return click.option("--settings", type=click.Path(dir_okay=False), help=text)(command)
+
+
+def request_options(request: type[Request]) -> Callable[[F], F]:
+    """Add the options of an operation; the command gets them as its argument `request`."""
+
+    def wrap(command: F) -> F:
+        described = {field: f"request_{field.name}" for field in dataclasses.fields(request)}
+        described = {field: name for field, name in described.items() if field.metadata["place"] != "form"}
+
+        @functools.wraps(command)
+        def call(**given: Any) -> Any:
+            values = {field.name: given.pop(name) for field, name in described.items()}
+            return command(request=request(**values), **given)
+
+        for field, name in reversed(described.items()):
+            kind: Any = click.Choice(field.metadata["choices"]) if field.metadata["choices"] else None
+            several, metavar = field.default == (), field.metadata["metavar"]
+            if field.metadata["place"] == "argument":
+                metavar = metavar or field.name.upper()
+                call = click.argument(name, nargs=-1 if several else 1, metavar=metavar)(call)
+                continue
+            flag = field.metadata["flag"] or f"--{field.name.replace('_', '-')}"
+            is_flag, required = field.default is False, field.default is dataclasses.MISSING
+            details = {"help": field.metadata["description"], "metavar": metavar, "required": required, "type": kind}
+            details |= {"is_flag": True} if is_flag else {"multiple": several}
+            default: Any = {} if required or several else {"default": field.default}
+            call = click.option(flag, name, show_default=bool(kind), **details, **default)(call)
+        return cast("F", call)
+
+    return wrap
 
 
 def feed_options(command: F) -> F:

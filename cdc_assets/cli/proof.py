@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +17,14 @@ from cdc_assets.cli.options import (
     lake_options,
     opened,
     pairs,
+    request_options,
     run_name,
     show_json,
     target_of,
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.requests import VerifyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "verify --sample 1%",
     "verify shop.orders --repair",
 )
-@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@request_options(VerifyRequest)
 @click.option("--source", metavar="URI", help="The server that has the tables: mysql://user@host:4000.")
 @click.option("--password-env", metavar="NAME", help="Environment variable that has the password of --source.")
 @click.option(
@@ -55,27 +55,13 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="Details of --dump: at, tz, separator, delimiter, null-value, escape-backslash, dialect, header.",
 )
-@click.option("--cut", default="", metavar="NAME", help="Compare tables as they are in a cut, with the source of then.")
-@click.option("--quiet", is_flag=True, help="State that nothing is written into the tables while they are compared.")
 @click.option("--threads", type=click.IntRange(1, 64), help="Connections that read the source at once (default: 4).")
 @click.option("--limit-rate", type=click.IntRange(1), metavar="ROWS", help="Rows a second that are read of the source.")
-@click.option(
-    "--where", metavar="CONDITION", default="", help="Compare these rows only: \"id >= 1000 AND day < '2025-06-01'\"."
-)
-@click.option("--sample", metavar="SHARE", default="", help="Compare a share of the rows, chosen by their key: 1%.")
 @click.option("--shown", type=click.IntRange(0), metavar="ROWS", help="Rows of a table to name (default: 100).")
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Write the source's rows of the keys that differ into the tables, in one commit each.",
-)
-@click.option(
-    "--resume", is_flag=True, help="Go on after an interruption: pass over what was equal, tables and ranges of keys."
-)
 @feed_options
 @lake_options(required=True)
 @common_options
-def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, repair: bool, **given: Any) -> int:
+def verify(as_json: bool, debug: bool, request: VerifyRequest, **given: Any) -> int:
     """Compare each TABLE with its source, row by row: the source as it was at the TSO through which it is applied.
 
     A TiDB is read as of the fence; any other server as it is now, with --quiet. Reads only, unless --repair says
@@ -83,7 +69,6 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
     """
     from cdc_assets.model.comparison import EQUAL, REPAIRED
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
-    from cdc_assets.operations.row_choice import parse_choice
     from cdc_assets.operations.verify import options_of
     from cdc_assets.operations.verify import verify as run
     from cdc_assets.report.comparison import comparison_json, comparison_lines, summary_line
@@ -91,14 +76,11 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
     target = target_of(given)
     lake, code, printed = lake_of(target), DONE, []
     for settings in target.changefeeds:
-        connect, chosen = _other_side(settings, given), tables or settings.verify.tables
+        connect, chosen = _other_side(settings, given), request.tables or settings.verify.tables
         comparisons: list[TableComparison] = []
         overrides = {"threads": given["threads"], "rows_per_second": given["limit_rate"], "shown": given["shown"]}
-        overrides["quiet"] = given["quiet"] or None
         stated = {name: value for name, value in overrides.items() if value is not None}
-        options = options_of(settings.verify.model_copy(update=stated))
-        choice = parse_choice(given["where"], given["sample"] or settings.verify.sample, secrets.randbelow(1 << 30))
-        options = replace(options, choice=choice, repair=repair, resume=resume, cut=given["cut"], run=run_name())
+        options = options_of(settings.verify.model_copy(update=stated), request, run_name())
         refuse_missing(lake)
         with open_pipeline(settings, lake) as pipeline:
             for table in run(pipeline, pipeline.lake, connect, options, chosen, say=_progress(as_json)):
@@ -109,8 +91,10 @@ def verify(as_json: bool, debug: bool, tables: tuple[str, ...], resume: bool, re
         if not as_json:
             click.echo(summary_line(comparisons))
         printed += [comparison_json(settings.name, table) for table in comparisons]
-    if tables and not printed:
-        raise BadSettings(f"no table is called like {', '.join(tables)}. Give names, identities or patterns of tables.")
+    if request.tables and not printed:
+        raise BadSettings(
+            f"no table is called like {', '.join(request.tables)}. Give names, identities or patterns of tables."
+        )
     if as_json:
         show_json(printed)
     return code

@@ -21,6 +21,7 @@ from cdc_assets.cli.options import (
     lake_of,
     lake_options,
     opened,
+    request_options,
     run_name,
     show_grid,
     show_json,
@@ -29,6 +30,7 @@ from cdc_assets.cli.options import (
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.requests import MaintenanceRequest, RebuildRequest
 
 if TYPE_CHECKING:
     from cdc_assets.operations.maintenance import MaintenanceResult
@@ -42,25 +44,14 @@ if TYPE_CHECKING:
     "rebuild shop.orders",
     "rebuild --incomplete",
 )
-@click.argument("tables", nargs=-1, metavar="[TABLE]…")
-@click.option("--all", "every", is_flag=True, help="All tables that have a name.")
-@click.option("--incomplete", is_flag=True, help="The incomplete tables that a dump of --initial has.")
+@request_options(RebuildRequest)
 @dry_run_option
 @yes_option
 @decode_option
 @feed_options
 @lake_options(required=True)
 @common_options
-def rebuild(
-    as_json: bool,
-    debug: bool,
-    tables: tuple[str, ...],
-    every: bool,
-    incomplete: bool,
-    dry_run: bool,
-    yes: bool,
-    **given: Any,
-) -> int:
+def rebuild(as_json: bool, debug: bool, request: RebuildRequest, dry_run: bool, yes: bool, **given: Any) -> int:
     """Rebuild each TABLE from its whole history, aside, and swap it in one commit.
 
     TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions are
@@ -68,14 +59,13 @@ def rebuild(
     first where repairs would be lost or forgotten rows would come back.
     """
     from cdc_assets.lake.swap import Rebuilds
-    from cdc_assets.operations.rebuild import incomplete_in_dumps, rebuild_targets
     from cdc_assets.operations.rebuild import rebuild as run
+    from cdc_assets.operations.rebuild import rebuild_targets, requested_tables
 
-    if bool(tables) + every + incomplete != 1:
-        raise BadSettings("Name the tables to rebuild, or give --all, or --incomplete: one of the three.")
+    request.check()
     with opened("A rebuild concerns", given) as pipeline:
-        targets = incomplete_in_dumps(pipeline) if incomplete else tables
-        if incomplete and not targets:
+        targets = requested_tables(pipeline, request)
+        if targets is None:
             return _nothing_to_import(as_json)
         if dry_run:
             return _show_targets(rebuild_targets(pipeline, targets), as_json)
@@ -130,12 +120,11 @@ def _nothing_to_import(as_json: bool) -> int:
     "maintain --dry-run",
     "maintain shop.orders",
 )
-@click.argument("tables", nargs=-1, metavar="[TABLE]…")
-@click.option("--dry-run", is_flag=True, help="Only show what is due.")
+@request_options(MaintenanceRequest)
 @feed_options
 @lake_options(required=True)
 @common_options
-def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool, **given: Any) -> int:
+def maintain(as_json: bool, debug: bool, request: MaintenanceRequest, **given: Any) -> int:
     """Compact files, rewrite manifests, expire snapshots, remove orphan files: what is due and nothing else.
 
     Default: all tables. When something is due, and what is kept, is in the settings (maintenance).
@@ -147,12 +136,12 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     lake, code, results = lake_of(target), DONE, []
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
-            upkept = run(pipeline, int(time.time() * 1000), tables, dry_run)
+            upkept = run(pipeline, int(time.time() * 1000), request.tables, request.dry_run)
         code = max(code, DONE if upkept.complete else HELD)
         if as_json:
             results.append({"changefeed": settings.name, **_figures(upkept)})
         else:
-            _show(upkept, dry_run)
+            _show(upkept, request.dry_run)
     if as_json:
         show_json(results)
     return code

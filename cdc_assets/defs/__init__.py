@@ -28,10 +28,11 @@ dump ────────────────▶     (what was in the ta
     metadata          what Dagster shows of a partition, a window's report and a lake table
     metrics           the sensor that writes the lake's metrics into a file
     names             every name that Dagster is given, derived in one place
+    operations        jobs and schedules of operations, with their launch forms
     rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both
     sensor            the sensor on the checkpoint
-    verify            the job that compares tables with their source, and its schedule
+    verify            the job that compares tables with their source
     watching          what the sensor looks at, kept between its looks
 """
 

@@ -26,10 +26,11 @@ from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
 from cdc_assets.defs.metrics import metrics_sensors
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
+from cdc_assets.defs.operations import operation_schedule
 from cdc_assets.defs.rebuild import rebuild_job
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
-from cdc_assets.defs.verify import verify_job, verify_schedule
+from cdc_assets.defs.verify import verify_job
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
@@ -90,7 +91,9 @@ def build_changefeed_defs(
         schedules=[
             maintenance_schedule(source, maintenance, f"{job_name}_maintenance"),
             *cut_schedules(source, catch_up, f"{job_name}_cuts"),
-            verify_schedule(source, verify, f"{job_name}_verification"),
+            operation_schedule(
+                source, verify, f"{job_name}_verification", "verify", "Compares the tables with their source."
+            ),
         ],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint", s3 or _S3),

@@ -11,16 +11,15 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.tags import RUN_KEY_TAG, SCHEDULE_NAME_TAG
 from dagster_aws.s3 import S3Resource
-from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
 
 from cdc_assets.defs.events import RunEvents
-from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import asset_key
-from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.operations import operation_job
+from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.operations.cuts import make_cut, waiting_cut
+from cdc_assets.operations.requests import NewCut
 from cdc_assets.pipeline.outcome import RunHooks
 from cdc_assets.pipeline.pipeline import log_steps
 
@@ -28,21 +27,6 @@ _TICKS = "*/5 * * * *"
 
 _ASKED_SECONDS = 3600
 """How long the schedule leaves a cut to the run that it asked for: one that a held table prevents is due all along."""
-
-
-class CutConfig(dg.Config):
-    """Which cut is made."""
-
-    name: str = Field(
-        default="", description="Its name, and the tag of its snapshots; `cut-<its position>` by default."
-    )
-    without: list[str] = Field(
-        default_factory=list,
-        description="Tables that it leaves out, by name, identity or pattern.",
-    )
-    require_all: bool = Field(
-        default=False, description="Whether no cut is made where a table is not exactly its source."
-    )
 
 
 def cut_specs(source: ConfiguredFeed) -> list[dg.AssetSpec]:
@@ -66,17 +50,14 @@ def cut_specs(source: ConfiguredFeed) -> list[dg.AssetSpec]:
 def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job that makes a cut now."""
 
-    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
-    def cut_tables(
-        context: dg.OpExecutionContext, config: CutConfig, pyspark: LazyPySparkResource, s3: S3Resource
-    ) -> Iterator[Any]:
+    def cut_tables(context: dg.OpExecutionContext, request: NewCut, open_feed: OpenFeed) -> Iterator[Any]:
         """Bring all tables to one position, tag their snapshots, and list them."""
-        with as_failure(), source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
+        with open_feed(log_steps(context.log.info)) as pipeline:
             events = RunEvents(context, source, pipeline)
             events.begin()
-            request = config.name, config.without, "dagster", context.run_id
             hooks = RunHooks(events.after)
-            events.cut(make_cut(pipeline, *request, whole=config.require_all, hooks=hooks))
+            names = request.name, request.without, "dagster", context.run_id
+            events.cut(make_cut(pipeline, *names, whole=request.require_all, hooks=hooks))
             yield from events.finish(pipeline.status())
             yield from events.close()
 
@@ -85,7 +66,7 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         "are applied as far as there first. One that is not exactly its source (held, incomplete, with records in "
         "quarantine) is absent, with the reason; with `require_all` no cut is made then."
     )
-    return source.job(job_name, cut_tables, description)
+    return operation_job(source, f"{job_name}_tables", NewCut, cut_tables, description)
 
 
 def cut_schedules(source: ConfiguredFeed, catch_up: dg.JobDefinition, name: str) -> list[dg.ScheduleDefinition]:

@@ -12,7 +12,7 @@ backfills: outside the code location.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -22,19 +22,18 @@ import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._core.storage.tags import PARTITION_NAME_TAG, SENSOR_NAME_TAG
 from dagster_aws.s3 import S3Resource
-from pydantic import Field
 
 from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.names import changes_key, lake_key
-from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
+from cdc_assets.defs.operations import operation_job
+from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed, read_credentials
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, last_tso, wall_clock_ms
-from cdc_assets.operations.change_files import FORMATS, write_extract
+from cdc_assets.operations.change_files import extract_range, write_extract
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.moments import position_of
-from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.operations.requests import ChangesRequest
 from cdc_assets.planning.run_batches import backoff_seconds
 from cdc_assets.settings.sections import ExtractSettings
 
@@ -51,17 +50,6 @@ _FAILED_RUNS = 1000
 _FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
-class ExtractConfig(dg.Config):
-    """Which changes are written where."""
-
-    table: str = Field(description="The table, by its present name `schema.table` or its identity.")
-    since: str = Field(description="Changes after this moment: a TSO, a time such as 2026-01-31T13:00:00Z, or a cut.")
-    until: str = Field(description="Changes through this moment.")
-    out: str = Field(description="A directory, or the prefix of a bucket, without files.")
-    format: str = Field(default="parquet", description="parquet, jsonl or csv.")
-    net: bool = Field(default=False, description="One row a key: its last image, or that it is gone.")
-
-
 def window_range(start: datetime, end: datetime) -> tuple[Tso, Tso]:
     """Return the range of positions of a time window: after the first, and through the second.
 
@@ -74,25 +62,18 @@ def window_range(start: datetime, end: datetime) -> tuple[Tso, Tso]:
 def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job; it reads only, and needs no Spark."""
 
-    @dg.op(name=f"{job_name}_changes", out=dg.Out(dg.Nothing))
-    def extract_changes(context: dg.OpExecutionContext, config: ExtractConfig, s3: S3Resource) -> None:
+    def extract_changes(context: dg.OpExecutionContext, request: ChangesRequest, open_feed: OpenFeed) -> Iterator[Any]:
         """Decode the changes of the range again, and write them as one file."""
-        if config.format not in FORMATS:
-            raise dg.Failure(f"{config.format} is no format; expected {', '.join(FORMATS)}.", allow_retries=False)
-
-        def written(pipeline: Pipeline) -> dict[str, object]:
-            since, until = (position_of(pipeline, text) for text in (config.since, config.until))
-            changes = partial(extract, pipeline, config.table, since, until, net=config.net)
-            extraction, rows = write_extract(changes, config.out, config.format, {})
-            return {**extraction.description(), "rows": rows}
-
-        context.add_output_metadata({**_written(source, s3, written), "out": config.out})
+        with open_feed() as pipeline:
+            extraction, rows = extract_range(pipeline, request)
+        figures = _figures({**extraction.description(), "rows": rows, "out": request.out})
+        yield dg.Output(None, metadata=figures)
 
     description = (
         "Writes the changes of a table after one moment and through another, each once or net, to a "
         "directory or bucket without files. Reads only. Refused where changes of the range are gone."
     )
-    return source.job(job_name, extract_changes, description)
+    return operation_job(source, f"{job_name}_changes", ChangesRequest, extract_changes, description, writes=False)
 
 
 # --- the changes of each hour -----------------------------------------------------------------------------------------
@@ -121,12 +102,11 @@ def _extract_asset(source: ConfiguredFeed, name: str, given: ExtractSettings) ->
         since, until = window_range(*context.partition_time_window)
         out = f"{given.out.rstrip('/')}/{context.partition_key}"
 
-        def written(pipeline: Pipeline) -> dict[str, object]:
+        with as_failure(), source.pipeline(s3) as pipeline:
             changes = partial(extract, pipeline, name, since, until, net=given.net)
             extraction, rows = write_extract(changes, out, given.format, given.options(), again=True)
-            return {**extraction.description(), "dagster/row_count": rows}
-
-        return dg.MaterializeResult(metadata={**_written(source, s3, written), "out": out})
+        figures = _figures({**extraction.description(), "dagster/row_count": rows, "out": out})
+        return dg.MaterializeResult(metadata=figures)
 
     return changes
 
@@ -224,10 +204,5 @@ def _written_by(run: dg.DagsterRun) -> Iterator[_Window]:
         yield from ((asset, key) for asset in run.asset_selection or ())
 
 
-def _written(source: ConfiguredFeed, s3: S3Resource, write: Callable[[Pipeline], dict[str, object]]) -> dict[str, Any]:
-    with as_failure(), source.pipeline(s3) as pipeline:
-        metadata = write(pipeline)
-    return {
-        name: str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 1 << 53 else value
-        for name, value in metadata.items()
-    }
+def _figures(facts: Mapping[str, object]) -> dict[str, Any]:
+    return {name: str(fact) if isinstance(fact, int) and fact > 1 << 53 else fact for name, fact in facts.items()}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import dagster as dg
 
 from cdc_assets.defs.names import shown
-from cdc_assets.errors import BadSettings, CdcError, Retryable
+from cdc_assets.errors import CdcError, Retryable
 from cdc_assets.model.schema import TableId
 
 _TELLING = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.ENGINE_EVENT}
@@ -24,18 +24,6 @@ def as_failure() -> Iterator[None]:
         yield
     except CdcError as error:
         raise dg.Failure(str(error), allow_retries=isinstance(error, Retryable)) from None
-
-
-@contextmanager
-def known_cron(changefeed: str, setting: str, cron: str, example: str) -> Iterator[None]:
-    """Raise BadSettings where Dagster does not know the cron expression of a schedule that is defined."""
-    try:
-        yield
-    except dg.DagsterInvalidDefinitionError:
-        raise BadSettings(
-            f'setting "{setting}" of the changefeed {changefeed} is {cron!r}; expected the five fields of cron, such '
-            f'as "{example}". Correct the settings.'
-        ) from None
 
 
 def step_reasons(event: dg.DagsterEvent) -> list[str]:

@@ -4,85 +4,35 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster_aws.s3 import S3Resource
-from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
 
 from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.dumps import log_rebuilt
-from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, sql_text
 from cdc_assets.defs.names import asset_key, lake_key
-from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.operations import operation_job
+from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.tso import tso_time
-from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
-from cdc_assets.operations.rebuild import SwappedTable, incomplete_in_dumps, rebuild
+from cdc_assets.operations.rebuild import SwappedTable, rebuild, requested_tables
+from cdc_assets.operations.requests import RebuildRequest
 from cdc_assets.planning.partitions import format_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.run_coordinator import TABLE_TAG
 
 
-class RebuildConfig(dg.Config):
-    """Which tables are rebuilt: some by name, or all."""
-
-    tables: list[str] = Field(
-        default_factory=list,
-        description="The tables to rebuild, each by its present name `schema.table` or as `schema.table@first "
-        "version`. Tables that exchanged partitions with one of them are rebuilt too.",
-    )
-    every_table: bool = Field(
-        default=False, description="Rebuild all tables that have a name; `tables` must be empty then."
-    )
-    incomplete: bool = Field(
-        default=False,
-        description="Import: rebuild every table that lacks its rows from before the changefeed and that a dump of "
-        "the setting `initial` has: from the dump, then the changefeed from its TSO on. `tables` must be empty then.",
-    )
-    confirmed: bool = Field(
-        default=False,
-        description="Set to true where the run asks for it: repairs of a table are lost, or its forgotten rows come "
-        "back.",
-    )
-
-    def check(self) -> None:
-        """Raise BadSettings unless exactly one of the three says which tables are meant."""
-        if bool(self.tables) + self.every_table + self.incomplete != 1:
-            raise BadSettings(
-                f"tables names {counted(len(self.tables), 'table')}, every_table is {self.every_table} and incomplete "
-                f"is {self.incomplete}; expected one of the three. Name the tables to rebuild, or set another."
-            )
-
-
 def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job, with a description of its options for the launch form."""
-    description = (
-        "Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
-        "readers see the old rows or the new ones, never none. Refused, with nothing changed, if the history begins "
-        "with neither CREATE TABLE nor a dump, if files of it are missing, if a table is held or if records are in "
-        "quarantine. A killed run is continued by the next one. Writers may go on meanwhile, and wait where one was "
-        "faster than a swap; with the tag "
-        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, its partitions wait in the queue."
-    )
-    return source.job(job_name, _rebuild_op(source, f"{job_name}_tables"), description, {"tables": []})
 
-
-def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
-    @dg.op(name=name, out=dg.Out(dg.Nothing), pool="spark")
-    def rebuild_tables(
-        context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
-    ) -> Iterator[Any]:
+    def rebuild_tables(context: dg.OpExecutionContext, request: RebuildRequest, open_feed: OpenFeed) -> Iterator[Any]:
         """Build the tables aside, swap each in one commit, and remove the aside tables."""
-        with as_failure():
-            config.check()
-            with source.pipeline(s3, pyspark) as pipeline:
-                done = _rebuilt(context, config, pipeline)
-                if not done:
-                    return
-                tables = source.lake_tables()
-                yield from _events(context, source, pipeline, done)
+        with open_feed() as pipeline:
+            done = _rebuilt(context, request, pipeline)
+            if not done:
+                return
+            tables = source.lake_tables()
+            yield from _events(context, source, pipeline, done)
         for table in done:
             if table.name is not None:
                 yield dg.AssetMaterialization(
@@ -91,20 +41,29 @@ def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
                     metadata=_figures(table, tables[table.life].rows),
                 )
 
-    return rebuild_tables
+    description = (
+        "Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
+        "readers see the old rows or the new ones, never none. Refused, with nothing changed, if the history begins "
+        "with neither CREATE TABLE nor a dump, if files of it are missing, if a table is held or if records are in "
+        "quarantine. A killed run is continued by the next one. Writers may go on meanwhile, and wait where one was "
+        "faster than a swap; with the tag "
+        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, its partitions wait in the queue."
+    )
+    scaffold: dict[str, Any] = {"tables": []}
+    return operation_job(source, f"{job_name}_tables", RebuildRequest, rebuild_tables, description, scaffold=scaffold)
 
 
-def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: LakePipeline) -> Sequence[SwappedTable]:
+def _rebuilt(context: dg.OpExecutionContext, request: RebuildRequest, pipeline: LakePipeline) -> Sequence[SwappedTable]:
     """Rebuild the tables that the run is asked for."""
     from cdc_assets.lake.swap import Rebuilds
 
-    tables = incomplete_in_dumps(pipeline) if config.incomplete else config.tables
-    if config.incomplete and not tables:
+    tables = requested_tables(pipeline, request)
+    if tables is None:
         context.log.info("no incomplete table is in a dump: nothing is to be imported")
         return ()
 
     def consent(losses: str) -> None:
-        if not config.confirmed:
+        if not request.confirmed:
             raise BadSettings(f"{losses}\nThat cannot be undone. Set confirmed to true, and launch the job again.")
 
     return rebuild(pipeline, Rebuilds(pipeline.lake), tables, context.run_id, context.log.info, consent)

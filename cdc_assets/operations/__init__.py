@@ -36,6 +36,7 @@ rebuild        tables rebuilt from the whole recorded history, aside, and swappe
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
 repair         the source's rows written into tables that differ from it
 replay         quarantined records applied after a fix
+requests       what people ask of an operation, for its command and its job
 row_choice     which rows of a table are compared
 row_readers    rows of both sides of a compared table, wherever they are read
 status         the states of a lake's tables

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import opener
 from cdc_assets.operations.comparison import python_rows
-from cdc_assets.operations.extract import Extract
-from cdc_assets.pipeline.pipeline import looking_again
+from cdc_assets.operations.extract import Extract, extract
+from cdc_assets.operations.moments import position_of
+from cdc_assets.operations.requests import ChangesRequest
+from cdc_assets.pipeline.pipeline import Pipeline, looking_again
 
 _PART = re.compile(r"\.[0-9a-f]{32}\.part$")
 """The end of the name of a copy that is not finished."""
@@ -99,6 +102,15 @@ _BATCH_ROWS = 10_000
 
 _PLAIN_SCALE = 6
 """Digits behind the point that a decimal has at most whose text never has an exponent."""
+
+
+def extract_range(
+    pipeline: Pipeline, request: ChangesRequest, options: Mapping[str, Any] | None = None
+) -> tuple[Extract, int]:
+    """Write the changes that a request names, with fsspec's `options`: see `write_extract`."""
+    since, until = position_of(pipeline, request.since), position_of(pipeline, request.until)
+    changes = partial(extract, pipeline, request.table, since, until, net=request.net)
+    return write_extract(changes, request.out, request.format, options or {})
 
 
 def write_extract(

@@ -37,6 +37,7 @@ from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
+from cdc_assets.operations.requests import RebuildRequest
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
@@ -211,6 +212,11 @@ def incomplete_in_dumps(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the tables that stand incomplete and that a dump has: a rebuild brings their rows."""
     _, planned = pipeline.planner.plan()
     return tuple(str(life) for life in sorted(planned.history.offered) if _lacks_rows(planned, life, planned.applied))
+
+
+def requested_tables(pipeline: Pipeline, request: RebuildRequest) -> Sequence[str] | None:
+    """Return the tables that are asked for, none for all; None where no incomplete table is in a dump."""
+    return (incomplete_in_dumps(pipeline) or None) if request.incomplete else request.tables
 
 
 def _lacks_rows(planned: Plan, life: Life, applied: Mapping[Life, AppliedState]) -> bool:

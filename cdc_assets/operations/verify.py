@@ -11,6 +11,7 @@ through T, columns that one side does not have by its nature, values that a loss
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +44,8 @@ from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import DIFFERING_RULES, MADE_NULL, OTHER_CENTURY, is_guess, loss_between
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
-from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice
+from cdc_assets.operations.requests import VerifyRequest
+from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice, parse_choice
 from cdc_assets.operations.row_readers import LakeReader, RowRate, SourceReader
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -92,10 +94,18 @@ class VerifyOptions:
     cut: str = ""
 
 
-def options_of(settings: VerifySettings) -> VerifyOptions:
-    """Return the options that settings say."""
+def options_of(settings: VerifySettings, request: VerifyRequest, run: str = "") -> VerifyOptions:
+    """Return the options of a run: those of the settings, with what it is asked for. Raises BadSettings."""
     return VerifyOptions(
-        quiet=settings.quiet, threads=settings.threads, rows_per_second=settings.rows_per_second, shown=settings.shown
+        quiet=settings.quiet or request.quiet,
+        threads=settings.threads,
+        rows_per_second=settings.rows_per_second,
+        shown=settings.shown,
+        choice=parse_choice(request.where, request.sample or settings.sample, secrets.randbelow(1 << 30)),
+        repair=request.repair,
+        resume=request.resume,
+        cut=request.cut,
+        run=run,
     )
 
 
