@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.io.retries import retrying
 from cdc_assets.lake.commit import data_file, expire, guard, set_properties
 from cdc_assets.lake.commit_stage import STAGED
 from cdc_assets.lake.failures import answering
@@ -218,18 +219,15 @@ class LakeForgetting:
 
     def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
         """Ask every snapshot that a table has, and files to which none refers, for rows of the keys."""
-        for attempt in range(_ATTEMPTS):
+
+        def look() -> tuple[SearchedTable, set[str], set[str]]:
             lake_table = self.lake.state.find(life)
-            try:
-                with _undisturbed(life):
-                    searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
-                    having = {path for paths in searched.places.values() for path in paths}
-                    used = referenced_files(searched.table, searched.io)
-                break
-            except TableMoved:  # upkeep has removed a file, with the snapshots that had it
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(0.2 * 2**attempt)
+            with _undisturbed(life):
+                searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
+                having = {path for paths in searched.places.values() for path in paths}
+                return searched, having, referenced_files(searched.table, searched.io)
+
+        searched, having, used = retrying(look, _ATTEMPTS, TableMoved, pause_seconds=0.2)  # upkeep has removed a file
         files = list(searched.files())
         having |= {file.location for file in files if file.info.path not in used and searched.is_in(file)}
         size = sum(file.info.size for file in files)

@@ -7,18 +7,19 @@ together with the snapshot at which it was valid (see `label`).
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.formats import POSITION
+from cdc_assets.io.retries import retrying
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
 from cdc_assets.lake.commit import expire
@@ -168,7 +169,8 @@ class LakeMaintenance:
         """
         life, settings, orphans = facts.life, self.settings, 0
         if life is None:
-            return _retried(lambda: self._keep_own(facts.table.rpartition(".")[2], due, now_ms))
+            act = partial(self._keep_own, facts.table.rpartition(".")[2], due, now_ms)
+            return retrying(act, _ATTEMPTS, TableMoved, pause_seconds=0.2)
         if due.compact:
             self._repeated(life, lambda session: _compact(session, self._load(session, life), settings))
         if due.manifests or (due.compact and chores(self._again(life), settings, now_ms).manifests):
@@ -212,7 +214,7 @@ class LakeMaintenance:
             with races(str(life)), self.lake.workbench.sessions.step() as session:
                 return int(action(session) or 0)
 
-        return _retried(act)
+        return retrying(act, _ATTEMPTS, TableMoved, pause_seconds=0.2)
 
     def _keep_own(self, name: str, due: Chores, now_ms: int) -> int:
         """Do what is due for a table of the lake itself; no JVM. Return how many orphan files were removed."""
@@ -246,15 +248,6 @@ class LakeMaintenance:
         for key, value in sorted(properties.items()):
             update.set(key, value)
         update.commit()
-
-
-def _retried(action: Callable[[], int]) -> int:
-    """Run an action, and again where another writer committed meanwhile."""
-    for attempt in range(_ATTEMPTS - 1):
-        with suppress(TableMoved):
-            return action()
-        time.sleep(0.2 * 2**attempt)
-    return action()
 
 
 def _is_stale(pin: SnapshotPin) -> bool:

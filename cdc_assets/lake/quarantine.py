@@ -12,14 +12,13 @@ That a table was purged stands in the tombstones alone, so nothing can come betw
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.window import REJECTS
 from cdc_assets.errors import TableMoved
+from cdc_assets.io.retries import retrying
 from cdc_assets.lake.lake_table import REPLAY
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.lake.row_groups import read_rows
@@ -262,12 +262,8 @@ class Quarantine:
 
     def _filter(self, kept: Callable[[pa.Table], pa.Array]) -> None:
         """Remove the events that are not kept. Raises TableMoved where others replace files all the time."""
-        for attempt in range(_ATTEMPTS - 1):
-            with suppress(TableMoved):
-                self.events.filter(self._state.changefeed, kept)
-                return
-            time.sleep(0.2 * 2**attempt)
-        self.events.filter(self._state.changefeed, kept)
+        action = partial(self.events.filter, self._state.changefeed, kept)
+        retrying(action, _ATTEMPTS, TableMoved, pause_seconds=0.2)
 
     def search(self, has: HasKeys) -> tuple[int, int, tuple[str, ...]]:
         """Read every file of the table, and return how many there are, their bytes, and those with such records."""

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import MessageOptions
+from cdc_assets.io.retries import retrying
 from cdc_assets.lake.staging.executors import refuse_unshared
 from cdc_assets.landing.batch import LandingBatch, LandingCounts, commit, rows_after, state_after
 from cdc_assets.landing.files import GROUP_BYTES, LANDED, LandingStore, Spool, SpooledFiles, digest_of, read_event_rows
@@ -188,16 +189,14 @@ class Landing:
 
     def _undisturbed(self, attempt: Callable[[], _T]) -> _T:
         """Return the result of an attempt, repeated where others have landed meanwhile."""
-        for number in range(_ATTEMPTS):
+
+        def attempt_once() -> _T:
             try:
                 return attempt()
-            except TableMoved:
-                if number == _ATTEMPTS - 1:
-                    raise
-                time.sleep(0.05 * 2**number)
             finally:
                 self._spool.abandon()
-        raise AssertionError("unreachable")
+
+        return retrying(attempt_once, _ATTEMPTS, TableMoved, pause_seconds=0.05)
 
     def _advance_by_commit_ts(self) -> LandingCounts:
         begun, log, ends = self.landed(), self.log(), self.ends()

@@ -15,6 +15,7 @@ from cdc_assets.decoding.keyed_rows import keys_like, of_keys
 from cdc_assets.decoding.split import Split, read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.formats import LINE, position_column, raw_records, record_places
+from cdc_assets.io.retries import retrying
 from cdc_assets.landing.forget import forget_messages, is_filled, may_have
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles
@@ -264,13 +265,12 @@ def refuse_unread(landing: Landing, rows: LandedRows, has: Callable[[bytes], boo
 def forget_landed(landing: Landing, rows: LandedRows, has: Callable[[bytes], bool]) -> None:
     """Empty the messages that have the rows; repeated, it does what is left. Raises TableMoved in a race."""
     forget_once = partial(forget_messages, landing, rows.places, rows.tables, rows.lost, has)
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            looking_again(forget_once)
-            return
-        except TableMoved:
-            landing.landed()
-    looking_again(forget_once)
+
+    def forget_anew() -> None:
+        landing.landed()
+        looking_again(forget_once)
+
+    retrying(forget_anew, _ATTEMPTS, TableMoved)
 
 
 def search_landed(pipeline: Pipeline, landing: Landing, sought: SoughtKeys) -> SearchedFiles:

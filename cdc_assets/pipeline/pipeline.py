@@ -30,6 +30,7 @@ from cdc_assets.errors import (
     TableMoved,
 )
 from cdc_assets.formats import SplitReader
+from cdc_assets.io.retries import retrying
 from cdc_assets.landing.batch import LandingCounts
 from cdc_assets.landing.landing import Landing
 from cdc_assets.ledger import Ledger
@@ -143,13 +144,7 @@ def looking_again(read: Callable[[], ReadT]) -> ReadT:
 
     Landed rows are written into other files meanwhile, and none of them is missing for that.
     """
-    for _ in range(REPLANS):
-        try:
-            return read()
-        except InputError as error:
-            if not gone_file(error):
-                raise
-    return read()
+    return retrying(read, REPLANS + 1, InputError, is_meant=gone_file)
 
 
 Watch = Callable[[Step, TableId, int, int], None]
